@@ -1,0 +1,1 @@
+"""server.properties and topic configuration with Kafka's keys, types and defaults (core)."""

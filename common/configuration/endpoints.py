@@ -1,0 +1,94 @@
+"""The grammars of addresses in server.properties: listeners, voters and plain host:port pairs (core).
+
+An IPv6 host stands in brackets, as in Kafka. An empty host of a listener means all interfaces and stays empty here; what
+is advertised for it is decided where the host's name is known.
+"""
+
+from dataclasses import dataclass
+
+SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener: its name, where it listens or is reached, and its security protocol."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    node_id: int
+    host: str
+    port: int
+
+
+def parse_host_port(text: str) -> HostPort:
+    """`host:port` or `[v6]:port`, port 0 to 65535. Raises ValueError."""
+    host, separator, port = text.strip().rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"'{text}' is not host:port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"the IPv6 host of '{text}' needs brackets")
+    return HostPort(host, int(port))
+
+
+def parse_listeners(text: str) -> tuple[Endpoint, ...]:
+    """`NAME://host:port,…`; names and ports (0 aside) may occur once. Raises ValueError."""
+    endpoints: list[Endpoint] = []
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        name, separator, address = part.partition("://")
+        if not separator or not name:
+            raise ValueError(f"'{part}' is not NAME://host:port")
+        host_port = parse_host_port(address)
+        endpoints.append(Endpoint(name.upper(), host_port.host, host_port.port))
+    names = [endpoint.name for endpoint in endpoints]
+    if len(set(names)) != len(names):
+        raise ValueError("a listener name occurs twice")
+    addresses = [(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port != 0]
+    if len(set(addresses)) != len(addresses):
+        raise ValueError("an address occurs twice")
+    if not endpoints:
+        raise ValueError("no listener is given")
+    return tuple(endpoints)
+
+
+def parse_voters(text: str) -> tuple[Voter, ...]:
+    """`id@host:port,…` with each id once. Raises ValueError."""
+    voters: list[Voter] = []
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        node_id, separator, address = part.partition("@")
+        if not separator or not node_id.isdecimal():
+            raise ValueError(f"'{part}' is not id@host:port")
+        host_port = parse_host_port(address)
+        if host_port.port == 0 or not host_port.host:
+            raise ValueError(f"'{part}' needs a host and a port")
+        voters.append(Voter(int(node_id), host_port.host, host_port.port))
+    if len({voter.node_id for voter in voters}) != len(voters):
+        raise ValueError("a voter id occurs twice")
+    return tuple(voters)
+
+
+def parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
+    """`NAME:PROTOCOL,…`. Raises ValueError."""
+    pairs: list[tuple[str, str]] = []
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        name, separator, protocol = part.partition(":")
+        if not separator:
+            raise ValueError(f"'{part}' is not NAME:PROTOCOL")
+        pairs.append((name.strip().upper(), protocol.strip().upper()))
+    return tuple(pairs)

@@ -1,0 +1,370 @@
+"""server.properties: every key that has an effect, with Kafka's name, type and default (core).
+
+`load_server_config` turns properties into a `ServerConfig` or raises one ConfigError that names key, value and what is
+allowed. Keys of Kafka that are known but have no effect yet, and unknown keys, become warnings. Answers to KafkaConfig.
+Easy to get wrong: `log.dirs` beats `log.dir`, and `metadata.log.dir` defaults to the *first* of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from common.configuration.endpoints import (
+    SUPPORTED_PROTOCOLS,
+    Endpoint,
+    HostPort,
+    Voter,
+    parse_host_port,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voters,
+)
+from common.configuration.settings import (
+    INT_MAX,
+    REQUIRED,
+    ConfigError,
+    boolean,
+    custom,
+    integer,
+    keys_of,
+    load_settings,
+    text,
+    words,
+)
+
+BROKER = "broker"
+CONTROLLER = "controller"
+HOUR_MS = 3_600_000
+
+# Apache Kafka's own keys that Diskraft reads past for now: a warning, so that nobody trusts an effect that is not there.
+KNOWN_WITHOUT_EFFECT = frozenset(
+    """
+    alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+    authorizer.class.name background.threads broker.rack.aware compression.type connection.failed.authentication.delay.ms
+    controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+    controller.quorum.append.linger.ms controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+    controller.quorum.election.timeout.ms cordoned.log.dirs delegation.token.expiry.time.ms
+    follower.replication.throttled.rate group.initial.rebalance.delay.ms group.max.session.timeout.ms
+    group.min.session.timeout.ms leader.replication.throttled.rate log.cleaner.enable log.cleaner.threads
+    log.cleanup.policy log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
+    log.message.downconversion.enable log.message.timestamp.type log.preallocate
+    num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
+    num.replica.fetchers offsets.topic.num.partitions offsets.topic.replication.factor
+    offsets.topic.segment.bytes queued.max.requests queued.max.request.bytes quota.window.num quota.window.size.seconds
+    replica.alter.log.dirs.io.max.bytes.per.second replica.selector.class request.timeout.ms
+    sasl.enabled.mechanisms socket.listen.backlog.size
+    socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keystore.location ssl.truststore.location
+    super.users transaction.state.log.min.isr transaction.state.log.replication.factor
+    transaction.state.log.num.partitions
+    """.split()
+)
+
+
+def _parse_absolute_paths(value: str) -> tuple[str, ...]:
+    paths: list[str] = []
+    for part in filter(None, (item.strip() for item in value.split(","))):
+        if not part.startswith("/"):
+            raise ValueError(f"'{part}' is relative")
+        path = "/" + "/".join(piece for piece in part.split("/") if piece)
+        if ".." in path.split("/") or "." in path.split("/"):
+            raise ValueError(f"'{part}' contains . or ..")
+        if path in paths:
+            raise ValueError(f"'{path}' occurs twice")
+        paths.append(path)
+    if not paths:
+        raise ValueError("no directory is given")
+    return tuple(paths)
+
+
+def _parse_absolute_path(value: str) -> str:
+    paths = _parse_absolute_paths(value)
+    if len(paths) != 1:
+        raise ValueError("more than one directory is given")
+    return paths[0]
+
+
+ABSOLUTE_PATHS = "absolute paths separated by commas, each once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """One node's configuration. Durations are in milliseconds, sizes in bytes, as the keys say."""
+
+    process_roles: tuple[str, ...] = words(REQUIRED, among=(BROKER, CONTROLLER))
+    node_id: int = integer(REQUIRED, at_least=0, at_most=INT_MAX)
+    broker_rack: str | None = text(None)
+
+    # Directories. Invariant: log_dirs is never empty and metadata_log_dir is never "".
+    log_dirs: tuple[str, ...] = custom(_parse_absolute_paths, ABSOLUTE_PATHS, ())
+    log_dir: str = custom(_parse_absolute_path, "one absolute path", "/tmp/kafka-logs")
+    metadata_log_dir: str = custom(_parse_absolute_path, "one absolute path", "")
+    log_dir_failure_timeout_ms: int = integer(30_000, at_least=1)
+    diskraft_log_dir_operation_timeout_ms: int = integer(10_000, at_least=10)
+    diskraft_log_dir_probe_interval_ms: int = integer(1_000, at_least=10)
+    diskraft_log_dir_free_bytes_floor: int = integer(64 * 1024 * 1024, at_least=0)
+
+    # Listeners and the quorum.
+    listeners: tuple[Endpoint, ...] = custom(parse_listeners, "NAME://host:port separated by commas", ())
+    advertised_listeners: tuple[Endpoint, ...] = custom(parse_listeners, "NAME://host:port separated by commas", ())
+    controller_listener_names: tuple[str, ...] = words(())
+    inter_broker_listener_name: str | None = text(None)
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = custom(parse_protocol_map, "NAME:PROTOCOL,…", ())
+    controller_quorum_voters: tuple[Voter, ...] = custom(parse_voters, "id@host:port separated by commas", ())
+    controller_quorum_fetch_timeout_ms: int = integer(2_000, at_least=1)
+    controller_quorum_request_timeout_ms: int = integer(2_000, at_least=1)
+    controller_quorum_retry_backoff_ms: int = integer(20, at_least=0)
+    diskraft_prometheus_listener: HostPort | None = custom(parse_host_port, "host:port", None)
+
+    # Requests.
+    socket_request_max_bytes: int = integer(104_857_600, at_least=1, at_most=INT_MAX)
+    connections_max_idle_ms: int = integer(600_000)
+    max_connections: int = integer(2_000, at_least=1)
+    max_connections_per_ip: int = integer(1_000, at_least=1)
+
+    # The broker's life with the controller.
+    broker_heartbeat_interval_ms: int = integer(2_000, at_least=1)
+    broker_session_timeout_ms: int = integer(9_000, at_least=1)
+    initial_broker_registration_timeout_ms: int = integer(60_000, at_least=1)
+    controlled_shutdown_enable: bool = boolean(True)
+    diskraft_controlled_shutdown_timeout_ms: int = integer(30_000, at_least=1)
+
+    # Metadata.
+    metadata_log_segment_bytes: int = integer(1024**3, at_least=12)
+    metadata_log_segment_ms: int = integer(7 * 24 * HOUR_MS)
+    metadata_log_max_record_bytes_between_snapshots: int = integer(20 * 1024 * 1024, at_least=1)
+    metadata_log_max_snapshot_interval_ms: int = integer(HOUR_MS, at_least=0)
+    metadata_max_idle_interval_ms: int = integer(500, at_least=0)
+    metadata_max_retention_bytes: int = integer(100 * 1024 * 1024)
+    metadata_max_retention_ms: int = integer(7 * 24 * HOUR_MS)
+
+    # Topics.
+    auto_create_topics_enable: bool = boolean(True)
+    auto_leader_rebalance_enable: bool = boolean(True)
+    leader_imbalance_check_interval_seconds: int = integer(300, at_least=1)
+    default_replication_factor: int = integer(1, at_least=1)
+    delete_topic_enable: bool = boolean(True)
+    min_insync_replicas: int = integer(1, at_least=1)
+    num_partitions: int = integer(1, at_least=1)
+    unclean_leader_election_enable: bool = boolean(False)
+
+    # Logs.
+    log_index_interval_bytes: int = integer(4_096, at_least=0)
+    log_index_size_max_bytes: int = integer(10 * 1024 * 1024, at_least=4)
+    log_retention_bytes: int = integer(-1)
+    log_retention_hours: int = integer(168)
+    log_retention_minutes: int | None = integer(None)
+    log_retention_ms: int | None = integer(None)
+    log_retention_check_interval_ms: int = integer(300_000, at_least=1)
+    log_roll_hours: int = integer(168, at_least=1)
+    log_roll_ms: int | None = integer(None, at_least=1)
+    log_segment_bytes: int = integer(1024**3, at_least=14, at_most=INT_MAX)
+    log_segment_delete_delay_ms: int = integer(60_000, at_least=0)
+    log_flush_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0)
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0)
+    message_max_bytes: int = integer(1_048_588, at_least=0, at_most=INT_MAX)
+
+    # Replication.
+    replica_fetch_backoff_ms: int = integer(1_000, at_least=0)
+    replica_fetch_max_bytes: int = integer(1024 * 1024, at_least=0, at_most=INT_MAX)
+    replica_fetch_min_bytes: int = integer(1, at_most=INT_MAX)
+    replica_fetch_response_max_bytes: int = integer(10 * 1024 * 1024, at_least=0, at_most=INT_MAX)
+    replica_fetch_wait_max_ms: int = integer(500)
+    replica_high_watermark_checkpoint_interval_ms: int = integer(5_000, at_least=1)
+    replica_lag_time_max_ms: int = integer(30_000, at_least=1)
+    replica_socket_timeout_ms: int = integer(30_000, at_least=1)
+    fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
+    leader_imbalance_per_broker_percentage: int = integer(10, at_least=0)
+
+    # What a person should hear: unknown keys, and known ones that have no effect yet.
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def is_broker(self) -> bool:
+        return BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return CONTROLLER in self.process_roles
+
+    @property
+    def controller_listeners(self) -> tuple[Endpoint, ...]:
+        """Where this node's controller listens; empty for a broker."""
+        if not self.is_controller:
+            return ()
+        return tuple(listener for listener in self.listeners if listener.name in self.controller_listener_names)
+
+    @property
+    def broker_listeners(self) -> tuple[Endpoint, ...]:
+        """Where this node's broker listens; empty for a controller."""
+        if not self.is_broker:
+            return ()
+        return tuple(listener for listener in self.listeners if listener.name not in self.controller_listener_names)
+
+    @property
+    def retention_ms(self) -> int:
+        """log.retention.ms, else .minutes, else .hours; -1 keeps for ever."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return self.log_retention_minutes * 60_000 if self.log_retention_minutes >= 0 else -1
+        return self.log_retention_hours * HOUR_MS if self.log_retention_hours >= 0 else -1
+
+    @property
+    def all_log_dirs(self) -> tuple[str, ...]:
+        """log.dirs, and metadata.log.dir when it is not among them."""
+        extra = () if self.metadata_log_dir in self.log_dirs else (self.metadata_log_dir,)
+        return (*self.log_dirs, *extra)
+
+
+def load_server_config(properties: Mapping[str, str], *, host_name: str = "localhost") -> ServerConfig:
+    """The configuration, complete and checked. `host_name` is advertised where a listener names no host.
+
+    Raises ConfigError."""
+    config = ServerConfig(**load_settings(ServerConfig, properties))  # type: ignore[arg-type]
+    config = replace(config, warnings=_warnings(properties))
+    config = _with_directories(config)
+    config = _with_listeners(config, host_name)
+    _validate_quorum(config)
+    if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
+        raise ConfigError(
+            f"broker.heartbeat.interval.ms={config.broker_heartbeat_interval_ms} is not valid; "
+            f"it takes less than broker.session.timeout.ms={config.broker_session_timeout_ms}"
+        )
+    return config
+
+
+def _warnings(properties: Mapping[str, str]) -> tuple[str, ...]:
+    known = frozenset(keys_of(ServerConfig))
+    lines: list[str] = []
+    for key in sorted(properties):
+        if key in KNOWN_WITHOUT_EFFECT:
+            lines.append(f"{key} has no effect in this version")
+        elif key not in known:
+            lines.append(f"{key} is not a known key; it is ignored")
+    return tuple(lines)
+
+
+def _with_directories(config: ServerConfig) -> ServerConfig:
+    log_dirs = config.log_dirs or (config.log_dir,)
+    return replace(config, log_dirs=log_dirs, metadata_log_dir=config.metadata_log_dir or log_dirs[0])
+
+
+def _with_listeners(config: ServerConfig, host_name: str) -> ServerConfig:
+    if not config.process_roles:
+        raise ConfigError("process.roles= is not valid; it takes a comma-separated list of broker, controller")
+    controller_names = tuple(name.upper() for name in config.controller_listener_names)
+    if not controller_names:
+        raise ConfigError("controller.listener.names is missing; it takes the names of the controllers' listeners")
+    config = replace(config, controller_listener_names=controller_names)
+    listeners = config.listeners or (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    config = replace(config, listeners=_with_protocols(config, listeners))
+    if config.is_controller and not config.controller_listeners:
+        raise ConfigError(
+            f"listeners={_text(listeners)} is not valid; a controller needs a listener of controller.listener.names"
+        )
+    if not config.is_broker:
+        return config
+    if any(listener.name in controller_names for listener in listeners) and not config.is_controller:
+        raise ConfigError(
+            f"listeners={_text(listeners)} is not valid; a broker has no listener of controller.listener.names"
+        )
+    if not config.broker_listeners:
+        raise ConfigError(f"listeners={_text(listeners)} is not valid; a broker needs a listener of its own")
+    config = replace(config, advertised_listeners=_advertised(config, host_name))
+    return replace(config, inter_broker_listener_name=_inter_broker_name(config))
+
+
+def _text(listeners: tuple[Endpoint, ...]) -> str:
+    return ",".join(f"{listener.name}://{HostPort(listener.host, listener.port)}" for listener in listeners)
+
+
+def _with_protocols(config: ServerConfig, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    protocols = dict(config.listener_security_protocol_map)
+    defaults = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+    if not protocols:
+        defaults |= dict.fromkeys(config.controller_listener_names, "PLAINTEXT")
+        protocols = defaults
+    result: list[Endpoint] = []
+    for listener in listeners:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            raise ConfigError(
+                f"listener.security.protocol.map has no entry for listener {listener.name}; it takes NAME:PROTOCOL,…"
+            )
+        if protocol not in SUPPORTED_PROTOCOLS:
+            raise ConfigError(
+                f"listener {listener.name} has protocol {protocol}; it takes {' or '.join(SUPPORTED_PROTOCOLS)}"
+            )
+        result.append(replace(listener, security_protocol=protocol))
+    return tuple(result)
+
+
+def _advertised(config: ServerConfig, host_name: str) -> tuple[Endpoint, ...]:
+    advertised = _with_protocols(config, config.advertised_listeners or config.broker_listeners)
+    bound = {listener.name for listener in config.broker_listeners}
+    result: list[Endpoint] = []
+    for listener in advertised:
+        if listener.name not in bound:
+            raise ConfigError(
+                f"advertised.listeners={_text(advertised)} is not valid; the broker has no listener {listener.name}"
+            )
+        if listener.host in ("0.0.0.0", "::") and config.advertised_listeners:
+            raise ConfigError(
+                f"advertised.listeners={_text(advertised)} is not valid; {listener.host} cannot be reached by a client"
+            )
+        host = host_name if listener.host in ("", "0.0.0.0", "::") else listener.host
+        result.append(replace(listener, host=host))
+    return tuple(result)
+
+
+def _inter_broker_name(config: ServerConfig) -> str:
+    names = [listener.name for listener in config.broker_listeners]
+    if config.inter_broker_listener_name is not None:
+        name = config.inter_broker_listener_name.upper()
+        if name not in names:
+            raise ConfigError(f"inter.broker.listener.name={name} is not valid; it takes one of {', '.join(names)}")
+        return name
+    if "PLAINTEXT" in names:
+        return "PLAINTEXT"
+    if len(names) == 1:
+        return names[0]
+    raise ConfigError(f"inter.broker.listener.name is missing; it takes one of {', '.join(names)}")
+
+
+def _validate_quorum(config: ServerConfig) -> None:
+    voters = config.controller_quorum_voters
+    if not voters:
+        raise ConfigError("controller.quorum.voters is missing; it takes id@host:port separated by commas")
+    ids = {voter.node_id for voter in voters}
+    listed = ",".join(str(voter.node_id) for voter in voters)
+    if config.is_controller and config.node_id not in ids:
+        raise ConfigError(
+            f"node.id={config.node_id} is not valid; a controller takes one of controller.quorum.voters ({listed})"
+        )
+    if not config.is_controller and config.node_id in ids:
+        raise ConfigError(
+            f"node.id={config.node_id} is not valid; a broker takes an id outside controller.quorum.voters ({listed})"
+        )
+    if len(voters) > 1:
+        raise ConfigError(f"controller.quorum.voters lists {len(voters)} voters; it takes one in this version")
+
+
+# The official image's variables that are for its start scripts and not configuration keys.
+SCRIPT_VARIABLES = frozenset(
+    """
+    KAFKA_CLUSTERS KAFKA_DEBUG KAFKA_DEBUG_FLAG KAFKA_DEBUG_SUSPEND_FLAG KAFKA_GC_LOG_OPTS KAFKA_HEAP_OPTS KAFKA_HOME
+    KAFKA_JMX_HOSTNAME KAFKA_JMX_OPTS KAFKA_JMX_PORT KAFKA_JVM_PERFORMANCE_OPTS KAFKA_LOG4J_LOGGERS KAFKA_LOG4J_OPTS
+    KAFKA_LOG4J_ROOT_LOGLEVEL KAFKA_LOG4J_TOOLS_ROOT_LOGLEVEL KAFKA_OPTS KAFKA_PREFIX KAFKA_USER KAFKA_VERSION
+    """.split()
+)
+
+
+def properties_from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """KAFKA_LOG_DIRS -> log.dirs, with `__` for `_` and `___` for `-`, as the official image does."""
+    properties: dict[str, str] = {}
+    for name in sorted(variables):
+        if not name.startswith("KAFKA_") or name in SCRIPT_VARIABLES:
+            continue
+        key = name.removeprefix("KAFKA_").lower()
+        key = key.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+        properties[key] = variables[name]
+    return properties

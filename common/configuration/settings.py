@@ -1,0 +1,136 @@
+"""The vocabulary in which configuration keys are declared, and the one loader that fills a declared class (core).
+
+A configuration is a frozen dataclass; each field is one key, named like the key with '.' written as '_'. The field's
+setting says how text becomes a value and what is allowed, so that an error can name the key, the value and the allowed
+values in one line. Answers to Kafka's ConfigDef. Easy to get wrong: a default is a value, never parsed again.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+ConfigurationClass = TypeVar("ConfigurationClass")
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class ConfigError(Exception):
+    """A configuration cannot be used; the text is one line that names the key, the value and what is allowed."""
+
+
+class Required:
+    """Stands where a key has no default."""
+
+
+REQUIRED = Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How one key is read: `parse` gives the value or raises ValueError, `allowed` says in words what it takes."""
+
+    parse: Callable[[str], object]
+    allowed: str
+
+
+def _field(parse: Callable[[str], object], allowed: str, default: object) -> Any:
+    metadata = {"setting": Setting(parse, allowed)}
+    if isinstance(default, Required):
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most: int = LONG_MAX) -> Any:
+    """A whole number within bounds; the bounds are part of the message when it is outside."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if not at_least <= value <= at_most:
+            raise ValueError
+        return value
+
+    low = "" if at_least == -(2**63) else f" of at least {at_least}"
+    high = "" if at_most == LONG_MAX else f"{' and' if low else ' of'} at most {at_most}"
+    return _field(parse, f"a whole number{low}{high}", default)
+
+
+def boolean(default: bool) -> Any:
+    """`true` or `false`, in any case, as Kafka reads them."""
+
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError
+        return text.lower() == "true"
+
+    return _field(parse, "true or false", default)
+
+
+def text(default: str | Required | None) -> Any:
+    """Any text; an empty value is kept as it is."""
+    return _field(lambda value: value, "any text", default)
+
+
+def one_of(default: str, *values: str) -> Any:
+    """One of a few words."""
+
+    def parse(value: str) -> str:
+        if value not in values:
+            raise ValueError
+        return value
+
+    return _field(parse, "one of " + ", ".join(values), default)
+
+
+def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> Any:
+    """A comma-separated list; empty elements are dropped."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        if among and not all(part in among for part in parts):
+            raise ValueError
+        return parts
+
+    allowed = "a comma-separated list" + (f" of {', '.join(among)}" if among else "")
+    return _field(parse, allowed, default if isinstance(default, Required) else tuple(default))
+
+
+def custom(parse: Callable[[str], object], allowed: str, default: object) -> Any:
+    """A value with a grammar of its own."""
+    return _field(parse, allowed, default)
+
+
+def key_of(field_name: str) -> str:
+    """`log_dirs` is declared for the key `log.dirs`."""
+    return field_name.replace("_", ".")
+
+
+def keys_of(configuration_class: type) -> tuple[str, ...]:
+    """The declared keys, in the order of declaration."""
+    fields = dataclasses.fields(configuration_class)
+    return tuple(key_of(field.name) for field in fields if "setting" in field.metadata)
+
+
+def load_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, object]:
+    """Field name -> value for every declared key that `properties` has. Raises ConfigError for a bad or missing one."""
+    values: dict[str, object] = {}
+    for field in dataclasses.fields(configuration_class):
+        setting: Setting | None = field.metadata.get("setting")
+        if setting is None:
+            continue
+        key = key_of(field.name)
+        if key in properties:
+            values[field.name] = parse_setting(key, setting, properties[key])
+        elif field.default is dataclasses.MISSING:
+            raise ConfigError(f"{key} is missing; it takes {setting.allowed}")
+    return values
+
+
+def parse_setting(key: str, setting: Setting, value: str) -> object:
+    """One value. Raises ConfigError."""
+    try:
+        return setting.parse(value.strip())
+    except ValueError as error:
+        reason = f" ({error})" if str(error) and not str(error).startswith(("invalid literal", "could not")) else ""
+        raise ConfigError(f"{key}={value} is not valid{reason}; it takes {setting.allowed}") from None

@@ -1,0 +1,96 @@
+"""Topic configuration: the keys that have an effect, the server's defaults for them, and validation (core).
+
+A topic's overrides are ConfigRecords in the metadata; what a partition uses is server defaults overlaid with them. A key
+of Kafka that has no effect yet is refused rather than stored, unless its value asks for what is done anyway. Answers to
+Kafka's LogConfig.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from common.configuration.server import ServerConfig
+from common.configuration.settings import INT_MAX, ConfigError, boolean, integer, keys_of, load_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What one topic's logs follow. Durations in milliseconds, sizes in bytes."""
+
+    file_delete_delay_ms: int = integer(60_000, at_least=0)
+    index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
+    max_message_bytes: int = integer(1_048_588, at_least=0, at_most=INT_MAX)
+    min_insync_replicas: int = integer(1, at_least=1, at_most=INT_MAX)
+    retention_bytes: int = integer(-1, at_least=-1)
+    retention_ms: int = integer(604_800_000, at_least=-1)
+    segment_bytes: int = integer(1024**3, at_least=14, at_most=INT_MAX)
+    segment_index_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)
+    segment_ms: int = integer(604_800_000, at_least=1)
+    unclean_leader_election_enable: bool = boolean(False)
+
+
+# Kafka's keys without an effect yet, and the one value each that describes what happens anyway (None: no value does).
+WITHOUT_EFFECT: Mapping[str, str | None] = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": None,
+    "compression.lz4.level": None,
+    "compression.type": "producer",
+    "compression.zstd.level": None,
+    "delete.retention.ms": None,
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": None,
+    "local.retention.ms": None,
+    "max.compaction.lag.ms": None,
+    "message.downconversion.enable": None,
+    "message.timestamp.after.max.ms": None,
+    "message.timestamp.before.max.ms": None,
+    "message.timestamp.difference.max.ms": None,
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": None,
+    "min.compaction.lag.ms": None,
+    "preallocate": "false",
+    "remote.storage.enable": "false",
+    "segment.jitter.ms": "0",
+}
+
+
+def default_topic_config(server: ServerConfig) -> TopicConfig:
+    """What a topic without overrides follows on this server."""
+    return TopicConfig(
+        file_delete_delay_ms=server.log_segment_delete_delay_ms,
+        index_interval_bytes=server.log_index_interval_bytes,
+        max_message_bytes=server.message_max_bytes,
+        min_insync_replicas=server.min_insync_replicas,
+        retention_bytes=server.log_retention_bytes,
+        retention_ms=server.retention_ms,
+        segment_bytes=server.log_segment_bytes,
+        segment_index_bytes=server.log_index_size_max_bytes,
+        segment_ms=server.log_roll_ms if server.log_roll_ms is not None else server.log_roll_hours * 3_600_000,
+        unclean_leader_election_enable=server.unclean_leader_election_enable,
+    )
+
+
+def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """`defaults` overlaid with a topic's overrides. Raises ConfigError for a value that cannot be read."""
+    if not overrides:
+        return defaults
+    return replace(defaults, **load_settings(TopicConfig, overrides))  # type: ignore[arg-type]
+
+
+def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
+    """Raises ConfigError for an unknown key, a bad value, or a key that has no effect yet."""
+    known = frozenset(keys_of(TopicConfig))
+    for key in sorted(overrides):
+        value = overrides[key]
+        if value is None:
+            raise ConfigError(f"{key} has no value; leave it out to use the default")
+        if key in WITHOUT_EFFECT:
+            served = WITHOUT_EFFECT[key]
+            if value != served:
+                allowed = f"only {served or 'an empty value'} is served" if served is not None else "leave it out"
+                raise ConfigError(f"{key}={value} has no effect in this version; {allowed}")
+        elif key not in known:
+            raise ConfigError(f"{key} is not a known topic configuration; known are {', '.join(sorted(known))}")
+    load_settings(TopicConfig, {key: value for key, value in overrides.items() if key in known and value is not None})

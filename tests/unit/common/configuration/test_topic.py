@@ -1,0 +1,46 @@
+"""Topic configuration: overlay over the server's defaults, and what is refused."""
+
+import pytest
+
+from common.configuration.server import load_server_config
+from common.configuration.settings import ConfigError
+from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
+from tests.unit.common.configuration.test_server import BROKER
+
+
+def test_overrides_beat_the_servers_defaults() -> None:
+    """The server's keys have other names than the topic's; overrides use the topic's."""
+    server = load_server_config(BROKER | {"log.retention.minutes": "5", "min.insync.replicas": "2"})
+    defaults = default_topic_config(server)
+    assert defaults.retention_ms == 300_000
+    assert defaults.min_insync_replicas == 2
+    assert topic_config(defaults, {}) is defaults
+    assert topic_config(defaults, {"retention.ms": "-1"}).retention_ms == -1
+    assert topic_config(defaults, {"segment.bytes": "1024"}).min_insync_replicas == 2
+
+
+def test_the_class_defaults_are_kafkas() -> None:
+    """A server without settings gives what TopicConfig declares."""
+    assert default_topic_config(load_server_config(BROKER)) == TopicConfig()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragment"),
+    [
+        ({"cleanup.policy": "compact"}, "cleanup.policy=compact has no effect in this version; only delete is served"),
+        ({"retention.ms": "soon"}, "retention.ms=soon"),
+        ({"no.such": "1"}, "no.such is not a known topic configuration"),
+        ({"min.insync.replicas": "0"}, "at least 1"),
+        ({"min.compaction.lag.ms": "5"}, "leave it out"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fragment: str) -> None:
+    """A stored key that does nothing would be a lie to the operator."""
+    with pytest.raises(ConfigError) as caught:
+        validate_topic_overrides(overrides)
+    assert fragment in str(caught.value)
+
+
+def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
+    """Tools send cleanup.policy=delete and compression.type=producer as a matter of course."""
+    validate_topic_overrides({"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "1"})
