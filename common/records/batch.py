@@ -1,0 +1,478 @@
+"""Record batch v2: Kafka's unit of appending, replicating and reading (core).
+
+Answers to Kafka's DefaultRecordBatch and DefaultRecord. The hot paths read the 61-byte header with one struct, check the
+CRC-32C over a memoryview and pass the records through as bytes; only the metadata log and the tools look at single records.
+
+Easy to get wrong: the base offset and the partition leader epoch lie *before* the CRC'd range, which begins at the
+attributes. A leader therefore stamps both in place and the producer's checksum stays valid, while a changed timestamp
+type or maximum timestamp needs a new checksum. `batch_length` counts what follows the length field, so that a whole batch
+has 12 bytes more.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+BATCH_OVERHEAD = 61
+LOG_OVERHEAD = 12  # base offset and batch length: what `batch_length` does not count
+CURRENT_MAGIC = 2
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+NO_TIMESTAMP = -1
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+HIGHEST_COMPRESSION_CODE = 4  # none, gzip, snappy, lz4, zstd
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_UNSIGNED = struct.Struct(">I")
+_EPOCH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
+
+_MAGIC_POSITION = 16
+_EPOCH_POSITION = 12
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+
+
+class BatchError(Exception):
+    """Something is wrong with a record batch; the subclass says what."""
+
+
+class CorruptBatch(BatchError):
+    """The checksum is wrong, or the bytes do not form a batch."""
+
+
+class TruncatedBatch(CorruptBatch):
+    """The batch claims another size than its bytes have."""
+
+
+class WrongMagic(BatchError):
+    """The batch is of a format other than v2."""
+
+
+class InvalidRecordBatch(BatchError):
+    """The checksum is right, yet the counts or the records contradict each other."""
+
+
+class CompressedBatch(BatchError):
+    """Somebody asked for the records of a compressed batch without giving a way to decompress them."""
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch, in the order of the wire."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> int:
+        """The compression code: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def has_log_append_time(self) -> bool:
+        """Whether every record's time is `max_timestamp`, set by the broker."""
+        return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. A decoded key or value is a view into the batch; `offset` is ignored when a batch is encoded."""
+
+    key: Buffer | None
+    value: Buffer | None
+    timestamp_ms: int = NO_TIMESTAMP
+    headers: tuple[tuple[str, Buffer | None], ...] = ()
+    offset: int = -1
+
+
+# --- headers -----------------------------------------------------------------------------------------------------
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`. Raises TruncatedBatch, WrongMagic or CorruptBatch (an impossible length)."""
+    available = len(buffer) - position
+    # The magic sits at the same place in every format, and a whole message of an old format can be shorter than our
+    # header; looking at it first gives the client the right error.
+    if available > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != CURRENT_MAGIC:
+        raise WrongMagic(f"record batch has magic {buffer[position + _MAGIC_POSITION]}, only {CURRENT_MAGIC} is served")
+    if available < BATCH_OVERHEAD:
+        raise TruncatedBatch(f"a record batch header needs {BATCH_OVERHEAD} bytes, {available} are left")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
+        raise CorruptBatch(f"record batch claims a length of {header.batch_length}")
+    return header
+
+
+def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[tuple[BatchHeader, memoryview]]:
+    """The batches that `buffer` holds, without copying and without looking at checksums.
+
+    With `allow_partial_tail` a batch that is cut off at the end is left out, as a fetch response may end with one;
+    otherwise it raises TruncatedBatch.
+    """
+    view = memoryview(buffer)
+    batches = []
+    position = 0
+    end = len(view)
+    while position < end:
+        try:
+            header = read_header(view, position)
+        except TruncatedBatch:
+            if allow_partial_tail:
+                break
+            raise
+        batch_end = position + header.size
+        if batch_end > end:
+            if allow_partial_tail:
+                break
+            raise TruncatedBatch(f"record batch of {header.size} bytes, {end - position} are left")
+        batches.append((header, view[position:batch_end]))
+        position = batch_end
+    return batches
+
+
+def validate_integrity(header: BatchHeader, view: Buffer) -> None:
+    """What recovery and followers check: magic, size and checksum. Raises WrongMagic, TruncatedBatch or CorruptBatch."""
+    if header.magic != CURRENT_MAGIC:
+        raise WrongMagic(f"record batch has magic {header.magic}, only {CURRENT_MAGIC} is served")
+    if len(view) != header.size:
+        raise TruncatedBatch(f"record batch claims {header.size} bytes and has {len(view)}")
+    computed = crc32c(memoryview(view)[_ATTRIBUTES_POSITION:])
+    if computed != header.crc:
+        raise CorruptBatch(f"record batch has CRC {header.crc:#010x}, its bytes give {computed:#010x}")
+
+
+def validate_batch(header: BatchHeader, view: Buffer) -> None:
+    """Integrity, and counts that agree; the records themselves stay unread. Raises a subclass of BatchError."""
+    validate_integrity(header, view)
+    if header.record_count <= 0:
+        raise InvalidRecordBatch(f"record batch holds {header.record_count} records")
+    if header.last_offset_delta != header.record_count - 1:
+        raise InvalidRecordBatch(
+            f"record batch counts {header.record_count} records and its last offset delta is {header.last_offset_delta}"
+        )
+    if header.compression > HIGHEST_COMPRESSION_CODE:
+        raise InvalidRecordBatch(f"record batch has the unknown compression code {header.compression}")
+
+
+def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
+    """`validate_batch`, and what a client may not send: control batches, a producer without a sequence."""
+    validate_batch(header, view)
+    if header.is_control:
+        raise InvalidRecordBatch("a client may not write control records")
+    if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:
+        raise InvalidRecordBatch(f"producer {header.producer_id} sent base sequence {header.base_sequence}")
+
+
+# --- changes in place --------------------------------------------------------------------------------------------
+
+
+def set_base_offset_and_epoch(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Stamps both fields of the batch that starts at the buffer's start. Both lie outside the checksum."""
+    _OFFSET.pack_into(buffer, 0, base_offset)
+    _EPOCH.pack_into(buffer, _EPOCH_POSITION, leader_epoch)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Turns the batch into one with the broker's time, and renews its checksum. The buffer holds exactly the batch."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, _ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_BIT)
+    _OFFSET.pack_into(buffer, _MAX_TIMESTAMP_POSITION, timestamp_ms)
+    _UNSIGNED.pack_into(buffer, _CRC_POSITION, crc32c(memoryview(buffer)[_ATTRIBUTES_POSITION:]))
+
+
+# --- varints -----------------------------------------------------------------------------------------------------
+
+
+def append_varint(out: bytearray, value: int) -> None:
+    """Appends the zigzag varint of a signed number of up to 64 bits."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest > 0x7F:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The zigzag varint at `position`, and the position after it. Raises InvalidRecordBatch."""
+    rest = 0
+    shift = 0
+    try:
+        while True:
+            byte = buffer[position]
+            position += 1
+            rest |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise InvalidRecordBatch("a varint has more than ten bytes")
+    except IndexError:
+        raise InvalidRecordBatch("the records end within a varint") from None
+    if rest >> 64:
+        raise InvalidRecordBatch("a varint holds more than 64 bits")
+    return (rest >> 1) ^ -(rest & 1), position
+
+
+# --- encoding ----------------------------------------------------------------------------------------------------
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    compress: Callable[[bytearray], bytes] | None = None,
+) -> bytearray:
+    """A batch of at least one record, offsets counted from `base_offset`.
+
+    `attributes` names the compression that `compress` performs.
+    """
+    if not records:
+        raise ValueError("a record batch holds at least one record")
+    base_timestamp = records[0].timestamp_ms
+    payload = bytearray()
+    for offset_delta, record in enumerate(records):
+        _append_record(payload, record, offset_delta, record.timestamp_ms - base_timestamp)
+    out = bytearray(BATCH_OVERHEAD)
+    out += compress(payload) if compress is not None else payload
+    _fill_header(
+        out,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        record_count=len(records),
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp_ms for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return out
+
+
+def encode_values_batch(
+    values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp_ms: int, attributes: int = 0
+) -> bytearray:
+    """A batch of records without keys and headers that share one time: what the metadata log consists of."""
+    if not values:
+        raise ValueError("a record batch holds at least one record")
+    out = bytearray(BATCH_OVERHEAD)
+    head = bytearray()
+    for offset_delta, value in enumerate(values):
+        head.clear()
+        head += b"\x00\x00"  # attributes, and a timestamp delta of zero
+        append_varint(head, offset_delta)
+        head.append(1)  # the key's length, -1
+        append_varint(head, len(value))
+        append_varint(out, len(head) + len(value) + 1)
+        out += head
+        out += value
+        out.append(0)  # no headers
+    _fill_header(
+        out,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        record_count=len(values),
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+    )
+    return out
+
+
+def value_record_size_max(value_size: int) -> int:
+    """An upper bound of what a value of this size adds to a batch of `encode_values_batch`."""
+    # Length, offset delta and value length take up to five bytes each; four single bytes surround them.
+    return value_size + 19
+
+
+def _fill_header(
+    out: bytearray,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> None:
+    _HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        len(out) - LOG_OVERHEAD,
+        leader_epoch,
+        CURRENT_MAGIC,
+        0,
+        attributes,
+        record_count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    with memoryview(out) as view:
+        _UNSIGNED.pack_into(out, _CRC_POSITION, crc32c(view[_ATTRIBUTES_POSITION:]))
+
+
+def _append_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    body = bytearray(1)  # attributes, unused in v2
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
+    _append_nullable_bytes(body, record.key)
+    _append_nullable_bytes(body, record.value)
+    append_varint(body, len(record.headers))
+    for name, value in record.headers:
+        encoded_name = name.encode("utf-8")
+        append_varint(body, len(encoded_name))
+        body += encoded_name
+        _append_nullable_bytes(body, value)
+    append_varint(out, len(body))
+    out += body
+
+
+def _append_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
+    if value is None:
+        out.append(1)  # the varint of -1
+    else:
+        append_varint(out, len(value))
+        out += value
+
+
+# --- decoding ----------------------------------------------------------------------------------------------------
+
+
+def iterate_records(batch: Buffer, *, decompress: Callable[[int, memoryview], Buffer] | None = None) -> Iterator[Record]:
+    """The records of one whole batch, offsets and times absolute, keys and values as views.
+
+    `decompress(code, view)` is called for a compressed batch; without it such a batch raises CompressedBatch. Raises
+    InvalidRecordBatch for records that do not fit together; the checksum is the caller's business.
+    """
+    view = memoryview(batch)
+    header = read_header(view)
+    if header.size != len(view):
+        raise TruncatedBatch(f"record batch claims {header.size} bytes and has {len(view)}")
+    payload = view[BATCH_OVERHEAD:]
+    if header.compression:
+        if decompress is None:
+            raise CompressedBatch(f"record batch is compressed with code {header.compression}")
+        payload = memoryview(decompress(header.compression, payload))
+    if header.record_count < 0:
+        raise InvalidRecordBatch(f"record batch holds {header.record_count} records")
+    return _iterate_payload(header, payload)
+
+
+def _iterate_payload(header: BatchHeader, payload: memoryview) -> Iterator[Record]:
+    position = 0
+    end = len(payload)
+    for _ in range(header.record_count):
+        size, position = read_varint(payload, position)
+        if size < 0 or size > end - position:
+            raise InvalidRecordBatch(f"a record claims {size} bytes, {end - position} are left")
+        yield _read_record(header, payload[position : position + size])
+        position += size
+    if position != end:
+        raise InvalidRecordBatch(f"{end - position} bytes follow the last record of a batch")
+
+
+def _read_record(header: BatchHeader, body: memoryview) -> Record:
+    if not body:
+        raise InvalidRecordBatch("a record has no bytes")
+    timestamp_delta, position = read_varint(body, 1)
+    offset_delta, position = read_varint(body, position)
+    key, position = _read_nullable_bytes(body, position)
+    value, position = _read_nullable_bytes(body, position)
+    header_count, position = read_varint(body, position)
+    headers: tuple[tuple[str, Buffer | None], ...] = ()
+    if header_count:
+        headers, position = _read_headers(body, position, header_count)
+    if position != len(body):
+        raise InvalidRecordBatch(f"{len(body) - position} bytes follow the fields of a record")
+    timestamp_ms = header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
+    return Record(key, value, timestamp_ms, headers, header.base_offset + offset_delta)
+
+
+def _read_headers(body: memoryview, position: int, count: int) -> tuple[tuple[tuple[str, Buffer | None], ...], int]:
+    # A header takes two bytes at least, so that a false count cannot make us loop for long.
+    if count < 0 or count > (len(body) - position) // 2:
+        raise InvalidRecordBatch(f"a record claims {count} headers")
+    headers: list[tuple[str, Buffer | None]] = []
+    for _ in range(count):
+        name, position = _read_nullable_bytes(body, position)
+        if name is None:
+            raise InvalidRecordBatch("a record header has no name")
+        value, position = _read_nullable_bytes(body, position)
+        try:
+            headers.append((str(name, "utf-8"), value))
+        except UnicodeDecodeError:
+            raise InvalidRecordBatch("the name of a record header is not UTF-8") from None
+    return tuple(headers), position
+
+
+def _read_nullable_bytes(body: memoryview, position: int) -> tuple[memoryview | None, int]:
+    size, position = read_varint(body, position)
+    if size == -1:
+        return None, position
+    end = position + size
+    if size < 0 or end > len(body):
+        raise InvalidRecordBatch(f"a field claims {size} bytes, {len(body) - position} are left")
+    return body[position:end], end

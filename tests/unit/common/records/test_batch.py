@@ -1,0 +1,307 @@
+"""Record batch v2: golden bytes, every kind of damage, changes in place."""
+
+import random
+import struct
+
+import pytest
+
+from common.records.batch import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    BatchHeader,
+    CompressedBatch,
+    CorruptBatch,
+    InvalidRecordBatch,
+    Record,
+    TruncatedBatch,
+    WrongMagic,
+    append_varint,
+    encode_batch,
+    encode_values_batch,
+    iterate_records,
+    read_header,
+    read_varint,
+    set_base_offset_and_epoch,
+    set_log_append_time,
+    split_batches,
+    validate_batch,
+    validate_integrity,
+    validate_produced_batch,
+    value_record_size_max,
+)
+from tests.unit.common.records.hexadecimal import from_annotated
+
+GOLDEN = from_annotated("""
+    00 00 00 00 00 00 00 05   # base offset 5
+    00 00 00 47               # batch length: 83 bytes in all minus 12
+    00 00 00 07               # partition leader epoch 7
+    02                        # magic
+    0d 26 39 39               # CRC-32C of all that follows, by a bit-at-a-time calculation
+    00 00                     # attributes: no compression, create time, no transaction, data
+    00 00 00 01               # last offset delta
+    00 00 00 00 00 00 03 e8   # base timestamp 1000
+    00 00 00 00 00 00 04 4c   # max timestamp 1100
+    ff ff ff ff ff ff ff ff   # producer id: none
+    ff ff                     # producer epoch: none
+    ff ff ff ff               # base sequence: none
+    00 00 00 02               # two records
+    14                        # a record of 10 bytes
+    00 00 00                  # attributes, timestamp delta 0, offset delta 0
+    02 61                     # key: 1 byte, "a"
+    06 6f 6e 65               # value: 3 bytes, "one"
+    00                        # no headers
+    14                        # a record of 10 bytes
+    00 c8 01 02               # attributes, timestamp delta 100 (zigzag 200), offset delta 1
+    01                        # no key
+    01                        # no value
+    02 02 68 01               # one header, name "h", no value
+""")
+
+GOLDEN_RECORDS = [
+    Record(b"a", b"one", 1000, (), 5),
+    Record(None, None, 1100, (("h", None),), 6),
+]
+
+
+def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
+    """The batch with bytes changed at some positions, and a checksum that fits again."""
+    changed = bytearray(batch)
+    for position, replacement in changes.items():
+        changed[position : position + len(replacement)] = replacement
+    changed[17:21] = struct.pack(">I", crc32c_bit_at_a_time(changed[21:]))
+    return changed
+
+
+def crc32c_bit_at_a_time(data: bytes) -> int:
+    register = 0xFFFFFFFF
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
+def test_encoding_gives_the_golden_bytes() -> None:
+    """A batch of two records is encoded to bytes that were worked out by hand."""
+    assert bytes(encode_batch(GOLDEN_RECORDS, base_offset=5, leader_epoch=7)) == GOLDEN
+
+
+def test_decoding_the_golden_bytes() -> None:
+    """Header and records of the golden batch come back with absolute offsets and times."""
+    header = read_header(GOLDEN)
+    assert header == BatchHeader(5, 71, 7, 2, 0x0D263939, 0, 1, 1000, 1100, -1, -1, -1, 2)
+    assert (header.size, header.last_offset, header.next_offset) == (83, 6, 7)
+    assert not header.is_control
+    validate_batch(header, GOLDEN)
+    assert list(iterate_records(GOLDEN)) == GOLDEN_RECORDS
+
+
+def test_keys_and_values_are_views_of_the_batch() -> None:
+    """Nothing is copied while records are read."""
+    (first, _) = iterate_records(GOLDEN)
+    assert isinstance(first.value, memoryview)
+    assert first.value.obj is GOLDEN
+
+
+def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
+    """The leader changes both fields in place, also within a larger receive buffer, and the batch stays valid."""
+    buffer = bytearray(b"xx" + GOLDEN + b"yy")
+    set_base_offset_and_epoch(memoryview(buffer)[2:-2], 1_000_000_000_000, 42)
+    ((header, view),) = split_batches(memoryview(buffer)[2:-2])
+    assert (header.base_offset, header.partition_leader_epoch) == (1_000_000_000_000, 42)
+    validate_batch(header, view)
+    assert buffer[:2] == b"xx"
+    assert buffer[-2:] == b"yy"
+
+
+def test_log_append_time_renews_the_checksum() -> None:
+    """The broker's time replaces every record's time and the batch stays valid."""
+    batch = bytearray(GOLDEN)
+    set_log_append_time(batch, 5000)
+    header = read_header(batch)
+    validate_batch(header, batch)
+    assert header.has_log_append_time
+    assert header.max_timestamp == 5000
+    assert [record.timestamp_ms for record in iterate_records(batch)] == [5000, 5000]
+
+
+def test_values_batch_equals_the_general_encoder() -> None:
+    """The short way for the metadata log writes the same bytes as the general one."""
+    values = [b"", b"x" * 63, b"y" * 64, b"z" * 9000] * 40
+    general = encode_batch([Record(None, value, 77) for value in values], base_offset=3, leader_epoch=2)
+    batch = encode_values_batch(values, base_offset=3, leader_epoch=2, timestamp_ms=77)
+    assert batch == general
+    assert len(batch) <= BATCH_OVERHEAD + sum(value_record_size_max(len(value)) for value in values)
+
+
+def test_control_bit_is_carried() -> None:
+    """Attributes reach the header."""
+    header = read_header(encode_batch([Record(b"k", b"v", 0)], attributes=CONTROL_BIT))
+    assert header.is_control
+
+
+@pytest.mark.parametrize("position", [21, 26, 34, 60, 61, 82])
+def test_a_flipped_bit_is_a_wrong_checksum(position: int) -> None:
+    """Every byte from the attributes to the end is covered by the CRC."""
+    damaged = bytearray(GOLDEN)
+    damaged[position] ^= 0x10
+    with pytest.raises(CorruptBatch, match="CRC"):
+        validate_batch(read_header(damaged), damaged)
+
+
+def test_wrong_magic_is_told_apart() -> None:
+    """Old formats raise WrongMagic even where their whole message is shorter than our header."""
+    old = bytearray(GOLDEN)
+    old[16] = 1
+    with pytest.raises(WrongMagic):
+        read_header(old)
+    with pytest.raises(WrongMagic):
+        split_batches(old[:34])
+    with pytest.raises(WrongMagic):
+        validate_batch(read_header(GOLDEN)._replace(magic=0), GOLDEN)
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 60, 61, 82])
+def test_a_cut_batch_is_truncated(size: int) -> None:
+    """Every proper prefix is truncated; as the tail of a fetch response it is simply left out."""
+    with pytest.raises(TruncatedBatch):
+        split_batches(GOLDEN[:size])
+    assert [header.base_offset for header, _ in split_batches(GOLDEN + GOLDEN[:size], allow_partial_tail=True)] == [5]
+    with pytest.raises(TruncatedBatch):
+        validate_integrity(read_header(GOLDEN), GOLDEN[:size])
+
+
+def test_bytes_after_a_batch_are_a_size_mismatch() -> None:
+    """A view that is longer than the header says is refused as well."""
+    with pytest.raises(TruncatedBatch):
+        validate_batch(read_header(GOLDEN), GOLDEN + b"\x00")
+    with pytest.raises(TruncatedBatch):
+        list(iterate_records(GOLDEN + b"\x00"))
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, -(2**31)])
+def test_an_impossible_length_is_corrupt(length: int) -> None:
+    """A length that does not even cover the header would make a scan loop for ever."""
+    damaged = bytearray(GOLDEN)
+    damaged[8:12] = struct.pack(">i", length)
+    with pytest.raises(CorruptBatch, match="length"):
+        split_batches(damaged)
+
+
+@pytest.mark.parametrize(("count", "delta"), [(0, 0), (0, -1), (-1, -2), (1, 1), (3, 1), (2, 0), (2, 2)])
+def test_counts_must_agree(count: int, delta: int) -> None:
+    """lastOffsetDelta is count - 1 and the count is positive, or the batch is invalid though its CRC is right."""
+    batch = resealed(GOLDEN, {23: struct.pack(">i", delta), 57: struct.pack(">i", count)})
+    header = read_header(batch)
+    validate_integrity(header, batch)
+    with pytest.raises(InvalidRecordBatch):
+        validate_batch(header, batch)
+
+
+def test_an_unknown_compression_code_is_invalid() -> None:
+    """Codes 5 to 7 have no meaning."""
+    batch = resealed(GOLDEN, {21: b"\x00\x05"})
+    with pytest.raises(InvalidRecordBatch, match="compression"):
+        validate_batch(read_header(batch), batch)
+
+
+def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
+    """What is fine in the log is not fine from a client."""
+    control = encode_batch(GOLDEN_RECORDS, attributes=CONTROL_BIT)
+    validate_batch(read_header(control), control)
+    with pytest.raises(InvalidRecordBatch, match="control"):
+        validate_produced_batch(read_header(control), control)
+    without_sequence = encode_batch(GOLDEN_RECORDS, producer_id=9, producer_epoch=0)
+    with pytest.raises(InvalidRecordBatch, match="sequence"):
+        validate_produced_batch(read_header(without_sequence), without_sequence)
+    validate_produced_batch(read_header(GOLDEN), GOLDEN)
+
+
+def test_records_that_do_not_fit_their_batch() -> None:
+    """Iteration finds lengths, counts and field sizes that lead out of the batch, and never raises anything else."""
+    with pytest.raises(InvalidRecordBatch, match="varint"):
+        list(iterate_records(resealed(GOLDEN, {57: struct.pack(">i", 3)})))
+    with pytest.raises(InvalidRecordBatch, match="follow the last record"):
+        list(iterate_records(resealed(GOLDEN, {57: struct.pack(">i", 1)})))
+    with pytest.raises(InvalidRecordBatch, match="claims"):
+        list(iterate_records(resealed(GOLDEN, {61: b"\x7e"})))
+    with pytest.raises(InvalidRecordBatch, match="claims"):
+        list(iterate_records(resealed(GOLDEN, {65: b"\x7e"})))
+    with pytest.raises(InvalidRecordBatch, match="follow the fields"):
+        list(iterate_records(resealed(GOLDEN, {79: b"\x00"})))
+    with pytest.raises(InvalidRecordBatch, match="headers"):
+        list(iterate_records(resealed(GOLDEN, {79: b"\x7e"})))
+    with pytest.raises(InvalidRecordBatch, match="name"):
+        list(iterate_records(resealed(GOLDEN, {80: b"\x01"})))
+    with pytest.raises(InvalidRecordBatch, match="UTF-8"):
+        list(iterate_records(resealed(GOLDEN, {81: b"\xff"})))
+
+
+def test_damaged_records_raise_only_batch_errors() -> None:
+    """Whatever single byte of the records changes, iteration ends with records or with InvalidRecordBatch."""
+    rng = random.Random(858)
+    for _ in range(2000):
+        position = rng.randrange(BATCH_OVERHEAD, len(GOLDEN))
+        damaged = resealed(GOLDEN, {position: bytes([rng.randrange(256)])})
+        try:
+            records = list(iterate_records(damaged))
+        except InvalidRecordBatch:
+            continue
+        assert len(records) == 2
+
+
+def test_compressed_batches_need_a_way_to_decompress() -> None:
+    """Without one the caller is told, with one the records come back."""
+    batch = encode_batch(GOLDEN_RECORDS, base_offset=5, attributes=2, compress=lambda payload: bytes(reversed(payload)))
+    with pytest.raises(CompressedBatch):
+        list(iterate_records(batch))
+    records = iterate_records(batch, decompress=lambda code, view: bytes(reversed(view)) if code == 2 else b"")
+    assert list(records) == GOLDEN_RECORDS
+
+
+def test_several_batches_are_split_in_order() -> None:
+    """Offsets come as they are; an empty buffer holds no batch."""
+    second = encode_batch([Record(None, b"v", 1)], base_offset=7)
+    batches = split_batches(GOLDEN + second)
+    assert [header.base_offset for header, _ in batches] == [5, 7]
+    assert [bytes(view) for _, view in batches] == [GOLDEN, bytes(second)]
+    assert split_batches(b"") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "80 01"),
+        (300, "d8 04"),
+        (2**31 - 1, "fe ff ff ff 0f"),
+        (-(2**31), "ff ff ff ff 0f"),
+        (2**63 - 1, "fe ff ff ff ff ff ff ff ff 01"),
+        (-(2**63), "ff ff ff ff ff ff ff ff ff 01"),
+    ],
+)
+def test_varints(value: int, encoded: str) -> None:
+    """Zigzag varints of both signs, at the edges of a byte and of the type."""
+    out = bytearray()
+    append_varint(out, value)
+    assert out == bytes.fromhex(encoded)
+    assert read_varint(out, 0) == (value, len(out))
+
+
+@pytest.mark.parametrize("encoded", ["", "80", "ff ff ff ff ff ff ff ff ff 02", "80 80 80 80 80 80 80 80 80 80 01"])
+def test_bad_varints(encoded: str) -> None:
+    """Cut, too wide and too long varints raise."""
+    with pytest.raises(InvalidRecordBatch):
+        read_varint(bytes.fromhex(encoded), 0)
+
+
+def test_an_empty_batch_is_never_made() -> None:
+    """Encoding nothing is a mistake of the caller."""
+    with pytest.raises(ValueError, match="at least one"):
+        encode_batch([])
+    with pytest.raises(ValueError, match="at least one"):
+        encode_values_batch([], base_offset=0, leader_epoch=0, timestamp_ms=0)
