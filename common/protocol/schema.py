@@ -1,0 +1,355 @@
+"""The vocabulary in which messages, their structs and the metadata records are declared (core).
+
+A declaration is a dataclass whose annotations are wire types and whose fields say in which versions they exist, may be
+null or travel as a tagged field; it holds the facts of Kafka's message definitions (KIP-482 for flexible versions).
+`codec` compiles it; handlers only ever see the dataclass. Arrays are `list[...]`, nullable is `| None`, and a field
+without an explicit default has the zero of its type, as Kafka's generated classes have.
+The easy thing to get wrong: a field that a version lacks must still hold its default when that version is encoded,
+unless it is `ignorable`.
+"""
+
+import dataclasses
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Annotated, Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+from common.ids import ZERO_UUID, Uuid
+from common.parts import Part
+
+_METADATA_KEY = "wire"
+
+
+class SchemaError(Exception):
+    """A declaration contradicts itself. Raised while its module is imported."""
+
+
+class Primitive(Enum):
+    """The types of single values on the wire."""
+
+    BOOL = auto()
+    INT8 = auto()
+    INT16 = auto()
+    UINT16 = auto()
+    INT32 = auto()
+    UINT32 = auto()
+    INT64 = auto()
+    FLOAT64 = auto()
+    UUID = auto()
+    ASSIGNED_DIRECTORY_ID = auto()
+    STRING = auto()
+    BYTES = auto()
+    RECORDS = auto()
+
+
+Bool = bool
+Int8 = Annotated[int, Primitive.INT8]
+Int16 = Annotated[int, Primitive.INT16]
+UInt16 = Annotated[int, Primitive.UINT16]
+Int32 = Annotated[int, Primitive.INT32]
+UInt32 = Annotated[int, Primitive.UINT32]
+Int64 = Annotated[int, Primitive.INT64]
+Float64 = float
+String = str
+Bytes = bytes
+# Bytes that are passed through uncopied. Decoding gives a memoryview of the input; encoding takes any of these.
+Records = Annotated[bytes | bytearray | memoryview | Sequence[Part], Primitive.RECORDS]
+# A uuid whose three reserved values are numbered differently by KIP-858 and Apache Kafka (see `numbering`).
+AssignedDirectoryId = Annotated[Uuid, Primitive.ASSIGNED_DIRECTORY_ID]
+
+_PLAIN_TYPES: Mapping[object, Primitive] = types.MappingProxyType(
+    {
+        bool: Primitive.BOOL,
+        float: Primitive.FLOAT64,
+        str: Primitive.STRING,
+        bytes: Primitive.BYTES,
+        Uuid: Primitive.UUID,
+    }
+)
+
+_LAST_VERSION_EVER = 0x7FFF
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions `first` to `last`, both included; empty when last < first."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __iter__(self) -> Any:
+        return iter(range(self.first, self.last + 1))
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+ALL_VERSIONS = VersionRange(0, _LAST_VERSION_EVER)
+NO_VERSIONS = VersionRange(0, -1)
+
+
+def version_range(text: str) -> VersionRange:
+    """Reads "3", "3+", "3-7" or "none"."""
+    if text == "none":
+        return NO_VERSIONS
+    if text.endswith("+"):
+        return VersionRange(int(text[:-1]), _LAST_VERSION_EVER)
+    first, _, last = text.partition("-")
+    return VersionRange(int(first), int(last or first))
+
+
+class Kind(Enum):
+    """What a message is for. Requests come from strangers, so only they have a cap on the number of their elements."""
+
+    REQUEST = auto()
+    RESPONSE = auto()
+    HEADER = auto()
+    DATA = auto()
+    RECORD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayOf:
+    element: "Primitive | StructSchema"
+
+
+WireType = Union[Primitive, "StructSchema", ArrayOf]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSchema:
+    """One field. `tagged` is the versions in which it travels under `tag`; `compact` is False for the one header field
+    that keeps its old form in flexible versions."""
+
+    name: str
+    wire_type: WireType
+    versions: VersionRange
+    nullable: VersionRange
+    tag: int | None
+    tagged: VersionRange
+    ignorable: bool
+    compact: bool
+    make_default: Callable[[], Any]
+
+    def is_tagged(self, version: int) -> bool:
+        return self.tag is not None and version in self.versions and version in self.tagged
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StructSchema:
+    """The fields of a struct or a message, in wire order."""
+
+    name: str
+    python_class: type["Struct"]
+    fields: tuple[FieldSchema, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageSchema(StructSchema):
+    """A top-level message. The two mappings of each kind are the compiled functions per version, filled on first use:
+    index 0 for the KIP-858 numbering, index 1 for Apache's."""
+
+    kind: Kind
+    api_key: int | None
+    versions: VersionRange
+    flexible: VersionRange
+    encoders: tuple[dict[int, Any], dict[int, Any]] = dataclasses.field(default_factory=lambda: ({}, {}))
+    decoders: tuple[dict[int, Any], dict[int, Any]] = dataclasses.field(default_factory=lambda: ({}, {}))
+
+
+@dataclass(slots=True, kw_only=True)
+class Struct:
+    """Base of all declared classes. Tagged fields that the declaration does not know are kept and written again."""
+
+    unknown_tagged_fields: dict[int, bytes] = dataclasses.field(default_factory=dict)
+
+    wire_schema: ClassVar[StructSchema]
+
+
+AnyStruct = TypeVar("AnyStruct", bound=Struct)
+
+
+def field(
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    versions: str = "0+",
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    compact: bool = True,
+) -> Any:
+    """A field that needs more said than its type and default.
+
+    `versions` is where it exists; `nullable` where None may be sent (by default wherever the field exists, if its type
+    says `| None`); `tag` makes it a tagged field in the versions `tagged` (by default wherever it exists).
+    """
+    options = {
+        "versions": versions,
+        "nullable": nullable,
+        "tag": tag,
+        "tagged": tagged,
+        "ignorable": ignorable,
+        "compact": compact,
+    }
+    if default is dataclasses.MISSING and default_factory is dataclasses.MISSING:
+        raise SchemaError("a field needs a default or a default_factory")
+    metadata = {_METADATA_KEY: options}
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: type[AnyStruct]) -> type[AnyStruct]:
+    """Declares a struct that appears inside messages."""
+    made = dataclass(slots=True, kw_only=True)(cls)
+    made.wire_schema = StructSchema(made.__name__, made, _fields_of(made))
+    return made
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(
+    *, kind: Kind, versions: str, flexible: str, api_key: int | None = None
+) -> Callable[[type[AnyStruct]], type[AnyStruct]]:
+    """Declares a top-level message with the versions that exist and those that are flexible."""
+
+    def declare(cls: type[AnyStruct]) -> type[AnyStruct]:
+        made = dataclass(slots=True, kw_only=True)(cls)
+        made.wire_schema = MessageSchema(
+            name=made.__name__,
+            python_class=made,
+            fields=_fields_of(made),
+            kind=kind,
+            api_key=api_key,
+            versions=version_range(versions),
+            flexible=version_range(flexible),
+        )
+        return made
+
+    return declare
+
+
+def message_schema(message_class: type[Struct]) -> MessageSchema:
+    """The schema of a top-level message. Raises SchemaError for a struct that only appears inside messages."""
+    schema = message_class.wire_schema
+    if not isinstance(schema, MessageSchema):
+        raise SchemaError(f"{schema.name} is a struct, not a message")
+    return schema
+
+
+def _fields_of(cls: type[Struct]) -> tuple[FieldSchema, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    declared = [
+        _field_schema(cls.__name__, each, hints[each.name])
+        for each in dataclasses.fields(cls)
+        if each.name != "unknown_tagged_fields"
+    ]
+    tags = [each.tag for each in declared if each.tag is not None]
+    if len(set(tags)) != len(tags):
+        raise SchemaError(f"{cls.__name__} uses a tag twice")
+    return tuple(declared)
+
+
+def _field_schema(struct_name: str, declared: "dataclasses.Field[Any]", hint: Any) -> FieldSchema:
+    where = f"{struct_name}.{declared.name}"
+    options: Mapping[str, Any] = declared.metadata.get(_METADATA_KEY, {})
+    hint, may_be_none = _without_none(hint)
+    wire_type = _wire_type(where, hint)
+    versions = version_range(options.get("versions", "0+"))
+    nullable_text = options.get("nullable")
+    if nullable_text is not None and not may_be_none:
+        raise SchemaError(f"{where} is nullable in some versions but its type lacks '| None'")
+    nullable = NO_VERSIONS if not may_be_none else versions if nullable_text is None else version_range(nullable_text)
+    tag = options.get("tag")
+    tagged_text = options.get("tagged")
+    tagged = NO_VERSIONS if tag is None else versions if tagged_text is None else version_range(tagged_text)
+    if tag is not None and (wire_type is Primitive.RECORDS or (isinstance(wire_type, StructSchema) and may_be_none)):
+        raise SchemaError(f"{where}: this type cannot be a tagged field here")
+    return FieldSchema(
+        name=declared.name,
+        wire_type=wire_type,
+        versions=versions,
+        nullable=nullable,
+        tag=tag,
+        tagged=tagged,
+        ignorable=options.get("ignorable", False),
+        compact=options.get("compact", True),
+        make_default=_default_maker(where, declared),
+    )
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint):
+        rest = [each for each in get_args(hint) if each is not type(None)]
+        if len(rest) == 1:
+            return rest[0], True
+    return hint, False
+
+
+def _wire_type(where: str, hint: Any) -> WireType:
+    if get_origin(hint) is list:
+        element = _wire_type(where, get_args(hint)[0])
+        if isinstance(element, ArrayOf):
+            raise SchemaError(f"{where}: an array of arrays does not exist on the wire")
+        return ArrayOf(element)
+    if get_origin(hint) is Annotated:
+        for note in get_args(hint)[1:]:
+            if isinstance(note, Primitive):
+                return note
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return hint.wire_schema
+    plain = _PLAIN_TYPES.get(hint)
+    if plain is None:
+        raise SchemaError(f"{where}: {hint} is not a wire type")
+    return plain
+
+
+def _default_maker(where: str, declared: "dataclasses.Field[Any]") -> Callable[[], Any]:
+    if declared.default_factory is not dataclasses.MISSING:
+        return declared.default_factory
+    if declared.default is dataclasses.MISSING:
+        raise SchemaError(f"{where} has no default")
+    value = declared.default
+    return lambda: value
+
+
+__all__ = [
+    "ALL_VERSIONS",
+    "NO_VERSIONS",
+    "ZERO_UUID",
+    "AnyStruct",
+    "ArrayOf",
+    "AssignedDirectoryId",
+    "Bool",
+    "Bytes",
+    "FieldSchema",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Kind",
+    "MessageSchema",
+    "Primitive",
+    "Records",
+    "SchemaError",
+    "String",
+    "Struct",
+    "StructSchema",
+    "UInt16",
+    "UInt32",
+    "Uuid",
+    "VersionRange",
+    "WireType",
+    "field",
+    "message",
+    "message_schema",
+    "struct",
+    "version_range",
+]
