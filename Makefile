@@ -1,0 +1,62 @@
+# Every command sets up what it needs in .venv. PYTHON may name another interpreter of 3.11 or later.
+PYTHON ?= python3
+SEED ?=
+SEEDS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test check integration interop simulate bench clean
+
+help:
+	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
+	@echo "make test         everything that needs neither root nor network (beyond the package index)"
+	@echo "make check        lint, types, import contracts"
+	@echo "make integration  loop-mounted disks that are killed (root)"
+	@echo "make interop      real Kafka clients and tools"
+	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
+	@echo "make bench        every figure, one JSON line each"
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Diskraft needs Python 3.11 or later; $(PYTHON) is not. Install it (Debian: apt install python3), or: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv or ensurepip is missing. Debian and Ubuntu: apt install python3-venv; Fedora: dnf install python3-pip" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing Diskraft into $(VENV)" >&2
+	@$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing Diskraft and its development tools into $(VENV)" >&2
+	@$(PIP) --editable '.[demo,dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@$(BIN)/diskraft demo $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/pytest tests/architecture tests/unit tests/property tests/simulation --numprocesses 2 --dist loadfile
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+integration: $(VENV)/.dev
+	$(BIN)/pytest tests/integration --timeout 600
+
+interop: $(VENV)/.dev
+	$(BIN)/pytest tests/interop --timeout 300
+
+simulate: $(VENV)/.dev
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,50 @@
+"""structlog for the daemons: one event name per thing that happens, JSON unless a person watches (shell).
+
+`LOG_FORMAT` (json or console) beats the guess by terminal. Events of the standard library's loggers take the same way, so
+that one query finds everything. Easy to get wrong: `configure_logging` is called once, by an entry point, never by a
+library module; a node's own logger is bound by the environment.
+"""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+from common.ids import uuid_text
+
+
+def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:
+    """Sets up structlog and the standard library's root logger to write to `stream`."""
+    json_lines = log_format == "json" or (log_format != "console" and not stream.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _uuids_as_text,
+    ]
+    renderer: structlog.typing.Processor
+    renderer = structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, renderer] if json_lines else [*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))
+
+
+def _uuids_as_text(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    # A uuid is 16 raw bytes inside the process; the log shows it as people and files do.
+    for key, value in event.items():
+        if isinstance(value, bytes) and len(value) == 16:
+            event[key] = uuid_text(value)
+    return event

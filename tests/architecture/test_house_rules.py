@@ -1,0 +1,138 @@
+"""The rules of the house that import contracts cannot see: banned calls, broad handlers, docstrings, core without async.
+
+Each rule reads the syntax tree of every module of the daemons and lists the places that break it.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DAEMON_PACKAGES = ("common", "controller", "broker")
+CORE = (
+    "common/configuration/",
+    "common/environment/disk_errors.py",
+    "common/ids.py",
+    "common/metadata/",
+    "common/parts.py",
+    "common/protocol/",
+    "common/raft/core/",
+    "common/records/",
+    "controller/core/",
+    "broker/core/",
+)
+# Only here may the process touch its surroundings.
+ENVIRONMENT = "common/environment/"
+
+BANNED_CALLS = {
+    "asyncio.create_task": "tasks live in a TaskGroup",
+    "asyncio.ensure_future": "tasks live in a TaskGroup",
+    "asyncio.sleep": "use env.sleep_until",
+    "asyncio.timeout": "use env.timeout_at",
+    "asyncio.timeout_at": "use env.timeout_at",
+    "asyncio.wait_for": "use env.timeout_at",
+    "asyncio.open_connection": "use env.connect",
+    "asyncio.start_server": "use env.listen",
+    "datetime.now": "use env.wall_ms",
+    "datetime.utcnow": "use env.wall_ms",
+    "time.time": "use env.wall_ms",
+    "time.time_ns": "use env.wall_ms",
+    "time.monotonic": "use env.now_ns",
+    "time.monotonic_ns": "use env.now_ns",
+    "time.perf_counter": "use env.now_ns",
+    "time.sleep": "use env.sleep_until",
+    "uuid.uuid4": "use env.uuid",
+    "os.urandom": "use env.rng",
+    "open": "use a LogDir",
+}
+
+
+def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
+    """Relative path and syntax tree of every module, sorted by path."""
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(), filename=str(path))
+
+
+def test_daemons_make_no_banned_call() -> None:
+    """Time, tasks, files and randomness come from the environment alone."""
+    found = [
+        f"{path}:{node.lineno} {name}: {BANNED_CALLS[name]}"
+        for path, tree in modules(*DAEMON_PACKAGES)
+        if not path.startswith(ENVIRONMENT)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in BANNED_CALLS
+    ]
+    assert found == []
+
+
+def test_random_is_only_a_type_outside_the_environment() -> None:
+    """`random.Random` may be named in a signature; nothing may be drawn from the module."""
+    found = [
+        f"{path}:{node.lineno} {ast.unparse(node)}"
+        for path, tree in modules(*DAEMON_PACKAGES)
+        if not path.startswith(ENVIRONMENT)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "random"
+        and node.attr != "Random"
+    ]
+    assert found == []
+
+
+def test_no_broad_exception_handler() -> None:
+    """An unexpected exception ends the daemon; nobody may swallow it on the way."""
+    broad = {"Exception", "BaseException", "None"}
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in modules(*DAEMON_PACKAGES, "tools")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and ast.unparse(node.type) in broad
+        if node.type is not None
+    ]
+    bare = [
+        f"{path}:{node.lineno}"
+        for path, tree in modules(*DAEMON_PACKAGES, "tools")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert found + bare == []
+
+
+def test_core_modules_are_plain_functions() -> None:
+    """A core never awaits: it has no coroutine and no await."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in modules(*DAEMON_PACKAGES)
+        if path.startswith(CORE)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("package", [*DAEMON_PACKAGES, "tools"])
+def test_every_module_says_what_it_is(package: str) -> None:
+    """A newcomer finds in the first lines what a module holds. Empty package files are exempt."""
+    missing = [path for path, tree in modules(package) if tree.body and ast.get_docstring(tree) is None]
+    assert missing == []
+
+
+def test_daemon_modules_hold_no_mutable_state() -> None:
+    """Many nodes live in one process of the simulator: a module-level list, dict or set would join them.
+
+    Upper-case names are constants by convention and are never written; everything else at module level is suspect.
+    """
+    mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+    found = [
+        f"{path}:{node.lineno} {ast.unparse(target)}"
+        for path, tree in modules(*DAEMON_PACKAGES)
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, mutable)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if not ast.unparse(target).lstrip("_").isupper() and ast.unparse(target) != "__all__"
+    ]
+    assert found == []

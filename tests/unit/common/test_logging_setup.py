@@ -1,0 +1,34 @@
+"""Log lines are one JSON object each, with uuids as people know them."""
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from common.ids import uuid_text
+from common.logging_setup import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> object:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield None
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def test_events_of_both_kinds_are_json_lines() -> None:
+    """Logs once through structlog and once through the standard library."""
+    stream = io.StringIO()
+    configure_logging(log_format="json", stream=stream)
+    directory_id = bytes(range(16))
+    structlog.get_logger().info("log_dir_offline", directory_id=directory_id)
+    logging.getLogger("asyncio").error("slow %s", "callback")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["event"] == "log_dir_offline"
+    assert first["directory_id"] == uuid_text(directory_id)
+    assert first["level"] == "info"
+    assert second["event"] == "slow callback"
