@@ -1,0 +1,28 @@
+"""BrokerHeartbeat: the broker's lease, and its report of failed directories (KIP-631, KIP-858) (core).
+
+`offline_log_dirs` are directory ids: every directory lost since this incarnation registered, repeated in each heartbeat,
+so its bytes grow with disks and never with partitions.
+"""
+
+from common.ids import Uuid
+from common.protocol.api_keys import ApiKey
+from common.protocol.schema import Int16, Int32, Int64, Kind, Struct, field, message
+
+
+@message(kind=Kind.REQUEST, api_key=ApiKey.BROKER_HEARTBEAT, versions="0-1", flexible="0+")
+class BrokerHeartbeatRequest(Struct):
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    current_metadata_offset: Int64 = 0
+    want_fence: bool = False
+    want_shut_down: bool = False
+    offline_log_dirs: list[Uuid] = field(default_factory=list, versions="1+", tag=0)
+
+
+@message(kind=Kind.RESPONSE, api_key=ApiKey.BROKER_HEARTBEAT, versions="0-1", flexible="0+")
+class BrokerHeartbeatResponse(Struct):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False

@@ -1,0 +1,13 @@
+"""The principal inside an Envelope (KIP-590) (core).
+
+It is stored with two bytes of version before it; `type` is "User" for every principal that Diskraft knows.
+"""
+
+from common.protocol.schema import Kind, Struct, message
+
+
+@message(kind=Kind.DATA, versions="0", flexible="0+")
+class DefaultPrincipalData(Struct):
+    type: str = ""
+    name: str = ""
+    token_authenticated: bool = False

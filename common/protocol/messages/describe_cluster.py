@@ -1,0 +1,33 @@
+"""DescribeCluster: cluster id, controller and brokers, for admin tools (core).
+
+`endpoint_type` 1 asks for brokers, 2 for controllers (KIP-919); the broker listener answers 1 only.
+"""
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.schema import Int8, Int16, Int32, Kind, Struct, field, message, struct
+
+
+@message(kind=Kind.REQUEST, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+")
+class DescribeClusterRequest(Struct):
+    include_cluster_authorized_operations: bool = False
+    endpoint_type: Int8 = field(default=1, versions="1+")
+
+
+@struct
+class DescribeClusterBroker(Struct):
+    broker_id: Int32 = 0
+    host: str = ""
+    port: Int32 = 0
+    rack: str | None = None
+
+
+@message(kind=Kind.RESPONSE, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+")
+class DescribeClusterResponse(Struct):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    endpoint_type: Int8 = field(default=1, versions="1+")
+    cluster_id: str = ""
+    controller_id: Int32 = -1
+    brokers: list[DescribeClusterBroker] = field(default_factory=list)
+    cluster_authorized_operations: Int32 = -0x80000000

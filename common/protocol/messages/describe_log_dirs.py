@@ -1,0 +1,49 @@
+"""DescribeLogDirs: what each log directory of one broker holds (KIP-113) (core).
+
+Here a directory is named by its path: this is one of the few places of the protocol that know no directory ids.
+A null `topics` asks for all. Sizes of the file system (KIP-827) are -1 where they are unknown.
+"""
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.schema import Int16, Int32, Int64, Kind, Struct, field, message, struct
+
+
+@struct
+class DescribableLogDirTopic(Struct):
+    topic: str = ""
+    partitions: list[Int32] = field(default_factory=list)
+
+
+@message(kind=Kind.REQUEST, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-4", flexible="2+")
+class DescribeLogDirsRequest(Struct):
+    topics: list[DescribableLogDirTopic] | None = field(default_factory=list)
+
+
+@struct
+class DescribeLogDirsPartition(Struct):
+    partition_index: Int32 = 0
+    partition_size: Int64 = 0
+    offset_lag: Int64 = 0
+    is_future_key: bool = False
+
+
+@struct
+class DescribeLogDirsTopic(Struct):
+    name: str = ""
+    partitions: list[DescribeLogDirsPartition] = field(default_factory=list)
+
+
+@struct
+class DescribeLogDirsResult(Struct):
+    error_code: Int16 = 0
+    log_dir: str = ""
+    topics: list[DescribeLogDirsTopic] = field(default_factory=list)
+    total_bytes: Int64 = field(default=-1, versions="4+", ignorable=True)
+    usable_bytes: Int64 = field(default=-1, versions="4+", ignorable=True)
+
+
+@message(kind=Kind.RESPONSE, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-4", flexible="2+")
+class DescribeLogDirsResponse(Struct):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = field(default=0, versions="3+", ignorable=True)
+    results: list[DescribeLogDirsResult] = field(default_factory=list)
