@@ -1,0 +1,1 @@
+"""Decisions of the broker, without clock, network or disks (core)."""

@@ -1,0 +1,1 @@
+"""One module per API that the broker answers (shell)."""

@@ -1,0 +1,150 @@
+"""The table of what one replica of this broker needs; the last test goes through every situation there is."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
+from common.ids import DirectoryId, Uuid
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+
+A = DirectoryId(Uuid(b"A" * 16))
+B = DirectoryId(Uuid(b"B" * 16))
+GONE = DirectoryId(Uuid(b"X" * 16))
+
+BASE = ReplicaSituation(
+    metadata_directory=A,
+    hosted_directory=None,
+    failed_directory=None,
+    online_directories=(A, B),
+    any_offline=False,
+    in_isr=False,
+    leads_while_recovering=False,
+    newer_than_incarnation=False,
+    previous_directories_online=False,
+)
+
+
+def hosted(directory: DirectoryId, metadata: DirectoryId | None) -> ReplicaSituation:
+    return replace(BASE, hosted_directory=directory, metadata_directory=metadata)
+
+
+def absent(metadata: DirectoryId, **changes: Any) -> ReplicaSituation:
+    return replace(BASE, metadata_directory=metadata, **changes)
+
+
+def failed(directory: DirectoryId, metadata: DirectoryId, **changes: Any) -> ReplicaSituation:
+    return replace(absent(metadata, any_offline=True, **changes), failed_directory=directory, online_directories=(A, B))
+
+
+TABLE = [
+    # The log is there: used where it is, and the metadata is made to agree.
+    (hosted(A, A), Decision(Action.USE)),
+    (hosted(B, A), Decision(Action.ASSIGN, B)),
+    (hosted(B, UNASSIGNED), Decision(Action.ASSIGN, B)),
+    (hosted(B, MIGRATING), Decision(Action.ASSIGN, B)),
+    (hosted(B, LOST), Decision(Action.ASSIGN, B)),
+    (hosted(B, GONE), Decision(Action.ASSIGN, B)),
+    (hosted(A, None), Decision(Action.DELETE)),
+    # Its directory failed in this incarnation: known to the controller, or told with the failed directory's id.
+    (failed(GONE, GONE), Decision(Action.SKIP)),
+    (failed(GONE, LOST), Decision(Action.SKIP)),
+    (failed(GONE, UNASSIGNED), Decision(Action.ASSIGN, GONE)),
+    (failed(GONE, A), Decision(Action.ASSIGN, GONE)),
+    (failed(GONE, UNASSIGNED, in_isr=True, newer_than_incarnation=True), Decision(Action.ASSIGN, GONE)),
+    (failed(GONE, UNASSIGNED, in_isr=True, leads_while_recovering=True), Decision(Action.ASSIGN, GONE)),
+    # Absent and in the ISR: LOST, unless it certainly never held data.
+    (absent(A, in_isr=True), Decision(Action.ASSIGN_LOST)),
+    (absent(GONE, in_isr=True), Decision(Action.ASSIGN_LOST)),
+    (absent(UNASSIGNED, in_isr=True), Decision(Action.ASSIGN_LOST)),
+    (absent(MIGRATING, in_isr=True), Decision(Action.ASSIGN_LOST)),
+    (absent(LOST, in_isr=True), Decision(Action.SKIP)),
+    (absent(A, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
+    (absent(GONE, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
+    (absent(A, in_isr=True, previous_directories_online=True), Decision(Action.ASSIGN_LOST)),
+    (absent(UNASSIGNED, in_isr=True, previous_directories_online=True), Decision(Action.CREATE)),
+    (absent(UNASSIGNED, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE)),
+    (absent(B, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE, B)),
+    (absent(B, in_isr=True, newer_than_incarnation=True, any_offline=True), Decision(Action.CREATE, B)),
+    (absent(GONE, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE)),
+    (absent(UNASSIGNED, in_isr=True, leads_while_recovering=True), Decision(Action.CREATE)),
+    (absent(UNASSIGNED, in_isr=True, leads_while_recovering=True, any_offline=True), Decision(Action.CREATE)),
+    # Absent and outside the ISR: created, as long as no offline directory may hold it.
+    (absent(A), Decision(Action.CREATE, A)),
+    (absent(UNASSIGNED), Decision(Action.CREATE)),
+    (absent(LOST), Decision(Action.CREATE)),
+    (absent(MIGRATING), Decision(Action.CREATE)),
+    (absent(GONE), Decision(Action.CREATE)),
+    (absent(A, any_offline=True), Decision(Action.ASSIGN_LOST)),
+    (absent(A, any_offline=True, newer_than_incarnation=True), Decision(Action.CREATE, A)),
+    (absent(UNASSIGNED, any_offline=True), Decision(Action.CREATE)),
+    (absent(LOST, any_offline=True), Decision(Action.SKIP)),
+    (absent(MIGRATING, any_offline=True), Decision(Action.SKIP)),
+    (absent(GONE, any_offline=True), Decision(Action.SKIP)),
+    # Not placed here and not hosted.
+    (replace(BASE, metadata_directory=None), Decision(Action.SKIP)),
+]
+
+
+@pytest.mark.parametrize(("situation", "decision"), TABLE)
+def test_table(situation: ReplicaSituation, decision: Decision) -> None:
+    """Each row of DESIGN section 6 about absent, misplaced and failed replicas."""
+    assert decide(situation) == decision
+
+
+def every_situation() -> list[ReplicaSituation]:
+    flags = list(itertools.product((False, True), repeat=5))
+    return [
+        ReplicaSituation(
+            metadata_directory=metadata,
+            hosted_directory=here,
+            failed_directory=gone,
+            online_directories=(A, B),
+            any_offline=any_offline,
+            in_isr=in_isr,
+            leads_while_recovering=recovering,
+            newer_than_incarnation=newer,
+            previous_directories_online=previous,
+        )
+        for metadata in (A, GONE, UNASSIGNED, LOST, MIGRATING)
+        for here in (None, A, B)
+        for gone in (None, GONE)
+        for any_offline, in_isr, recovering, newer, previous in flags
+    ]
+
+
+def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
+    """Through every situation: an empty log in the ISR needs one of the three proofs, and nothing is created beside a log
+    that exists or that a failed directory holds."""
+    for situation in every_situation():
+        decision = decide(situation)
+        if decision.action is not Action.CREATE:
+            continue
+        assert situation.hosted_directory is None
+        assert situation.failed_directory is None
+        assert decision.directory in (None, A, B)
+        if situation.in_isr:
+            assert (
+                situation.newer_than_incarnation
+                or situation.leads_while_recovering
+                or (situation.metadata_directory == UNASSIGNED and situation.previous_directories_online)
+            )
+
+
+def test_deciding_again_after_the_decision_was_carried_out_changes_nothing() -> None:
+    """Level-triggered: once the directory was created and the metadata agrees, the answer is USE or SKIP for ever."""
+    for situation in every_situation():
+        decision = decide(situation)
+        if decision.action is Action.ASSIGN_LOST:
+            settled = replace(situation, metadata_directory=LOST, in_isr=True, newer_than_incarnation=False)
+            settled = replace(settled, leads_while_recovering=False)
+            assert decide(settled) == Decision(Action.SKIP)
+        elif decision.action is Action.ASSIGN:
+            assert decision.directory is not None
+            assert decide(replace(situation, metadata_directory=decision.directory)).action in (Action.USE, Action.SKIP)
+        elif decision.action is Action.CREATE:
+            created = decision.directory or B
+            settled = replace(situation, hosted_directory=created, metadata_directory=created)
+            assert decide(settled) == Decision(Action.USE)
