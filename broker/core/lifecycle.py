@@ -1,0 +1,420 @@
+"""A broker's life with the controller: registration, heartbeats, directory failures, controlled shutdown (core).
+
+Answers to Kafka's BrokerLifecycleManager, with the rules of DESIGN.md sections 5 and 6. Events go into `step`, effects
+come out, and `next_deadline_ns` says when to step again with `Tick`. Only one request is in flight at any time; whatever
+becomes urgent meanwhile makes the next one immediate. Easy to get wrong: a failed directory counts as acknowledged only
+when a request that *named it* was answered without error; one that fails while a heartbeat is in flight waits for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from common.ids import BrokerEpoch, DirectoryId, uuid_text
+from common.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from random import Random
+
+MS = 1_000_000
+
+# Kafka polls quickly in the two states in which somebody waits for the next answer.
+STARTING_POLL_NS = 10 * MS
+SHUTDOWN_POLL_NS = 50 * MS
+FIRST_RETRY_NS = 100 * MS
+JITTER = 0.02
+
+# Answers to a registration that asking again cannot change.
+FATAL_REGISTRATION_ERRORS = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.INVALID_REGISTRATION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+REGISTRATION_ADVICE = {
+    "INCONSISTENT_CLUSTER_ID": "its directories were formatted with another cluster id; format them for this cluster",
+    "INVALID_REGISTRATION": "a directory.id is reserved, occurs twice or belongs to another broker; see meta.properties",
+    "INVALID_REQUEST": "it names no directory",
+    "UNSUPPORTED_VERSION": "the cluster's features are not those of this version",
+}
+
+
+class BrokerState(Enum):
+    """Kafka's broker states, with the numbers of its BrokerState metric."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleSettings:
+    """Durations of the monotonic clock."""
+
+    heartbeat_interval_ns: int
+    session_timeout_ns: int
+    registration_timeout_ns: int
+    log_dir_failure_timeout_ns: int
+    controlled_shutdown_timeout_ns: int
+
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The directories are scanned and the listeners bound: registration may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The controller answered the registration; `directories` are those that the request named."""
+
+    broker_epoch: BrokerEpoch
+    directories: tuple[DirectoryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRefused:
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    """`offline_directories` are those that the answered request named."""
+
+    error_code: int
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+    offline_directories: tuple[DirectoryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """The request in flight got no answer: no controller found, connection lost, timed out."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFailed:
+    directory_id: DirectoryId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyToUnfence:
+    """Every assignment that this incarnation waits for is settled (KIP-858)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownAsked:
+    """Somebody wants an orderly end."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataApplied:
+    """The metadata moved on: leadership in a failed directory may have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The deadline of `next_deadline_ns` has passed."""
+
+
+Event = (
+    Start
+    | Registered
+    | RegistrationRefused
+    | HeartbeatAnswered
+    | RequestFailed
+    | DirectoryFailed
+    | ReadyToUnfence
+    | ShutdownAsked
+    | MetadataApplied
+    | Tick
+)
+
+
+# --- effects -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendRegistration:
+    """Register the directories that are online at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    broker_epoch: BrokerEpoch
+    want_fence: bool
+    want_shut_down: bool
+    offline_directories: tuple[DirectoryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    state: BrokerState
+
+
+@dataclass(frozen=True, slots=True)
+class FailuresAcknowledged:
+    """The controller has these failures for good."""
+
+    directory_ids: tuple[DirectoryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDownNow:
+    """The controller moved everything away, or there is nothing to move: end in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """The broker must not go on; `reason` is the one line for the operator."""
+
+    reason: str
+
+
+Effect = SendRegistration | SendHeartbeat | StateChanged | FailuresAcknowledged | ShutDownNow | Halt
+
+
+@dataclass(slots=True)
+class _Failure:
+    """One directory that failed since this incarnation began."""
+
+    deadline_ns: int
+    acknowledged: bool = False
+
+
+class BrokerLifecycle:
+    """The state machine. `leads_in` and `has_pending_assignment_into` read the newest applied metadata and the queue of
+    assignments for a directory id; they change nothing."""
+
+    def __init__(
+        self,
+        settings: LifecycleSettings,
+        *,
+        rng: Random,
+        leads_in: Callable[[DirectoryId], bool],
+        has_pending_assignment_into: Callable[[DirectoryId], bool],
+    ) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._leads_in = leads_in
+        self._has_pending_assignment_into = has_pending_assignment_into
+        self.state = BrokerState.NOT_RUNNING
+        self.broker_epoch = BrokerEpoch(-1)
+        self.is_fenced = True
+        # Failed since this incarnation began, in the order of failure. Never shrinks: a directory stays offline until a
+        # new incarnation registers.
+        self._failures: dict[DirectoryId, _Failure] = {}
+        # What the registration named. Invariant: a heartbeat never names an id outside of it.
+        self._registered_directories: frozenset[DirectoryId] = frozenset()
+        self._in_flight = False
+        self._next_request_ns: int | None = None
+        self._request_failures = 0
+        self._registration_deadline_ns: int | None = None
+        self._shutdown_deadline_ns: int | None = None
+        self._ready_to_unfence = False
+        self._shutdown_asked = False
+        self._sent_want_fence = True
+        self._last_step_ns = -1
+
+    def next_deadline_ns(self) -> int | None:
+        """When to step with Tick, or None when only another event can move things."""
+        candidates = [self._registration_deadline_ns, self._shutdown_deadline_ns]
+        if not self._in_flight:
+            candidates.append(self._next_request_ns)
+        if self.state not in (BrokerState.NOT_RUNNING, BrokerState.SHUTTING_DOWN):
+            # A deadline that passed without leadership here is looked at again on every metadata change instead.
+            candidates.extend(f.deadline_ns for f in self._failures.values() if f.deadline_ns > self._last_step_ns)
+        known = [candidate for candidate in candidates if candidate is not None]
+        return min(known) if known else None
+
+    def step(self, event: Event, now_ns: int) -> list[Effect]:
+        """Takes in one event; returns what to do, in order."""
+        if self.state is BrokerState.SHUTTING_DOWN:
+            return []
+        self._last_step_ns = now_ns
+        effects = self._take_in(event, now_ns)
+        if not any(isinstance(effect, Halt | ShutDownNow) for effect in effects):
+            effects.extend(self._check_deadlines(now_ns))
+        if any(isinstance(effect, Halt | ShutDownNow) for effect in effects):
+            self.state = BrokerState.SHUTTING_DOWN
+            self._next_request_ns = self._registration_deadline_ns = self._shutdown_deadline_ns = None
+            return [*effects, StateChanged(self.state)]
+        effects.extend(self._maybe_send(now_ns))
+        return effects
+
+    def _take_in(self, event: Event, now_ns: int) -> list[Effect]:
+        match event:
+            case Start():
+                self._registration_deadline_ns = now_ns + self._settings.registration_timeout_ns
+                self._next_request_ns = now_ns
+                return self._move_to(BrokerState.STARTING)
+            case Registered():
+                return self._handle_registered(event, now_ns)
+            case RegistrationRefused(error_code):
+                return self._handle_registration_refused(error_code, now_ns)
+            case HeartbeatAnswered():
+                return self._handle_heartbeat_answered(event, now_ns)
+            case RequestFailed():
+                self._in_flight = False
+                self._retry_later(now_ns)
+            case DirectoryFailed(directory_id):
+                self._handle_directory_failed(directory_id, now_ns)
+            case ReadyToUnfence():
+                self._ready_to_unfence = True
+                self._send_soon(now_ns)
+            case ShutdownAsked():
+                return self._handle_shutdown_asked(now_ns)
+            case MetadataApplied() | Tick():
+                pass
+        return []
+
+    def _handle_registered(self, event: Registered, now_ns: int) -> list[Effect]:
+        self._in_flight = False
+        self._request_failures = 0
+        self._registration_deadline_ns = None
+        self.broker_epoch = event.broker_epoch
+        self._registered_directories = frozenset(event.directories)
+        for directory_id, failure in self._failures.items():
+            # A directory that failed before the request was built is told by not being named in it.
+            failure.acknowledged = directory_id not in self._registered_directories
+        self._next_request_ns = now_ns
+        return []
+
+    def _handle_registration_refused(self, error_code: int, now_ns: int) -> list[Effect]:
+        self._in_flight = False
+        if error_code in FATAL_REGISTRATION_ERRORS:
+            name = ErrorCode(error_code).name
+            advice = REGISTRATION_ADVICE.get(name, "see the controller's log")
+            return [Halt(f"the controller refuses this broker's registration: {name}; {advice}")]
+        self._retry_later(now_ns)
+        return []
+
+    def _handle_heartbeat_answered(self, event: HeartbeatAnswered, now_ns: int) -> list[Effect]:
+        self._in_flight = False
+        if event.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            return [
+                Halt(
+                    f"the controller no longer knows broker epoch {self.broker_epoch}: it was unregistered, or another "
+                    "process registered the same node.id; stop that process, then start this broker again"
+                )
+            ]
+        if event.error_code != ErrorCode.NONE:
+            self._retry_later(now_ns)
+            return []
+        self._request_failures = 0
+        effects = self._acknowledge(event.offline_directories)
+        self.is_fenced = event.is_fenced
+        if self.state is BrokerState.STARTING and event.is_caught_up:
+            effects.extend(self._move_to(BrokerState.RECOVERY))
+        if self.state is BrokerState.RECOVERY and not event.is_fenced:
+            effects.extend(self._move_to(BrokerState.RUNNING))
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and event.should_shut_down:
+            return [*effects, ShutDownNow()]
+        unsent = any(not failure.acknowledged for failure in self._failures.values())
+        urgent = unsent or (self._ready_to_unfence and event.is_fenced and self._sent_want_fence)
+        self._next_request_ns = now_ns if urgent else now_ns + self._interval_ns()
+        return effects
+
+    def _acknowledge(self, directory_ids: tuple[DirectoryId, ...]) -> list[Effect]:
+        fresh = tuple(d for d in directory_ids if not self._failures[d].acknowledged)
+        for directory_id in fresh:
+            self._failures[directory_id].acknowledged = True
+        return [FailuresAcknowledged(fresh)] if fresh else []
+
+    def _interval_ns(self) -> int:
+        if self.state is BrokerState.STARTING:
+            return STARTING_POLL_NS
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            return SHUTDOWN_POLL_NS
+        return self._settings.heartbeat_interval_ns
+
+    def _handle_directory_failed(self, directory_id: DirectoryId, now_ns: int) -> None:
+        if directory_id not in self._failures:
+            self._failures[directory_id] = _Failure(now_ns + self._settings.log_dir_failure_timeout_ns)
+            self._send_soon(now_ns)
+
+    def _handle_shutdown_asked(self, now_ns: int) -> list[Effect]:
+        if self._shutdown_asked:
+            return []
+        self._shutdown_asked = True
+        if self.state is not BrokerState.RUNNING:
+            # Nobody relies on a broker that never unfenced.
+            return [ShutDownNow()]
+        self._shutdown_deadline_ns = now_ns + self._settings.controlled_shutdown_timeout_ns
+        self._send_soon(now_ns)
+        return self._move_to(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+
+    def _check_deadlines(self, now_ns: int) -> list[Effect]:
+        if self._registration_deadline_ns is not None and now_ns >= self._registration_deadline_ns:
+            seconds = self._settings.registration_timeout_ns / 1e9
+            return [
+                Halt(
+                    f"no controller accepted this broker's registration within {seconds:g} s "
+                    "(initial.broker.registration.timeout.ms); see that a controller of controller.quorum.voters is running"
+                )
+            ]
+        if self._shutdown_deadline_ns is not None and now_ns >= self._shutdown_deadline_ns:
+            return [Halt("the controlled shutdown did not end in time (diskraft.controlled.shutdown.timeout.ms)")]
+        for directory_id, failure in self._failures.items():
+            if now_ns < failure.deadline_ns or not self._leads_in(directory_id):
+                continue
+            if not failure.acknowledged or self._has_pending_assignment_into(directory_id):
+                return [Halt(self._failure_untold(directory_id))]
+        return []
+
+    def _failure_untold(self, directory_id: DirectoryId) -> str:
+        seconds = self._settings.log_dir_failure_timeout_ns / 1e9
+        return (
+            f"this broker leads partitions in the failed directory {uuid_text(directory_id)} and could not tell the "
+            f"controller within {seconds:g} s (log.dir.failure.timeout.ms)"
+        )
+
+    def _maybe_send(self, now_ns: int) -> list[Effect]:
+        if self._in_flight or self._next_request_ns is None or now_ns < self._next_request_ns:
+            return []
+        self._in_flight = True
+        self._next_request_ns = None
+        if self.broker_epoch < 0:
+            return [SendRegistration()]
+        self._sent_want_fence = not self._ready_to_unfence
+        offline = tuple(d for d in self._failures if d in self._registered_directories)
+        return [
+            SendHeartbeat(
+                broker_epoch=self.broker_epoch,
+                want_fence=self._sent_want_fence,
+                want_shut_down=self._shutdown_asked,
+                offline_directories=offline,
+            )
+        ]
+
+    def _send_soon(self, now_ns: int) -> None:
+        # Before the registration is answered there is nothing to hurry: it names what is online when it is built.
+        if self.broker_epoch >= 0:
+            self._next_request_ns = now_ns
+
+    def _retry_later(self, now_ns: int) -> None:
+        delay_ns = min(FIRST_RETRY_NS * 2 ** min(self._request_failures, 20), self._settings.session_timeout_ns)
+        if self.broker_epoch >= 0:
+            # A heartbeat is never delayed beyond its interval: a long back-off would let the session expire.
+            delay_ns = min(delay_ns, self._settings.heartbeat_interval_ns)
+        self._request_failures += 1
+        self._next_request_ns = now_ns + int(delay_ns * self._rng.uniform(1 - JITTER, 1 + JITTER))
+
+    def _move_to(self, state: BrokerState) -> list[Effect]:
+        self.state = state
+        return [StateChanged(state)]

@@ -1,0 +1,100 @@
+"""The queue of assignments: batching, newest wish wins, retries, and nothing is lost or kept for ever."""
+
+import random
+
+from broker.core.directory_assignments import ASSIGNMENTS_PER_REQUEST_MAX, MS, DirectoryAssignments
+from common.ids import DirectoryId, TopicId, Uuid
+from common.protocol.errors import ErrorCode
+
+T = TopicId(Uuid(b"t" * 16))
+D1 = DirectoryId(Uuid(b"1" * 16))
+D2 = DirectoryId(Uuid(b"2" * 16))
+P0, P1 = (T, 0), (T, 1)
+
+
+def assignments() -> DirectoryAssignments:
+    return DirectoryAssignments(rng=random.Random(1))
+
+
+def test_wishes_are_batched_and_confirmed() -> None:
+    """Two wishes made together leave in one request after the batching delay and are gone once confirmed."""
+    queue = assignments()
+    queue.wish({P0: D1, P1: D2}, 0)
+    assert queue.next_deadline_ns() == 100 * MS
+    assert queue.next_batch(50 * MS) == {}
+    assert queue.next_batch(100 * MS) == {D1: [P0], D2: [P1]}
+    assert queue.size == 2
+    assert queue.next_deadline_ns() is None
+    assert queue.handle_answer({(D1, P0): 0, (D2, P1): 0}, 110 * MS) == {}
+    assert queue.size == 0
+
+
+def test_the_answer_to_an_old_request_does_not_clear_a_newer_wish() -> None:
+    """The replica moved again after its request left: the new place is still sent."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.next_batch(100 * MS)
+    queue.wish({P0: D2}, 100 * MS)
+    assert queue.size == 1
+    queue.handle_answer({(D1, P0): 0}, 150 * MS)
+    assert queue.next_batch(200 * MS) == {D2: [P0]}
+
+
+def test_only_the_newest_wish_is_sent() -> None:
+    """A wish that was overtaken before it left is never sent."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.wish({P0: D2}, 10 * MS)
+    assert queue.next_batch(110 * MS) == {D2: [P0]}
+
+
+def test_a_failed_request_is_sent_again_with_newer_wishes_kept() -> None:
+    """Nothing is lost by a time-out, and an overtaken wish does not come back."""
+    queue = assignments()
+    queue.wish({P0: D1, P1: D1}, 0)
+    queue.next_batch(100 * MS)
+    queue.wish({P0: D2}, 100 * MS)
+    queue.handle_failure(200 * MS)
+    deadline_ns = queue.next_deadline_ns()
+    assert deadline_ns is not None
+    assert deadline_ns > 290 * MS
+    assert queue.next_batch(deadline_ns) == {D2: [P0], D1: [P1]}
+
+
+def test_errors_that_cannot_change_drop_the_entry() -> None:
+    """A deleted topic must not be asked for again and again (KAFKA-17190); an unanswered one is."""
+    queue = assignments()
+    queue.wish({P0: D1, P1: D1}, 0)
+    queue.next_batch(100 * MS)
+    refused = queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_TOPIC_ID}, 100 * MS)
+    assert refused == {P1: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert queue.size == 1
+
+
+def test_a_refused_replica_backs_off_by_itself() -> None:
+    """One bad partition does not slow the others down."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.next_batch(100 * MS)
+    queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 100 * MS)
+    queue.wish({P1: D1}, 100 * MS)
+    assert queue.next_batch(201 * MS)[D1][-1] == P1
+
+
+def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
+    """Start-up with thousands of replicas does not wait for the batching delay."""
+    queue = assignments()
+    queue.wish({(T, partition): D1 for partition in range(ASSIGNMENTS_PER_REQUEST_MAX + 5)}, 0)
+    assert queue.next_deadline_ns() == 0
+    assert len(queue.next_batch(0)[D1]) == ASSIGNMENTS_PER_REQUEST_MAX
+    assert queue.size == ASSIGNMENTS_PER_REQUEST_MAX + 5
+
+
+def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> None:
+    """The metadata caught up by itself before the wish left."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    assert queue.has_pending_into(D1)
+    queue.settle([P0])
+    assert not queue.has_pending_into(D1)
+    assert queue.next_deadline_ns() is None

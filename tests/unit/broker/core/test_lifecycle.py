@@ -1,0 +1,273 @@
+"""The broker's life with the controller: every effect list compared whole, with a clock moved by hand."""
+
+import random
+
+import pytest
+
+from broker.core.lifecycle import (
+    MS,
+    BrokerLifecycle,
+    BrokerState,
+    DirectoryFailed,
+    Effect,
+    FailuresAcknowledged,
+    Halt,
+    HeartbeatAnswered,
+    LifecycleSettings,
+    MetadataApplied,
+    ReadyToUnfence,
+    Registered,
+    RegistrationRefused,
+    RequestFailed,
+    SendHeartbeat,
+    SendRegistration,
+    ShutdownAsked,
+    ShutDownNow,
+    Start,
+    StateChanged,
+    Tick,
+)
+from common.ids import BrokerEpoch, DirectoryId, Uuid
+from common.protocol.errors import ErrorCode
+
+D1 = DirectoryId(Uuid(b"1" * 16))
+D2 = DirectoryId(Uuid(b"2" * 16))
+EPOCH = BrokerEpoch(7)
+SETTINGS = LifecycleSettings(
+    heartbeat_interval_ns=2000 * MS,
+    session_timeout_ns=9000 * MS,
+    registration_timeout_ns=60_000 * MS,
+    log_dir_failure_timeout_ns=30_000 * MS,
+    controlled_shutdown_timeout_ns=30_000 * MS,
+)
+
+
+class Context:
+    """A lifecycle with a clock; `leading` and `pending` are what the metadata and the assignment queue would say."""
+
+    def __init__(self) -> None:
+        self.leading: set[DirectoryId] = set()
+        self.pending: set[DirectoryId] = set()
+        self.now_ns = 0
+        self.lifecycle = BrokerLifecycle(
+            SETTINGS,
+            rng=random.Random(1),
+            leads_in=lambda directory_id: directory_id in self.leading,
+            has_pending_assignment_into=lambda directory_id: directory_id in self.pending,
+        )
+
+    def step(self, event: object, *, after_ms: int = 0) -> list[Effect]:
+        self.now_ns += after_ms * MS
+        return self.lifecycle.step(event, self.now_ns)  # type: ignore[arg-type]
+
+    def answer(
+        self, *offline: DirectoryId, fenced: bool = False, shut_down: bool = False, after_ms: int = 0
+    ) -> list[Effect]:
+        answer = HeartbeatAnswered(ErrorCode.NONE, True, fenced, shut_down, tuple(offline))
+        return self.step(answer, after_ms=after_ms)
+
+    def run_until_unfenced(self) -> None:
+        self.step(Start())
+        self.step(Registered(EPOCH, (D1, D2)))
+        self.answer(fenced=True)
+        self.step(ReadyToUnfence())
+        self.answer()
+        assert self.lifecycle.state is BrokerState.RUNNING
+
+
+def heartbeat(*offline: DirectoryId, fence: bool = False, shut_down: bool = False) -> SendHeartbeat:
+    return SendHeartbeat(EPOCH, want_fence=fence, want_shut_down=shut_down, offline_directories=tuple(offline))
+
+
+def test_from_start_to_running() -> None:
+    """The whole sequence of a healthy start, one step at a time."""
+    context = Context()
+    assert context.step(Start()) == [StateChanged(BrokerState.STARTING), SendRegistration()]
+    assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat(fence=True)]
+    not_caught_up = HeartbeatAnswered(ErrorCode.NONE, False, True, False, ())
+    assert context.step(not_caught_up) == []
+    assert context.lifecycle.next_deadline_ns() == 10 * MS
+    assert context.step(Tick(), after_ms=10) == [heartbeat(fence=True)]
+    assert context.answer(fenced=True) == [StateChanged(BrokerState.RECOVERY)]
+    assert context.step(ReadyToUnfence()) == [heartbeat()]
+    assert context.answer() == [StateChanged(BrokerState.RUNNING)]
+    assert context.lifecycle.next_deadline_ns() == context.now_ns + 2000 * MS
+
+
+def test_ready_while_a_heartbeat_is_in_flight_sends_the_next_at_once() -> None:
+    """The wish to unfence must not wait for the next tick when it came a moment too late for the request under way."""
+    context = Context()
+    context.step(Start())
+    context.step(Registered(EPOCH, (D1,)))
+    assert context.step(ReadyToUnfence()) == []
+    assert context.answer(fenced=True) == [StateChanged(BrokerState.RECOVERY), heartbeat()]
+
+
+def test_a_failure_is_told_at_once_and_in_every_later_heartbeat() -> None:
+    """OfflineLogDirs is cumulative until a new incarnation."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(DirectoryFailed(D1), after_ms=5) == [heartbeat(D1)]
+    assert context.answer(D1) == [FailuresAcknowledged((D1,))]
+    assert context.step(Tick(), after_ms=2000) == [heartbeat(D1)]
+    assert context.answer(D1) == []
+    assert context.step(DirectoryFailed(D1)) == []
+
+
+def test_a_directory_failing_while_a_heartbeat_is_in_flight() -> None:
+    """It is not acknowledged by the answer to a request that did not name it; the next request goes out at once."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(Tick(), after_ms=2000) == [heartbeat()]
+    assert context.step(DirectoryFailed(D2)) == []
+    assert context.answer() == [heartbeat(D2)]
+    assert context.answer(D2) == [FailuresAcknowledged((D2,))]
+
+
+def test_log_dir_not_found_acknowledges_nothing() -> None:
+    """An answer with an error leaves the failure untold."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(DirectoryFailed(D1))
+    refused = HeartbeatAnswered(ErrorCode.LOG_DIR_NOT_FOUND, False, True, False, (D1,))
+    assert context.step(refused) == []
+    deadline_ns = context.lifecycle.next_deadline_ns()
+    assert deadline_ns is not None
+    context.now_ns = deadline_ns
+    assert context.step(Tick()) == [heartbeat(D1)]
+
+
+def test_an_untold_failure_halts_only_while_the_broker_leads_there() -> None:
+    """log.dir.failure.timeout.ms passes without leadership: nothing. Leadership elected later: halt on that metadata."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(DirectoryFailed(D1))
+    for _ in range(40):
+        context.step(RequestFailed("no controller"))
+        context.step(Tick(), after_ms=1000)
+    assert context.lifecycle.state is BrokerState.RUNNING
+    context.leading.add(D1)
+    effects = context.step(MetadataApplied())
+    assert isinstance(effects[0], Halt)
+    assert "log.dir.failure.timeout.ms" in effects[0].reason
+    assert effects[1] == StateChanged(BrokerState.SHUTTING_DOWN)
+
+
+def test_an_unconfirmed_assignment_into_a_told_failure_halts_too() -> None:
+    """The controller knows the directory is gone but may still believe the replica elsewhere, with this broker leading."""
+    context = Context()
+    context.run_until_unfenced()
+    context.leading.add(D1)
+    context.pending.add(D1)
+    context.step(DirectoryFailed(D1))
+    context.answer(D1)
+    effects = context.step(Tick(), after_ms=30_000)
+    assert [type(effect) for effect in effects] == [Halt, StateChanged]
+
+
+def test_a_told_failure_never_halts() -> None:
+    """The deadline passes after the acknowledgement: nothing happens."""
+    context = Context()
+    context.run_until_unfenced()
+    context.leading.add(D1)
+    context.step(DirectoryFailed(D1))
+    context.answer(D1)
+    assert context.step(Tick(), after_ms=30_000) == [heartbeat(D1)]
+
+
+def test_a_failure_before_the_registration_is_told_by_not_being_named() -> None:
+    """A heartbeat names only ids that this incarnation registered."""
+    context = Context()
+    context.step(Start())
+    context.step(DirectoryFailed(D2))
+    assert context.step(Registered(EPOCH, (D1,))) == [heartbeat(fence=True)]
+    context.leading.add(D2)
+    assert context.answer(fenced=True, after_ms=31_000) == [StateChanged(BrokerState.RECOVERY)]
+
+
+def test_registration_is_retried_until_its_deadline() -> None:
+    """Back-off doubles from 100 ms; after initial.broker.registration.timeout.ms the broker gives up with one line."""
+    context = Context()
+    context.step(Start())
+    delays_ms = []
+    while True:
+        context.step(RegistrationRefused(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+        deadline_ns = context.lifecycle.next_deadline_ns()
+        assert deadline_ns is not None
+        delays_ms.append(round((deadline_ns - context.now_ns) / MS))
+        context.now_ns = deadline_ns
+        effects = context.step(Tick())
+        if effects != [SendRegistration()]:
+            break
+    assert [type(effect) for effect in effects] == [Halt, StateChanged]
+    assert context.now_ns == 60_000 * MS
+    assert delays_ms[0] in range(98, 103)
+    assert delays_ms[1] in range(196, 205)
+    assert max(delays_ms) <= 9180
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.INVALID_REQUEST]
+)
+def test_a_registration_that_can_never_succeed_halts_at_once(code: ErrorCode) -> None:
+    """The reason names the error."""
+    context = Context()
+    context.step(Start())
+    effects = context.step(RegistrationRefused(code))
+    assert isinstance(effects[0], Halt)
+    assert code.name in effects[0].reason
+
+
+def test_a_stale_broker_epoch_halts() -> None:
+    """Another process took the id over."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(Tick(), after_ms=2000)
+    effects = context.step(HeartbeatAnswered(ErrorCode.STALE_BROKER_EPOCH, False, False, False, ()))
+    assert [type(effect) for effect in effects] == [Halt, StateChanged]
+
+
+def test_controlled_shutdown() -> None:
+    """The wish goes out at once, is repeated every 50 ms, and ends when the controller says so."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(ShutdownAsked()) == [
+        StateChanged(BrokerState.PENDING_CONTROLLED_SHUTDOWN),
+        heartbeat(shut_down=True),
+    ]
+    assert context.answer() == []
+    assert context.step(Tick(), after_ms=50) == [heartbeat(shut_down=True)]
+    assert context.answer(shut_down=True) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
+    assert context.lifecycle.next_deadline_ns() is None
+    assert context.step(Tick()) == []
+
+
+def test_controlled_shutdown_has_a_deadline() -> None:
+    """Without a controller the broker does not linger for ever."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(ShutdownAsked())
+    context.step(RequestFailed("no controller"))
+    effects = context.step(Tick(), after_ms=30_000)
+    assert isinstance(effects[0], Halt)
+
+
+def test_shutdown_before_running_is_immediate() -> None:
+    """A broker that nobody relies on has nothing to hand over."""
+    context = Context()
+    context.step(Start())
+    assert context.step(ShutdownAsked()) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
+
+
+def test_a_failed_heartbeat_is_retried_before_the_session_ends() -> None:
+    """However often requests fail, the next one is never further away than the heartbeat interval."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(Tick(), after_ms=2000)
+    for _ in range(20):
+        context.step(RequestFailed("timed out"))
+        deadline_ns = context.lifecycle.next_deadline_ns()
+        assert deadline_ns is not None
+        assert deadline_ns - context.now_ns <= 2040 * MS
+        context.now_ns = deadline_ns
+        assert context.step(Tick()) == [heartbeat()]
