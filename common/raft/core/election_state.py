@@ -1,0 +1,101 @@
+"""What a node must not forget about elections, and the `quorum-state` file that holds it (core).
+
+Answers to Kafka's ElectionState and FileQuorumStateStore. Easy to get wrong: the file is the promise "I voted for this one
+in this epoch", so it is made durable *before* the node acts on it. Version 0 (kraft.version 0) is what we write; version 1
+is read too.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from common.ids import BrokerId, LeaderEpoch, Uuid, uuid_from_text, uuid_text
+
+_NOBODY = -1
+_NO_EPOCH_YET = LeaderEpoch(0)
+
+
+class InvalidQuorumState(Exception):
+    """The `quorum-state` file cannot be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """Epoch, leader if known, and this node's vote in that epoch."""
+
+    epoch: LeaderEpoch = _NO_EPOCH_YET
+    leader_id: BrokerId | None = None
+    voted_id: BrokerId | None = None
+    voted_directory_id: Uuid | None = None
+
+
+def encode_quorum_state(state: ElectionState, voters: Sequence[BrokerId]) -> bytes:
+    """One JSON line of data version 0, as Apache Kafka writes it under kraft.version 0."""
+    content = {
+        "clusterId": "",
+        "leaderId": _NOBODY if state.leader_id is None else state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": _NOBODY if state.voted_id is None else state.voted_id,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": voter} for voter in voters],
+        "data_version": 0,
+    }
+    return json.dumps(content, separators=(",", ":")).encode("utf-8")
+
+
+def encode_quorum_state_v1(state: ElectionState) -> bytes:
+    """One JSON line of data version 1, which kraft.version 1 uses: the vote names a directory, the voters are gone."""
+    content = {
+        "leaderId": _NOBODY if state.leader_id is None else state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": _NOBODY if state.voted_id is None else state.voted_id,
+        "votedDirectoryId": uuid_text(state.voted_directory_id or bytes(16)),
+        "data_version": 1,
+    }
+    return json.dumps(content, separators=(",", ":")).encode("utf-8")
+
+
+def decode_quorum_state(content: bytes) -> ElectionState:
+    """Reads either version. Raises InvalidQuorumState."""
+    try:
+        fields = json.loads(content)
+    except ValueError as error:
+        raise InvalidQuorumState(f"not a JSON line: {error}") from None
+    if not isinstance(fields, dict):
+        raise InvalidQuorumState("not a JSON object")
+    version = _number(fields, "data_version")
+    if version not in (0, 1):
+        raise InvalidQuorumState(f"data_version is {version}, known are 0 and 1")
+    epoch = _number(fields, "leaderEpoch")
+    if epoch < 0:
+        raise InvalidQuorumState(f"leaderEpoch is {epoch}")
+    return ElectionState(
+        epoch=LeaderEpoch(epoch),
+        leader_id=_node(fields, "leaderId"),
+        voted_id=_node(fields, "votedId"),
+        voted_directory_id=_voted_directory(fields) if version == 1 else None,
+    )
+
+
+def _number(fields: Mapping[str, Any], key: str) -> int:
+    value = fields.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidQuorumState(f"{key} is {value!r}, it takes a number")
+    return value
+
+
+def _node(fields: Mapping[str, Any], key: str) -> BrokerId | None:
+    value = _number(fields, key)
+    return None if value < 0 else BrokerId(value)
+
+
+def _voted_directory(fields: Mapping[str, Any]) -> Uuid | None:
+    text = fields.get("votedDirectoryId")
+    if text is None:
+        return None
+    try:
+        directory_id = uuid_from_text(text)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidQuorumState(f"votedDirectoryId is {text!r}: {error}") from None
+    return directory_id if any(directory_id) else None

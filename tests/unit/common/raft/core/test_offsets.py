@@ -1,0 +1,38 @@
+"""Names of the metadata log's files."""
+
+import pytest
+
+from common.ids import LeaderEpoch, Offset
+from common.raft.core.offsets import (
+    OffsetAndEpoch,
+    is_leftover,
+    parse_snapshot_name,
+    partial_snapshot_path,
+    snapshot_path,
+)
+
+SNAPSHOT = OffsetAndEpoch(Offset(300), LeaderEpoch(7))
+
+
+def test_a_snapshot_is_found_again_by_its_name() -> None:
+    """The name carries both numbers, and a partial file is not taken for a snapshot."""
+    path = snapshot_path(SNAPSHOT)
+    assert path == "__cluster_metadata-0/00000000000000000300-0000000007.checkpoint"
+    assert parse_snapshot_name(path.partition("/")[2]) == SNAPSHOT
+    assert parse_snapshot_name(partial_snapshot_path(SNAPSHOT).partition("/")[2]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "leftover"),
+    [
+        ("00000000000000000300-0000000007.checkpoint.part", True),
+        ("00000000000000000300-0000000007-4711.checkpoint.part", True),
+        ("00000000000000000300-0000000007.checkpoint.deleted", True),
+        ("00000000000000000300-0000000007.checkpoint", False),
+        ("00000000000000000300.log.deleted", False),
+        ("leader-epoch-checkpoint", False),
+    ],
+)
+def test_leftovers_are_told_from_files_in_use(name: str, leftover: bool) -> None:
+    """Apache Kafka's names for half-written and half-deleted snapshots count too."""
+    assert is_leftover(name) is leftover

@@ -1,0 +1,69 @@
+"""What the leader remembers of replicas: the majority, lag times, and observers that fell silent."""
+
+import pytest
+
+from common.ids import BrokerId, LeaderEpoch, Offset, Uuid
+from common.raft.core.replica_progress import (
+    OBSERVER_SESSION_MS,
+    LeaderProgress,
+    Progress,
+    ReplicaKey,
+    majority_offset,
+)
+
+
+def offsets(*ends: int | None) -> list[Offset | None]:
+    return [None if end is None else Offset(end) for end in ends]
+
+
+@pytest.mark.parametrize(
+    ("ends", "majority"),
+    [
+        ((None,), None),
+        ((7,), 7),
+        ((7, None), None),
+        ((7, 5), 5),
+        ((7, 5, None), 5),
+        ((7, None, None), None),
+        ((1, 9, 4), 4),
+        ((1, 9, 4, 8), 4),
+        ((1, 9, 4, 8, 6), 6),
+    ],
+)
+def test_majority(ends: tuple[int | None, ...], majority: int | None) -> None:
+    """The offset that more than half of the voters have, None while that is unknown."""
+    assert majority_offset(offsets(*ends)) == majority
+
+
+def progress() -> LeaderProgress:
+    return LeaderProgress(BrokerId(1), LeaderEpoch(1), Offset(0), {BrokerId(1): Progress()}, Offset(0))
+
+
+def test_caught_up_is_judged_by_where_the_leader_was() -> None:
+    """A replica that reaches what was the end at its previous fetch was caught up at that fetch, not now."""
+    leader = progress()
+    replica = ReplicaKey(BrokerId(5))
+    leader.fetched(replica, end_offset=Offset(0), leader_end=Offset(10), wall_ms=100)
+    assert leader.observers[replica].last_caught_up_ms == -1
+    leader.fetched(replica, end_offset=Offset(10), leader_end=Offset(15), wall_ms=200)
+    assert leader.observers[replica].last_caught_up_ms == 100
+    leader.fetched(replica, end_offset=Offset(15), leader_end=Offset(15), wall_ms=300)
+    assert leader.observers[replica].last_caught_up_ms == 300
+
+
+def test_an_observer_may_start_over() -> None:
+    """Its disk was replaced: the leader shows the lower offset, under the same or another directory id."""
+    leader = progress()
+    leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(9), leader_end=Offset(9), wall_ms=1)
+    leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(0), leader_end=Offset(9), wall_ms=2)
+    leader.fetched(ReplicaKey(BrokerId(5), Uuid(b"d" * 16)), end_offset=Offset(3), leader_end=Offset(9), wall_ms=3)
+    assert [seen.end_offset for seen in leader.observers.values()] == [0, 3]
+
+
+def test_silent_observers_are_forgotten() -> None:
+    """One that has not fetched for five minutes is no longer listed, one that has is."""
+    leader = progress()
+    leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(0), leader_end=Offset(0), wall_ms=1_000)
+    leader.fetched(ReplicaKey(BrokerId(6)), end_offset=Offset(0), leader_end=Offset(0), wall_ms=2_000)
+    leader.forget_silent_observers(1_001 + OBSERVER_SESSION_MS)
+    assert [key.node_id for key in leader.observers] == [6]
