@@ -1,0 +1,472 @@
+"""One replica as leader and follower: high watermark, ISR and acks=all, with whole effect lists compared."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.core.partition_replica import (
+    NO_BROKER_EPOCH,
+    AlterPartitionResult,
+    Effect,
+    HighWatermarkAdvanced,
+    IsrCommitted,
+    IsrMember,
+    IsrProposal,
+    IsrRejected,
+    PartitionReplica,
+    ProposeIsr,
+    Role,
+)
+from common.ids import (
+    ZERO_UUID,
+    BrokerEpoch,
+    BrokerId,
+    IncarnationId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+)
+from common.metadata.directory_ids import UNASSIGNED
+from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
+from common.protocol.errors import ErrorCode
+
+SECOND = 1_000_000_000
+LAG_MAX = 30 * SECOND
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+
+
+def broker(broker_id: int) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker_id=BrokerId(broker_id),
+        epoch=BrokerEpoch(100 + broker_id),
+        incarnation_id=IncarnationId(ZERO_UUID),
+        endpoints=(),
+        features=(),
+        rack=None,
+        fenced=False,
+        in_controlled_shutdown=False,
+    )
+
+
+def partition(
+    isr: tuple[int, ...] = (1, 2, 3),
+    *,
+    replicas: tuple[int, ...] = (1, 2, 3),
+    leader: int = 1,
+    leader_epoch: int = 5,
+    partition_epoch: int = 7,
+    recovery: LeaderRecoveryState = LeaderRecoveryState.RECOVERED,
+) -> PartitionRegistration:
+    return PartitionRegistration(
+        replicas=tuple(BrokerId(member) for member in replicas),
+        directories=(UNASSIGNED,) * len(replicas),
+        isr=tuple(BrokerId(member) for member in isr),
+        removing_replicas=(),
+        adding_replicas=(),
+        leader=BrokerId(leader),
+        leader_recovery_state=recovery,
+        leader_epoch=LeaderEpoch(leader_epoch),
+        partition_epoch=PartitionEpoch(partition_epoch),
+    )
+
+
+def nobody(broker_id: BrokerId) -> BrokerRegistration | None:
+    """Looks brokers up in a metadata that knows none."""
+
+
+class LeaderContext:
+    """Broker 1's replica of a partition on 1, 2 and 3, with verbs that carry the time along."""
+
+    def __init__(self, isr: tuple[int, ...] = (1, 2, 3), *, log_end: int = 10, high_watermark: int = 0) -> None:
+        self.brokers = {BrokerId(number): broker(number) for number in (1, 2, 3)}
+        self.now_ns = 1000 * SECOND
+        self.replica = PartitionReplica(ONE, self.brokers.get, LAG_MAX)
+        self.replica.log_end_offset = Offset(log_end)
+        self.replica.high_watermark = Offset(high_watermark)
+        self.lead(partition(isr))
+
+    def lead(self, registration: PartitionRegistration) -> list[Effect]:
+        return self.replica.become_leader(
+            registration, now_ns=self.now_ns, leader_epoch_start_offset=self.replica.log_end_offset
+        )
+
+    def fetch(self, broker_id: BrokerId, offset: int, *, epoch: int | None = None) -> list[Effect]:
+        return self.replica.follower_fetched(
+            broker_id,
+            fetch_offset=Offset(offset),
+            log_start_offset=Offset(0),
+            broker_epoch=BrokerEpoch(100 + broker_id if epoch is None else epoch),
+            now_ns=self.now_ns,
+        )
+
+    def write(self, end: int) -> list[Effect]:
+        return self.replica.written(Offset(end), self.now_ns)
+
+    def answer(self, result: AlterPartitionResult) -> list[Effect]:
+        assert self.replica.proposal is not None
+        return self.replica.handle_alter_partition_result(self.replica.proposal, result, self.now_ns)
+
+    def accept(self, isr: tuple[int, ...], *, partition_epoch: int = 8) -> list[Effect]:
+        return self.answer(
+            AlterPartitionResult(
+                error=ErrorCode.NONE,
+                leader=ONE,
+                leader_epoch=LeaderEpoch(5),
+                isr=tuple(BrokerId(member) for member in isr),
+                partition_epoch=PartitionEpoch(partition_epoch),
+            )
+        )
+
+
+def proposed(effects: list[Effect]) -> list[IsrProposal]:
+    return [effect.proposal for effect in effects if isinstance(effect, ProposeIsr)]
+
+
+# --- high watermark ----------------------------------------------------------------------------------------------
+
+
+def test_high_watermark_follows_the_slowest_isr_member() -> None:
+    """It stands still until every ISR member has fetched, then advances to the smallest end offset."""
+    leader = LeaderContext()
+    assert leader.write(20) == []
+    assert leader.fetch(TWO, 20) == []
+    assert leader.fetch(THREE, 15) == [HighWatermarkAdvanced(Offset(15))]
+    assert leader.fetch(THREE, 20) == [HighWatermarkAdvanced(Offset(20))]
+    assert leader.fetch(THREE, 12) == []
+    assert leader.replica.high_watermark == 20
+
+
+def test_a_leader_alone_in_the_isr_advances_with_its_own_writes() -> None:
+    """Nobody else to wait for: written is committed."""
+    leader = LeaderContext((1,))
+    assert leader.replica.high_watermark == 10
+    assert leader.write(11) == [HighWatermarkAdvanced(Offset(11))]
+
+
+def test_high_watermark_waits_for_a_caught_up_replica_that_could_join() -> None:
+    """A follower outside the ISR that keeps up is about to join; what it lacks must not be called committed."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    assert len(proposed(leader.fetch(TWO, 10))) == 1
+    leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
+    assert leader.write(20) == []
+    leader.now_ns += LAG_MAX + 1
+    assert leader.write(21) == [HighWatermarkAdvanced(Offset(21))]
+
+
+@pytest.mark.parametrize("change", ["fenced", "in_controlled_shutdown", "epoch"])
+def test_high_watermark_ignores_a_caught_up_replica_that_may_not_join(change: str) -> None:
+    """KAFKA-15021: fenced, leaving or restarted followers keep fetching and must not stall acks=all."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
+    assert leader.write(20) == []
+    known = leader.brokers[TWO]
+    changed = {
+        "fenced": replace(known, fenced=True),
+        "in_controlled_shutdown": replace(known, in_controlled_shutdown=True),
+        "epoch": replace(known, epoch=BrokerEpoch(999)),
+    }
+    leader.brokers[TWO] = changed[change]
+    assert leader.replica.brokers_changed(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
+
+
+def test_follower_takes_over_the_high_watermark_within_its_log() -> None:
+    """Never above what it has written, never back except by truncation."""
+    replica = PartitionReplica(TWO, nobody, LAG_MAX)
+    replica.become_follower(partition())
+    replica.written(Offset(8), 0)
+    assert replica.leader_high_watermark(Offset(5)) == [HighWatermarkAdvanced(Offset(5))]
+    assert replica.leader_high_watermark(Offset(4)) == []
+    assert replica.leader_high_watermark(Offset(50)) == [HighWatermarkAdvanced(Offset(8))]
+    replica.truncated(Offset(6))
+    assert (replica.log_end_offset, replica.high_watermark) == (6, 6)
+    replica.restarted_at(Offset(100))
+    assert (replica.log_start_offset, replica.log_end_offset, replica.high_watermark) == (100, 100, 100)
+
+
+@pytest.mark.parametrize(("checkpointed", "expected"), [(0, 4), (7, 7), (50, 9)])
+def test_a_checkpointed_high_watermark_is_bounded_by_the_log(checkpointed: int, expected: int) -> None:
+    """The checkpoint may be older than the log's start or newer than its recovered end."""
+    replica = PartitionReplica(ONE, nobody, LAG_MAX, log_start_offset=Offset(4), log_end_offset=Offset(9))
+    replica.load_high_watermark(Offset(checkpointed))
+    assert replica.high_watermark == expected
+
+
+# --- shrinking ---------------------------------------------------------------------------------------------------
+
+
+def test_isr_shrinks_after_the_lag_time() -> None:
+    """A member that stays behind longer than replica.lag.time.max.ms is proposed out; its epoch and the others' go along."""
+    leader = LeaderContext()
+    leader.fetch(TWO, 10)
+    leader.fetch(THREE, 10)
+    leader.write(20)
+    leader.now_ns += LAG_MAX
+    leader.fetch(TWO, 20)
+    assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
+    leader.now_ns += 1
+    effects = leader.replica.maybe_shrink_isr(leader.now_ns)
+    [proposal] = proposed(effects)
+    assert effects == [ProposeIsr(proposal)]
+    assert proposal.members == (IsrMember(ONE, BrokerEpoch(101)), IsrMember(TWO, BrokerEpoch(102)))
+    assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 7)
+    # The removal is not yet committed: its member still holds the high watermark back.
+    assert leader.replica.maximal_isr == (1, 2, 3)
+    assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
+    assert leader.accept((1, 2)) == [IsrCommitted((ONE, TWO, THREE), (ONE, TWO)), HighWatermarkAdvanced(Offset(20))]
+
+
+def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> None:
+    """A new leader does not throw out ISR members before they had time to find it, and has no epoch of theirs to name."""
+    leader = LeaderContext((1, 2))
+    leader.now_ns += LAG_MAX
+    assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
+    leader.now_ns += 1
+    [proposal] = proposed(leader.replica.maybe_shrink_isr(leader.now_ns))
+    assert proposal.isr == (ONE,)
+
+
+def test_a_follower_that_reaches_where_the_leader_was_counts_as_caught_up() -> None:
+    """Under a steady stream no fetch ever meets the end; having reached the end of the previous fetch is enough."""
+    leader = LeaderContext((1, 2))
+    leader.fetch(TWO, 10)
+    for end in range(20, 80, 10):
+        leader.write(end)
+        leader.now_ns += LAG_MAX // 2
+        leader.fetch(TWO, end - 10)
+        assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
+
+
+# --- expanding ---------------------------------------------------------------------------------------------------
+
+
+def test_isr_expands_when_a_follower_reaches_the_high_watermark() -> None:
+    """Below the high watermark or the start of the leader's epoch it may not join; at both it may."""
+    leader = LeaderContext((1, 2), log_end=10, high_watermark=4)
+    leader.fetch(TWO, 10)
+    assert leader.replica.high_watermark == 10
+    assert proposed(leader.fetch(THREE, 9)) == []
+    [proposal] = proposed(leader.fetch(THREE, 10))
+    assert proposal.members == (
+        IsrMember(ONE, BrokerEpoch(101)),
+        IsrMember(TWO, BrokerEpoch(102)),
+        IsrMember(THREE, BrokerEpoch(103)),
+    )
+    assert leader.replica.maximal_isr == (1, 2, 3)
+    assert leader.replica.committed_isr == (1, 2)
+    assert leader.accept((1, 2, 3)) == [IsrCommitted((ONE, TWO), (ONE, TWO, THREE))]
+
+
+def test_a_follower_below_the_epoch_start_may_not_join() -> None:
+    """The high watermark of a fresh leader can be old; only the epoch's start proves that the follower has all of it."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.replica.high_watermark = Offset(3)
+    assert proposed(leader.fetch(TWO, 5)) == []
+    assert len(proposed(leader.fetch(TWO, 10))) == 1
+
+
+def test_the_proposed_member_holds_back_the_high_watermark() -> None:
+    """While the expansion is under way the controller may already count the new member: it must have what is committed."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    leader.now_ns += 2 * LAG_MAX
+    assert leader.write(20) == []
+    assert leader.replica.acks_all_result(Offset(20), 1) is None
+
+
+@pytest.mark.parametrize("change", ["fenced", "in_controlled_shutdown", "epoch", "unregistered"])
+def test_an_ineligible_follower_is_not_proposed(change: str) -> None:
+    """KIP-841 and KIP-903: unfenced, not leaving, and of the incarnation that the metadata knows."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    known = leader.brokers.pop(TWO)
+    if change == "epoch":
+        leader.brokers[TWO] = replace(known, epoch=BrokerEpoch(50))
+    elif change != "unregistered":
+        leader.brokers[TWO] = (
+            replace(known, fenced=True) if change == "fenced" else replace(known, in_controlled_shutdown=True)
+        )
+    assert leader.fetch(TWO, 10) == []
+
+
+def test_a_fetch_of_a_replaced_incarnation_changes_nothing() -> None:
+    """A late request of the previous incarnation must not vouch for records that the new one may have lost."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.brokers[TWO] = replace(leader.brokers[TWO], epoch=BrokerEpoch(500))
+    assert leader.replica.is_stale_fetch(TWO, BrokerEpoch(102))
+    assert leader.fetch(TWO, 10, epoch=102) == []
+    assert leader.replica.followers[TWO].log_end_offset == -1
+
+
+def test_a_fetch_without_epoch_is_accepted() -> None:
+    """Followers that speak an older Fetch send no epoch; -1 then goes to the controller, which skips the check."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    [proposal] = proposed(leader.fetch(TWO, 10, epoch=-1))
+    assert proposal.members[1] == IsrMember(TWO, NO_BROKER_EPOCH)
+
+
+def test_two_followers_catch_up_one_after_the_other() -> None:
+    """One proposal at a time; the answer to the first brings the second, without waiting for a fetch."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    [first] = proposed(leader.fetch(TWO, 10))
+    assert proposed(leader.fetch(THREE, 10)) == []
+    effects = leader.accept((1, 2))
+    [second] = proposed(effects)
+    assert effects == [IsrCommitted((ONE,), (ONE, TWO)), ProposeIsr(second)]
+    assert [first.isr, second.isr] == [(1, 2), (1, 2, 3)]
+    assert second.partition_epoch == 8
+
+
+# --- answers of the controller -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_an_ineligible_replica_reverts_the_proposal(error: ErrorCode) -> None:
+    """Nothing changed at the controller, so the committed ISR counts again at once; no retry."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
+    assert leader.replica.proposal is None
+    assert leader.replica.maximal_isr == (1,)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    ],
+)
+def test_an_outdated_proposal_waits_for_the_metadata(error: ErrorCode) -> None:
+    """It may have been written by an earlier attempt whose answer got lost, so the maximal ISR stays until metadata says."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
+    assert leader.replica.maximal_isr == (1, 2)
+    leader.lead(partition((1,), partition_epoch=8))
+    assert list(leader.replica.maximal_isr) == [ONE]
+
+
+def test_other_errors_are_tried_again() -> None:
+    """The same proposal goes out again, so that a late answer to the first attempt still fits."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    [proposal] = proposed(leader.fetch(TWO, 10))
+    assert leader.answer(AlterPartitionResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)) == [ProposeIsr(proposal)]
+
+
+def test_metadata_of_the_same_partition_epoch_does_not_forget_a_newer_proposal() -> None:
+    """The record of the previous change arrives after its answer. Forgetting the proposal that was made in between would
+    let the high watermark pass a member that the controller may already have recorded."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    leader.fetch(THREE, 10)
+    leader.accept((1, 2), partition_epoch=8)
+    leader.lead(partition((1, 2), partition_epoch=8))
+    assert leader.replica.maximal_isr == (1, 2, 3)
+
+
+def test_an_answer_overtaken_by_metadata_is_ignored() -> None:
+    """Metadata with a higher partition epoch settles the matter; the late answer describes the past."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    [proposal] = proposed(leader.fetch(TWO, 10))
+    leader.lead(partition((1, 3), partition_epoch=9))
+    result = AlterPartitionResult(
+        error=ErrorCode.NONE, leader=ONE, leader_epoch=LeaderEpoch(5), isr=(ONE, TWO), partition_epoch=PartitionEpoch(8)
+    )
+    assert leader.replica.handle_alter_partition_result(proposal, result, leader.now_ns) == []
+    assert leader.replica.committed_isr == (1, 3)
+
+
+# --- acks=all ----------------------------------------------------------------------------------------------------
+
+
+def test_acks_all_needs_enough_in_sync_replicas_before_and_after() -> None:
+    """NONE only when the high watermark covers the append and the recorded ISR is still large enough."""
+    leader = LeaderContext((1, 2))
+    assert leader.replica.has_enough_in_sync(2)
+    assert not leader.replica.has_enough_in_sync(3)
+    leader.write(20)
+    assert leader.replica.acks_all_result(Offset(20), 2) is None
+    leader.fetch(TWO, 20)
+    assert leader.replica.acks_all_result(Offset(20), 2) is ErrorCode.NONE
+    leader.lead(partition((1,), partition_epoch=8))
+    assert leader.replica.acks_all_result(Offset(20), 2) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_a_proposed_member_does_not_count_as_in_sync() -> None:
+    """Acknowledged on two is acknowledged on two that the controller would elect."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    assert not leader.replica.has_enough_in_sync(2)
+
+
+def test_min_insync_replicas_above_the_replication_factor_is_bounded() -> None:
+    """A topic with one replica stays writable where the cluster's default asks for two."""
+    leader = LeaderContext((1,))
+    leader.lead(partition((1,), replicas=(1,), partition_epoch=8))
+    assert leader.replica.has_enough_in_sync(2)
+
+
+def test_a_former_leader_acknowledges_nothing() -> None:
+    """Whatever its high watermark was: the new leader may have another log."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.replica.become_follower(partition((2,), leader=2, leader_epoch=6, partition_epoch=8))
+    assert leader.replica.acks_all_result(Offset(5), 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# --- roles -------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_epoch_starts_over() -> None:
+    """The followers' offsets of an earlier epoch say nothing: they may have truncated since."""
+    leader = LeaderContext()
+    leader.fetch(TWO, 10)
+    leader.fetch(THREE, 10)
+    leader.write(20)
+    assert leader.lead(partition(leader_epoch=6, partition_epoch=8)) == []
+    assert leader.replica.leader_epoch_start_offset == 20
+    assert leader.replica.followers[TWO].log_end_offset == -1
+    assert leader.replica.high_watermark == 10
+
+
+def test_the_same_leader_epoch_keeps_what_is_known_of_the_followers() -> None:
+    """An ISR or directory change must not reset the end offsets, nor the start of the epoch."""
+    leader = LeaderContext()
+    leader.fetch(TWO, 10)
+    leader.fetch(THREE, 10)
+    leader.write(20)
+    leader.fetch(TWO, 20)
+    leader.brokers[THREE] = replace(leader.brokers[THREE], fenced=True)
+    assert leader.lead(partition((1, 2), partition_epoch=8)) == [HighWatermarkAdvanced(Offset(20))]
+    assert leader.replica.leader_epoch_start_offset == 10
+
+
+def test_old_metadata_is_ignored() -> None:
+    """Neither an older partition epoch nor an older leader epoch goes back."""
+    leader = LeaderContext()
+    leader.lead(partition((1, 2), partition_epoch=9))
+    leader.lead(partition((1, 2, 3), partition_epoch=8))
+    assert leader.replica.committed_isr == (1, 2)
+    leader.replica.become_follower(partition(leader=2, leader_epoch=4))
+    assert leader.replica.role is Role.LEADER
+
+
+def test_recovering_ends_with_the_first_accepted_isr_change() -> None:
+    """After an unclean election the state is RECOVERING until the controller says otherwise."""
+    leader = LeaderContext((1,), log_end=0)
+    leader.lead(partition((1,), partition_epoch=8, recovery=LeaderRecoveryState.RECOVERING))
+    assert leader.replica.leader_recovery_state == LeaderRecoveryState.RECOVERING
+    leader.fetch(TWO, 0)
+    leader.accept((1, 2), partition_epoch=9)
+    assert leader.replica.leader_recovery_state == LeaderRecoveryState.RECOVERED
+
+
+def test_under_replicated() -> None:
+    """Only a leader knows, and only the recorded ISR counts."""
+    leader = LeaderContext((1, 2))
+    assert leader.replica.is_under_replicated
+    leader.lead(partition((1, 2, 3), partition_epoch=8))
+    assert not leader.replica.is_under_replicated
