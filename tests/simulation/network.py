@@ -1,0 +1,364 @@
+"""In-memory connections between the nodes of one world: ordered bytes, late, and cut into pieces at any place.
+
+Shell of the tests. A connection is two pipes. What is sent waits in a queue, a window of it is on its way, and arrives after
+a seeded latency in seeded pieces. A receiver that pauses stops the window, so the sender's queue grows, as with TCP. The
+easy thing to get wrong: a view given to `data_received` is overwritten when the call returns, unless it was taken.
+"""
+
+import asyncio
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
+from common.parts import Part
+from tests.simulation.disk import MICROSECOND, SimulatedRegion
+from tests.simulation.loop import SimulatedLoop
+
+WINDOW = 128 * 1024
+EVERYWHERE = ("", "0.0.0.0", "::")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+FIRST_FREE_PORT = 40_000
+
+
+class Peer(Protocol):
+    """What the network needs of a node."""
+
+    name: str
+
+    @property
+    def is_dead(self) -> bool: ...
+
+    def trace(self, *facts: object) -> None: ...
+
+
+class SimulatedListener(Listener):
+    def __init__(
+        self, network: "SimulatedNetwork", node: Peer, host: str, port: int, accept: Callable[[Connection], Receiver]
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.node = node
+        self.accept = accept
+        self._network = network
+
+    def close(self) -> None:
+        self._network.forget_listener(self)
+
+    def answers(self, host: str, port: int) -> bool:
+        if port != self.port:
+            return False
+        if self.host in EVERYWHERE:
+            return host == self.node.name or host in LOOPBACK
+        return host == self.host or (host in LOOPBACK and self.host in LOOPBACK)
+
+
+class SimulatedConnection(Connection):
+    """One side. The bytes it sends travel in `outgoing`; `other` is the far side."""
+
+    other: "SimulatedConnection"
+
+    def __init__(self, network: "SimulatedNetwork", node: Peer, *, peer: str, local_host: str) -> None:
+        self.peer = peer
+        self.local_host = local_host
+        self.node = node
+        self.network = network
+        self.receiver: Receiver | None = None
+        self.outgoing = _Pipe(self)
+        self.is_open = True
+        self.is_closing = False
+        self.reading_is_paused = False
+        self.buffer_was_taken = False
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.outgoing.queued_bytes
+
+    def send(self, parts: Sequence[Part]) -> None:
+        if self.is_open and not self.is_closing and not self.node.is_dead:
+            self.outgoing.queue(parts)
+
+    def take_buffer(self) -> None:
+        self.buffer_was_taken = True
+
+    def pause_reading(self) -> None:
+        self.reading_is_paused = True
+
+    def resume_reading(self) -> None:
+        if self.reading_is_paused:
+            self.reading_is_paused = False
+            self.other.outgoing.schedule_delivery()
+
+    def close(self) -> None:
+        if self.is_open and not self.is_closing:
+            self.is_closing = True
+            self.outgoing.finish()
+
+    def abort(self) -> None:
+        self.break_off(None, "connection reset by peer")
+
+    def break_off(self, own_reason: str | None, peer_reason: str | None) -> None:
+        """Both sides lose the connection, this one at once, the other after a moment; what is on its way is lost."""
+        if self.is_open:
+            self.outgoing.drop()
+            self.other.outgoing.drop()
+            self.lose(own_reason)
+            self.network.when_reachable(self.node, self.other.node, lambda: self.other.lose(peer_reason))
+
+    def lose(self, reason: str | None) -> None:
+        """The end, for this side. The receiver hears of it in a call of its own, never inside one of its own calls."""
+        if self.is_open:
+            self.is_open = False
+            self.outgoing.drop()
+            self.network.forget_connection(self)
+            self.network.loop.call_soon(self._tell_lost, reason)
+
+    def _tell_lost(self, reason: str | None) -> None:
+        if self.receiver is not None and not self.node.is_dead:
+            self.node.trace("lost", self.peer, reason)
+            self.receiver.connection_lost(reason)
+
+    def deliver(self, content: bytearray) -> None:
+        """Bytes have arrived. After the call they are overwritten, so that a kept view shows."""
+        if not self.is_open or self.is_closing or self.node.is_dead or self.receiver is None:
+            return
+        self.node.trace("received", self.peer, len(content), zlib.crc32(content))
+        self.buffer_was_taken = False
+        self.receiver.data_received(memoryview(content))
+        if not self.buffer_was_taken:
+            content[:] = b"\xdd" * len(content)
+
+
+class _Pipe:
+    """The bytes of one direction: queued at the sender, then on their way, then delivered piece by piece."""
+
+    def __init__(self, sender: SimulatedConnection) -> None:
+        self._sender = sender
+        self._queue: deque[bytes | SimulatedRegion] = deque()
+        self._on_the_way = bytearray()
+        self._had_left_over = False
+        self._is_loading = False
+        self._is_finishing = False
+        self._delivery: asyncio.TimerHandle | None = None
+        self.queued_bytes = 0
+
+    def queue(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if len(part) == 0:
+                continue
+            if isinstance(part, SimulatedRegion):
+                self._queue.append(part)
+            elif isinstance(part, bytes | bytearray | memoryview):
+                self._queue.append(bytes(part))
+            else:
+                raise TypeError(f"{type(part).__name__} is no part of this environment")
+            self.queued_bytes += len(part)
+        self._advance()
+        self._had_left_over = self._had_left_over or bool(self._queue)
+
+    def finish(self) -> None:
+        """No more will be queued: the connection ends when all that is queued has left."""
+        self._is_finishing = True
+        self._advance()
+
+    def drop(self) -> None:
+        self._queue.clear()
+        self._on_the_way.clear()
+        self.queued_bytes = 0
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
+
+    def _advance(self) -> None:
+        """Moves what fits from the queue into the window."""
+        while self._queue and not self._is_loading:
+            room = WINDOW - len(self._on_the_way)
+            if room <= 0:
+                break
+            part = self._queue[0]
+            if isinstance(part, SimulatedRegion):
+                self._load(part)
+                break
+            self._on_the_way += part[:room]
+            self.queued_bytes -= min(room, len(part))
+            if len(part) > room:
+                self._queue[0] = part[room:]
+            else:
+                self._queue.popleft()
+        if not self._queue and self._is_finishing:
+            self._end_after_the_last_byte()
+        else:
+            self.schedule_delivery()
+
+    def _end_after_the_last_byte(self) -> None:
+        """The sender is done. The receiver is told when it has everything."""
+        self._sender.is_open = False
+        self._sender.network.forget_connection(self._sender)
+        self._sender.network.loop.call_soon(self._sender._tell_lost, None)
+        self.schedule_delivery()
+
+    def _load(self, region: SimulatedRegion) -> None:
+        self._is_loading = True
+        region.load().add_done_callback(lambda done: self._loaded(region, done))
+
+    def _loaded(self, region: SimulatedRegion, done: "asyncio.Future[bytes]") -> None:
+        self._is_loading = False
+        if not self._queue or self._queue[0] is not region or self._sender.node.is_dead:
+            return
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not isinstance(error, LogDirError):
+            raise error
+        if done.cancelled() or error is not None or len(done.result()) < len(region):
+            self._sender.break_off(f"a file region could not be sent: {error}", "connection reset by peer")
+            return
+        self._queue[0] = done.result()
+        self._advance()
+        self._tell_writable()
+
+    def schedule_delivery(self) -> None:
+        sender = self._sender
+        if self._delivery is not None or sender.other.reading_is_paused:
+            return
+        if sender.network.is_cut(sender.node.name, sender.other.node.name):
+            return
+        if self._on_the_way or self._is_at_the_end():
+            self._delivery = sender.network.later(self._deliver)
+
+    def _is_at_the_end(self) -> bool:
+        return self._is_finishing and not self._queue and not self._on_the_way
+
+    def _deliver(self) -> None:
+        self._delivery = None
+        receiver = self._sender.other
+        if receiver.reading_is_paused:
+            return
+        if self._is_at_the_end():
+            receiver.lose(None)
+            return
+        size = self._sender.network.piece_size(len(self._on_the_way))
+        piece = self._on_the_way[:size]
+        del self._on_the_way[:size]
+        receiver.deliver(piece)
+        if self._sender.is_open:
+            self._advance()
+            self._tell_writable()
+        else:
+            self.schedule_delivery()
+
+    def _tell_writable(self) -> None:
+        sender = self._sender
+        if self._had_left_over and not self._queue and sender.is_open and not sender.is_closing:
+            self._had_left_over = False
+            if sender.receiver is not None and not sender.node.is_dead:
+                sender.receiver.writable()
+
+
+class SimulatedNetwork:
+    """Who listens where, who is connected to whom, and which ways are cut."""
+
+    def __init__(self, loop: SimulatedLoop, seed: object) -> None:
+        self.loop = loop
+        self._rng = random.Random(f"{seed}/network")
+        self._listeners: list[SimulatedListener] = []
+        # Insertion ordered, for the order shows when a node dies.
+        self._connections: dict[SimulatedConnection, None] = {}
+        self._cut: dict[tuple[str, str], None] = {}
+        self._held_back: list[Callable[[], None]] = []
+        self._next_port = FIRST_FREE_PORT
+
+    # --- faults --------------------------------------------------------------------------------------------------
+    def cut(self, sender: str, receiver: str) -> None:
+        """Nothing more arrives from node `sender` at node `receiver`; what is sent waits for `mend`."""
+        self._cut[sender, receiver] = None
+
+    def mend(self) -> None:
+        """Ends all cuts; what was held back arrives."""
+        self._cut.clear()
+        held_back, self._held_back = self._held_back, []
+        for callback in held_back:
+            self.loop.call_at_ns(self.loop.now_ns + self._latency_ns(), callback)
+        for connection in list(self._connections):
+            connection.outgoing.schedule_delivery()
+            connection.other.outgoing.schedule_delivery()
+
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._cut
+
+    def drop_node(self, node: Peer) -> None:
+        """The node is gone: nobody listens there any more, and its connections are reset."""
+        self._listeners = [listener for listener in self._listeners if listener.node is not node]
+        for connection in [connection for connection in self._connections if connection.node is node]:
+            connection.break_off(None, "connection reset by peer")
+
+    # --- for the connections -------------------------------------------------------------------------------------
+    def later(self, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self.loop.call_at_ns(self.loop.now_ns + self._latency_ns(), callback)
+
+    def when_reachable(self, sender: Peer, receiver: Peer, callback: Callable[[], None]) -> None:
+        """After a moment, or when the way from `sender` to `receiver` is mended."""
+        if self.is_cut(sender.name, receiver.name):
+            self._held_back.append(callback)
+        else:
+            self.later(callback)
+
+    def piece_size(self, available: int) -> int:
+        """How many of the bytes that are there arrive together: mostly all, sometimes cut anywhere."""
+        return available if self._rng.random() < 0.6 else self._rng.randint(1, available)
+
+    def forget_listener(self, listener: SimulatedListener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def forget_connection(self, connection: SimulatedConnection) -> None:
+        self._connections.pop(connection, None)
+
+    def _latency_ns(self) -> int:
+        return self._rng.randint(20 * MICROSECOND, 400 * MICROSECOND)
+
+    # --- for the environment -------------------------------------------------------------------------------------
+    def listen(self, node: Peer, host: str, port: int, accept: Callable[[Connection], Receiver]) -> SimulatedListener:
+        if port == 0:
+            port = self._take_port()
+        for other in self._listeners:
+            same_node = other.node is node
+            if other.port == port and (other.answers(host, port) or (same_node and host in EVERYWHERE)):
+                raise ListenFailed(f"{host}:{port}: address already in use")
+        listener = SimulatedListener(self, node, host, port, accept)
+        self._listeners.append(listener)
+        return listener
+
+    async def connect(
+        self, node: Peer, host: str, port: int, accept: Callable[[Connection], Receiver], deadline_ns: int
+    ) -> SimulatedConnection:
+        target = f"{host}:{port}"
+        arrival_ns = self.loop.now_ns + self._latency_ns()
+        await self.loop.sleep_until(min(arrival_ns, deadline_ns))
+        if node.is_dead:
+            raise asyncio.CancelledError(f"{node.name} is gone")
+        listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
+        if listener is not None and self._is_unreachable(node, listener.node):
+            await self.loop.sleep_until(deadline_ns)
+            raise ConnectFailed(f"{target}: connection timed out")
+        if arrival_ns > deadline_ns:
+            raise ConnectFailed(f"{target}: connection timed out")
+        if listener is None:
+            raise ConnectFailed(f"{target}: connection refused")
+        near = SimulatedConnection(self, node, peer=target, local_host=node.name)
+        far_host = host if listener.host in EVERYWHERE else listener.host
+        far = SimulatedConnection(self, listener.node, peer=f"{node.name}:{self._take_port()}", local_host=far_host)
+        near.other, far.other = far, near
+        self._connections[near] = None
+        self._connections[far] = None
+        node.trace("connected", target)
+        far.receiver = listener.accept(far)
+        near.receiver = accept(near)
+        return near
+
+    def _is_unreachable(self, one: Peer, other: Peer) -> bool:
+        return self.is_cut(one.name, other.name) or self.is_cut(other.name, one.name)
+
+    def _take_port(self) -> int:
+        self._next_port += 1
+        return self._next_port

@@ -1,0 +1,263 @@
+"""The simulated world itself: virtual time, life and death of nodes, lost exceptions, and the same run for the same seed."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from common.environment.interface import ListenFailed
+from tests.simulation.environment import (
+    NodeExited,
+    SimulatedEnvironment,
+    SimulatedWorld,
+    SimulationFailed,
+)
+from tests.simulation.loop import NANOSECONDS, SimulationDeadlock, SimulationTooLong
+
+# A run with a bit of everything, whose fingerprint is printed: cancelled task groups, disks, connections, random choices.
+FINGERPRINT = """
+import asyncio
+from tests.simulation.environment import SimulatedWorld
+
+class Echo:
+    def __init__(self, connection):
+        self.connection = connection
+    def data_received(self, view):
+        self.connection.send([bytes(view)])
+    def connection_lost(self, reason):
+        pass
+    def writable(self):
+        pass
+
+async def scenario(world):
+    a, b = world.node("a"), world.node("b")
+    a.listen("", 9092, Echo)
+    log_dir = b.log_dir("/b/1", operation_timeout_ns=10**10)
+    await log_dir.attach(create=True)
+    order = []
+
+    async def worker(number):
+        try:
+            await b.sleep_until(b.now_ns() + b.rng.randint(1, 1000))
+            file = await log_dir.open(f"f{number % 7}", create=True)
+            await log_dir.append(file, 0, [b"x" * number])
+            connection = await b.connect("a", 9092, Echo, deadline_ns=b.now_ns() + 10**9)
+            connection.send([b"ping" * number])
+            await b.sleep_until(b.now_ns() + 10**12)
+        finally:
+            order.append(number)
+            b.log.info("worker_ended", number=number)
+
+    async with asyncio.TaskGroup() as tasks:
+        group = tasks.create_task(many(tasks, worker))
+        await b.sleep_until(b.now_ns() + 10**7)
+        group.cancel()
+    world.trace(order)
+
+async def many(outer, worker):
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(40):
+            tasks.create_task(worker(number))
+
+world = SimulatedWorld(7)
+world.run(scenario)
+print(world.trace_hash(), len(world.events))
+"""
+
+
+def fingerprint(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run([sys.executable, "-c", FINGERPRINT], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
+    # Three processes with different hash seeds must print one fingerprint, the cancelling of a group of 40 included.
+    printed = [fingerprint(hash_seed) for hash_seed in ("0", "12345", "12345")]
+    assert printed[0].split()[1] == "40"
+    assert len(set(printed)) == 1
+
+
+def test_waiting_moves_the_clock_and_takes_no_time() -> None:
+    # A sleep of an hour ends exactly at its deadline.
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("a")
+        deadline_ns = env.now_ns() + 3_599 * NANOSECONDS + 1
+        await env.sleep_until(deadline_ns)
+        assert env.now_ns() == deadline_ns
+        assert env.wall_ms() == 1_700_000_000_000 + deadline_ns // 1_000_000
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_timeout_cancels_its_body_at_the_deadline() -> None:
+    # The two other timers: a timeout around a wait for ever, and a callback that is cancelled before its time.
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("a")
+        called: list[int] = []
+        start_ns = env.now_ns()
+        env.call_at(start_ns + 5, lambda: called.append(env.now_ns() - start_ns))
+        env.call_at(start_ns + 6, lambda: called.append(-1))()
+        with pytest.raises(TimeoutError):
+            async with env.timeout_at(start_ns + 1000):
+                await asyncio.Event().wait()
+        assert env.now_ns() == start_ns + 1000
+        assert called == [5]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_waiting_for_nothing_is_a_deadlock() -> None:
+    # When no timer is left and the scenario waits, it says so and names the task instead of hanging.
+    async def scenario(world: SimulatedWorld) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(SimulationDeadlock, match="scenario"):
+        SimulatedWorld(1).run(scenario)
+
+
+def test_going_on_for_ever_is_too_long() -> None:
+    # A loop of timers never ends by itself; the limit of virtual time ends it.
+    async def scenario(world: SimulatedWorld) -> None:
+        while True:
+            await world.sleep(1)
+
+    with pytest.raises(SimulationTooLong):
+        SimulatedWorld(1).run(scenario, limit_seconds=10)
+
+
+def test_lost_exceptions_fail_the_run() -> None:
+    # An exception in a callback, in a task nobody awaits, or in a future nobody asks, is not swallowed.
+    async def in_a_callback(world: SimulatedWorld) -> None:
+        world.node("a").call_at(world.now_ns() + 1, lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+        await asyncio.Event().wait()
+
+    async def in_a_task(world: SimulatedWorld) -> None:
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        task = world.loop.create_task(fail())
+        await world.sleep(1)
+        assert task.done()
+
+    async def in_a_future(world: SimulatedWorld) -> None:
+        world.loop.create_future().set_exception(ZeroDivisionError())
+
+    for scenario in (in_a_callback, in_a_task, in_a_future):
+        with pytest.raises(SimulationFailed) as failed:
+            SimulatedWorld(1).run(scenario)
+        assert isinstance(failed.value.__cause__, ZeroDivisionError)
+
+
+def test_threads_are_refused() -> None:
+    # Code that would need a thread fails at once instead of making the run random.
+    async def scenario(world: SimulatedWorld) -> None:
+        with pytest.raises(RuntimeError, match="no threads"):
+            await asyncio.to_thread(len, "")
+        with pytest.raises(RuntimeError, match="no threads"):
+            world.loop.call_soon_threadsafe(print)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_exit_ends_the_node_and_only_the_node() -> None:
+    # A daemon that exits: its tasks end, its port is free, its locks are released, and the next life starts afresh.
+    async def scenario(world: SimulatedWorld) -> None:
+        ended: list[str] = []
+
+        async def sleeper(env: SimulatedEnvironment) -> None:
+            try:
+                await env.sleep_until(env.now_ns() + 3600 * NANOSECONDS)
+            finally:
+                ended.append("sleeper")
+
+        async def main(env: SimulatedEnvironment) -> None:
+            env.listen("", 9092, lambda connection: (_ for _ in ()).throw(AssertionError))
+            log_dir = env.log_dir("/a/1", operation_timeout_ns=NANOSECONDS)
+            await log_dir.attach(create=True)
+            await log_dir.lock()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(sleeper(env))
+                await env.sleep_until(env.now_ns() + 1)
+                env.log.error("going", why="test")
+                env.exit(3)
+
+        first = world.start("a", main)
+        await world.until(lambda: ended)
+        assert first.exit_code == 3
+        assert first.is_dead
+        assert [(event.node, event.level, event.fields) for event in world.events_named("going")] == [
+            ("a", "error", {"why": "test"})
+        ]
+        with pytest.raises(ListenFailed):
+            first.listen("", 9092, lambda connection: (_ for _ in ()).throw(AssertionError))
+        second = world.start("a", main)
+        assert second is not first
+        await world.until(lambda: second.exit_code == 3)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_exit_from_a_callback_is_an_exit() -> None:
+    # The failure paths call exit from on_error and from timers, where no task is there to carry the exception.
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("a")
+        env.call_at(env.now_ns() + 1, lambda: env.exit(1))
+        await world.until(lambda: env.is_dead)
+        assert env.exit_code == 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_exit_without_a_daemon_reaches_the_test() -> None:
+    # A test that runs a shell without start sees the exit as an exception.
+    async def scenario(world: SimulatedWorld) -> None:
+        with pytest.raises(NodeExited):
+            world.node("a").exit(1)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_failing_daemon_fails_the_run() -> None:
+    # What ends a real daemon with a traceback may not pass unseen.
+    async def scenario(world: SimulatedWorld) -> None:
+        async def main(env: SimulatedEnvironment) -> None:
+            raise ZeroDivisionError
+
+        world.start("a", main)
+        await world.sleep(1)
+
+    with pytest.raises(SimulationFailed):
+        SimulatedWorld(1).run(scenario)
+
+
+def test_a_crash_cancels_the_daemon_at_once() -> None:
+    # After a crash nothing of the node happens any more, even in its finally blocks.
+    async def scenario(world: SimulatedWorld) -> None:
+        world.disk("/a/1")
+
+        async def main(env: SimulatedEnvironment) -> None:
+            log_dir = env.log_dir("/a/1", operation_timeout_ns=NANOSECONDS)
+            await log_dir.attach()
+            try:
+                await env.sleep_until(env.now_ns() + NANOSECONDS)
+            finally:
+                await log_dir.replace_file("last-words", b"never")
+
+        world.start("a", main)
+        await world.sleep(0.5)
+        world.crash("a")
+        await world.sleep(10)
+        assert world.disk("/a/1").files() == {}
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_uuids_come_from_the_seed() -> None:
+    # Equal seeds give equal ids, different nodes and lives different ones.
+    first, again = (SimulatedWorld(5).node("a").uuid() for _ in range(2))
+    other = SimulatedWorld(5).node("b").uuid()
+    assert first == again != other
