@@ -132,7 +132,7 @@ def test_going_on_for_ever_is_too_long() -> None:
 def test_lost_exceptions_fail_the_run() -> None:
     # An exception in a callback, in a task nobody awaits, or in a future nobody asks, is not swallowed.
     async def in_a_callback(world: SimulatedWorld) -> None:
-        world.node("a").call_at(world.now_ns() + 1, lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+        world.node("a").call_at(world.now_ns() + 1, lambda: 1 // 0)
         await asyncio.Event().wait()
 
     async def in_a_task(world: SimulatedWorld) -> None:

@@ -1,0 +1,236 @@
+"""The simulated LogDir: order of operations, errors, hangs, locks, and what a crash leaves."""
+
+import asyncio
+import errno
+
+import pytest
+
+from common.environment.interface import DirectoryEntry, LogDir, LogDirError, LogDirLocked
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.loop import NANOSECONDS
+
+TIMEOUT_NS = 10 * NANOSECONDS
+
+
+async def attached(world: SimulatedWorld, node: str = "a", path: str = "/a/1") -> LogDir:
+    world.disk(path)
+    log_dir = world.node(node).log_dir(path, operation_timeout_ns=TIMEOUT_NS)
+    await log_dir.attach()
+    return log_dir
+
+
+def test_files_are_written_and_read_in_the_order_of_the_calls() -> None:
+    # Operations queued in one step, without an await between them, take effect in that order.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        made, opened = log_dir.mkdir("t-0"), log_dir.open("t-0/0.log", create=True)
+        await made
+        file = await opened
+        waits = [log_dir.append(file, 10 * number, [b"%d" % number, memoryview(b"-" * 9)]) for number in range(10)]
+        cut = log_dir.truncate(file, 95)
+        read = log_dir.read(file, 80, 1000)
+        log_dir.close_file(file)
+        await asyncio.gather(*waits, cut, log_dir.fsync_dir("t-0"))
+        assert await read == b"8---------9----"
+        assert await log_dir.list("t-0") == [DirectoryEntry("0.log", is_directory=False)]
+        stat = await log_dir.stat("t-0/0.log")
+        assert stat is not None
+        assert stat.size == 95
+        with pytest.raises(LogDirError) as failed:
+            await log_dir.read(file, 0, 1)
+        assert failed.value.errno_code == errno.EBADF
+
+    for seed in range(10):
+        SimulatedWorld(seed).run(scenario)
+
+
+def test_names_behave_as_in_a_file_system() -> None:
+    # Renaming, replacing, removing and the errors that belong to them.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.replace_file("meta.properties", b"one")
+        await log_dir.replace_file("meta.properties", b"two")
+        assert await log_dir.read_file("meta.properties") == b"two"
+        assert await log_dir.read_file("nothing") is None
+        assert await log_dir.stat("nothing") is None
+        await log_dir.mkdir("t-0")
+        file = await log_dir.open("t-0/log", create=True)
+        await log_dir.rename("t-0", "t-0.gone-delete")
+        await log_dir.append(file, 0, [b"still there"])
+        assert world.disk("/a/1").files() == {"meta.properties": b"two", "t-0.gone-delete/log": b"still there"}
+        await log_dir.remove("t-0.gone-delete")
+        await log_dir.remove("t-0.gone-delete")
+        assert world.disk("/a/1").folders() == []
+        codes = []
+        for wait in (log_dir.open("t-0/log"), log_dir.rename("x", "y"), log_dir.list("x"), log_dir.mkdir("x/y")):
+            with pytest.raises(LogDirError) as failed:
+                await wait
+            codes.append(failed.value.errno_code)
+        assert codes == [errno.ENOENT] * 4
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_missing_directory_is_an_error_or_made() -> None:
+    # attach fails on what is not there, and makes it when it is asked to.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = world.node("a").log_dir("/none", operation_timeout_ns=TIMEOUT_NS)
+        with pytest.raises(LogDirError, match="attach on /none failed with ENOENT"):
+            await log_dir.attach()
+        await log_dir.attach(create=True)
+        assert await log_dir.list() == []
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_dead_disk_fails_everything_that_needs_it() -> None:
+    # Sticky EIO: on_error hears of it before the task does, listing still works as on a dead ext4, healing heals.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        heard: list[str] = []
+        log_dir.on_error = lambda error: heard.append(error.operation)
+        world.disk("/a/1").fail_with(errno.EIO)
+        for operation in (log_dir.append(file, 0, [b"x"]), log_dir.fsync(file), log_dir.probe()):
+            with pytest.raises(LogDirError):
+                await operation
+        assert sorted(heard) == ["append", "fsync", "probe"]
+        assert len(await log_dir.list()) == 1
+        world.disk("/a/1").heal()
+        await log_dir.append(file, 0, [b"x"])
+        world.disk("/a/1").fail_next("fsync", errno.ENOSPC)
+        with pytest.raises(LogDirError, match="ENOSPC"):
+            await log_dir.fsync(file)
+        await log_dir.fsync(file)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_taking_offline_fails_everything_with_the_error_given() -> None:
+    # Pending and later operations end with the given error, nothing queued takes effect, the lock is free.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.lock()
+        file = await log_dir.open("log", create=True)
+        pending = log_dir.append(file, 0, [b"lost"])
+        error = LogDirError("/a/1", "probe", errno.EIO)
+        log_dir.take_offline(error)
+        for wait in (pending, log_dir.list()):
+            with pytest.raises(LogDirError) as failed:
+                await wait
+            assert failed.value is error
+        await world.sleep(1)
+        assert world.disk("/a/1").files()["log"] == b""
+        assert world.disk("/a/1").lock_holder is None
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_hung_disk_meets_the_deadline_and_may_finish_late() -> None:
+    # The operations time out after the deadline; after the directory went offline only the call that hung in the kernel
+    # lands when the disk thaws, and until then it holds the lock.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.lock()
+        file = await log_dir.open("log", create=True)
+        log_dir.on_error = log_dir.take_offline
+        disk = world.disk("/a/1")
+        disk.hang()
+        start_ns = world.now_ns()
+        stuck, queued = log_dir.append(file, 0, [b"stuck"]), log_dir.append(file, 5, [b"queued"])
+        await world.sleep(3)
+        assert log_dir.oldest_operation_age_ns == 3 * NANOSECONDS
+        for wait in (stuck, queued):
+            with pytest.raises(LogDirError) as failed:
+                await wait
+            assert failed.value.errno_code == errno.ETIMEDOUT
+        assert world.now_ns() == start_ns + TIMEOUT_NS
+        assert disk.lock_holder is log_dir
+        disk.thaw()
+        await world.sleep(1)
+        assert disk.files()["log"] == b"stuck"
+        assert disk.lock_holder is None
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_disk_that_thaws_in_time_goes_on_in_order() -> None:
+    # A short hang is only a delay.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        world.disk("/a/1").hang({"append"})
+        waits = [log_dir.append(file, 0, [b"one"]), log_dir.append(file, 3, [b"two"])]
+        read = log_dir.read(file, 0, 6)
+        assert await log_dir.stat("log.other") is None
+        await world.sleep(1)
+        world.disk("/a/1").thaw()
+        await asyncio.gather(*waits)
+        assert await read == b"onetwo"
+        assert log_dir.oldest_operation_age_ns == 0
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_lock_is_held_by_one() -> None:
+    # A second node, and a second LogDir of the same node, are refused until the first closes or dies.
+    async def scenario(world: SimulatedWorld) -> None:
+        first, second = await attached(world), await attached(world, node="b")
+        await first.lock()
+        await first.lock()
+        with pytest.raises(LogDirLocked):
+            await second.lock()
+        await first.close()
+        await second.lock()
+        third = await attached(world, node="c")
+        with pytest.raises(LogDirLocked):
+            await third.lock()
+        world.crash("b")
+        await third.lock()
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_crash_loses_what_is_queued_and_keeps_what_is_done() -> None:
+    # The disk survives its node; an append that was still queued is not on it.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        await log_dir.append(file, 0, [b"done"])
+        queued = log_dir.append(file, 4, [b"queued"])
+        world.crash("a")
+        with pytest.raises(asyncio.CancelledError):
+            await queued
+        again = await attached(world)
+        assert await again.read_file("log") == b"done"
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_full_disk_says_so() -> None:
+    # An append beyond the capacity fails with ENOSPC and leaves the file as it was.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        world.disk("/a/1").capacity_bytes = 100
+        file = await log_dir.open("log", create=True)
+        await log_dir.append(file, 0, [b"x" * 60])
+        with pytest.raises(LogDirError, match="ENOSPC"):
+            await log_dir.append(file, 60, [b"x" * 60])
+        assert world.disk("/a/1").files() == {"log": b"x" * 60}
+        assert (await log_dir.statvfs()).usable_bytes == 40
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_buffers_of_an_append_must_not_change() -> None:
+    # The contract of append, checked here because a real disk would write either content.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        buffer = bytearray(b"promised")
+        written = log_dir.append(file, 0, [buffer])
+        buffer[0] = 0
+        await written
+
+    with pytest.raises(Exception, match="changed before it was done"):
+        SimulatedWorld(1).run(scenario)
