@@ -1,0 +1,174 @@
+"""Opens every configured directory when a node starts, and refuses to start on anything doubtful (shell).
+
+Answers to Kafka's KafkaRaftServer.initializeLogDirs and the start of its LogManager. A directory that cannot be read or
+written starts offline; one that is unformatted, locked, a copy, or another node's is fatal, with one line that names the
+way out. Easy to get wrong: a disk that went read-only still reads its meta.properties well, so every directory is probed
+by writing before it counts as online.
+"""
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked
+from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId
+from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.storage.clean_shutdown import load_clean_shutdown
+from common.storage.meta_properties import (
+    VERSION_KRAFT,
+    MalformedMetaProperties,
+    MetaProperties,
+    MetaPropertiesConflict,
+    MetaPropertiesEnsemble,
+    generate_directory_id,
+    verify_for_start,
+)
+from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
+
+
+class StartupError(Exception):
+    """The node cannot start; the text is one line that names the directory and the way out."""
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What was found so far, by path."""
+
+    open: dict[str, LogDir] = field(default_factory=dict)
+    formatted: dict[str, MetaProperties] = field(default_factory=dict)
+    unformatted: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    epochs: dict[str, BrokerEpoch | None] = field(default_factory=dict)
+
+
+async def scan_directories(
+    env: Environment,
+    *,
+    node_id: int,
+    log_dirs: tuple[str, ...],
+    metadata_log_dir: str,
+    operation_timeout_ns: int,
+) -> OpenDirectories:
+    """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError; what it opened is then
+    closed again."""
+    scan = _Scan()
+    try:
+        paths = log_dirs if metadata_log_dir in log_dirs else (*log_dirs, metadata_log_dir)
+        for path in paths:
+            await _open_one(env, scan, path, operation_timeout_ns)
+        return await _verified(env, scan, node_id=node_id, log_dirs=log_dirs, metadata_log_dir=metadata_log_dir)
+    except BaseException:
+        for log_dir in scan.open.values():
+            log_dir.release_lock_now()
+        raise
+
+
+async def _verified(
+    env: Environment, scan: _Scan, *, node_id: int, log_dirs: tuple[str, ...], metadata_log_dir: str
+) -> OpenDirectories:
+    ensemble = MetaPropertiesEnsemble(
+        formatted=scan.formatted,
+        unformatted=tuple(scan.unformatted),
+        unreadable=scan.unreadable,
+        metadata_log_dir=metadata_log_dir,
+    )
+    try:
+        verify_for_start(ensemble, node_id=node_id)
+    except MetaPropertiesConflict as conflict:
+        raise StartupError(str(conflict)) from conflict
+    await _refuse_misplaced_metadata(scan, metadata_log_dir)
+    ids = await _ensure_directory_ids(env, scan)
+    if metadata_log_dir not in scan.open or not any(path in scan.open for path in log_dirs):
+        raise StartupError(_no_directory_left(scan, metadata_log_dir))
+    cluster_id = ensemble.cluster_id
+    assert cluster_id is not None, "verify_for_start demands it"
+    return OpenDirectories(
+        cluster_id=cluster_id,
+        metadata=scan.open[metadata_log_dir],
+        metadata_directory_id=ids[metadata_log_dir],
+        online={ids[path]: scan.open[path] for path in log_dirs if path in scan.open},
+        offline={
+            path: OfflineDirectory(path, ids.get(path), scan.unreadable[path])
+            for path in log_dirs
+            if path in scan.unreadable
+        },
+        configured=log_dirs,
+        previous_broker_epoch=_agreed_epoch(scan, log_dirs),
+    )
+
+
+async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_ns: int) -> None:
+    log_dir = env.log_dir(path, operation_timeout_ns=operation_timeout_ns)
+    try:
+        await log_dir.attach()
+        scan.open[path] = log_dir
+        await log_dir.lock()
+        found = await load_meta_properties(log_dir)
+        if found is None:
+            scan.unformatted.append(path)
+            return
+        await log_dir.probe()
+        marker = await load_clean_shutdown(log_dir)
+        scan.epochs[path] = marker.broker_epoch if marker is not None else None
+        scan.formatted[path] = found
+    except LogDirLocked as locked:
+        raise StartupError(
+            f"Log directory {path} is in use by another process (its .lock is held). Stop that process, or take the "
+            "directory out of log.dirs."
+        ) from locked
+    except MalformedMetaProperties as malformed:
+        _give_up(env, scan, path, LogDirError(path, "meta.properties", 0, detail=str(malformed)), str(malformed))
+    except LogDirError as error:
+        if error.operation == "attach" and _is_missing(error):
+            raise StartupError(
+                f"Log directory {path} does not exist. Mount its disk, or create it with `kafka-storage format`, or take it "
+                "out of log.dirs."
+            ) from error
+        _give_up(env, scan, path, error, str(error))
+
+
+def _is_missing(error: LogDirError) -> bool:
+    return error.errno_code == errno.ENOENT
+
+
+def _give_up(env: Environment, scan: _Scan, path: str, error: LogDirError, cause: str) -> None:
+    scan.unreadable[path] = cause
+    scan.formatted.pop(path, None)
+    log_dir = scan.open.pop(path, None)
+    if log_dir is not None:
+        log_dir.take_offline(error)
+    env.log.error("log_dir_offline_at_start", log_dir=path, cause=cause)
+
+
+async def _refuse_misplaced_metadata(scan: _Scan, metadata_log_dir: str) -> None:
+    for path, log_dir in scan.open.items():
+        if path == metadata_log_dir:
+            continue
+        if await log_dir.stat(f"{METADATA_TOPIC_NAME}-0") is not None:
+            raise StartupError(
+                f"Found {METADATA_TOPIC_NAME}-0 in {path}, but the metadata directory is {metadata_log_dir}. Correct "
+                "metadata.log.dir, or remove the folder if it is a leftover."
+            )
+
+
+async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, DirectoryId]:
+    """Directories formatted before KIP-858 get an id now; version 0 files are rewritten as version 1."""
+    ids = {path: found.directory_id for path, found in scan.formatted.items() if found.directory_id is not None}
+    for path, found in scan.formatted.items():
+        if path not in ids:
+            ids[path] = generate_directory_id(env.uuid, ids.values())
+            await store_meta_properties(scan.open[path], replace(found, directory_id=ids[path], version=VERSION_KRAFT))
+            env.log.info("directory_id_added", log_dir=path, directory_id=ids[path])
+    return ids
+
+
+def _agreed_epoch(scan: _Scan, log_dirs: tuple[str, ...]) -> BrokerEpoch | None:
+    # One directory without the marker, or offline, and the whole broker counts as crashed (KIP-966).
+    epochs = {scan.epochs.get(path) for path in log_dirs}
+    return epochs.pop() if len(epochs) == 1 else None
+
+
+def _no_directory_left(scan: _Scan, metadata_log_dir: str) -> str:
+    causes = "; ".join(f"{path}: {cause}" for path, cause in scan.unreadable.items())
+    what = "The metadata directory" if metadata_log_dir in scan.unreadable else "Every log directory"
+    return f"{what} is unusable, this node cannot start. Repair or replace the disk ({causes})."

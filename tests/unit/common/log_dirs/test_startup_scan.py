@@ -1,0 +1,170 @@
+"""What a node finds in its directories when it starts: each case of a good, missing, broken, locked or foreign one."""
+
+import errno
+from collections.abc import Mapping
+
+import pytest
+
+from common.ids import BrokerEpoch, DirectoryId, Uuid, uuid_text
+from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.startup_scan import StartupError, scan_directories
+from common.storage.clean_shutdown import format_clean_shutdown
+from common.storage.meta_properties import MetaProperties, format_meta_properties, parse_meta_properties
+from tests.simulation.environment import SimulatedWorld
+
+IDS = {"/m": b"m" * 16, "/d1": b"1" * 16, "/d2": b"2" * 16}
+CLUSTER = "cluster-of-the-tests--"
+
+
+def formatted(path: str, *, node_id: int = 1, cluster_id: str = CLUSTER, with_id: bool = True) -> bytes:
+    directory_id = DirectoryId(Uuid(IDS[path])) if with_id else None
+    return format_meta_properties(MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id))
+
+
+def world_with(contents: Mapping[str, bytes | None]) -> SimulatedWorld:
+    """A world whose disks hold these meta.properties (None: an empty disk)."""
+    world = SimulatedWorld(seed=1)
+    for path, content in contents.items():
+        disk = world.disk(path)
+        if content is not None:
+            disk.write("meta.properties", content)
+    return world
+
+
+async def scan_node(world: SimulatedWorld) -> OpenDirectories:
+    return await scan_directories(
+        world.node("n1"), node_id=1, log_dirs=("/d1", "/d2"), metadata_log_dir="/m", operation_timeout_ns=10**9
+    )
+
+
+def scan(world: SimulatedWorld) -> OpenDirectories:
+    return world.run(scan_node)
+
+
+def refused(world: SimulatedWorld) -> str:
+    with pytest.raises(StartupError) as caught:
+        scan(world)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_good_directories_are_all_online() -> None:
+    """Three formatted directories: two hold data, one the metadata; nothing is offline."""
+    directories = scan(world_with({path: formatted(path) for path in IDS}))
+    assert list(directories.online) == [IDS["/d1"], IDS["/d2"]]
+    assert directories.metadata.path == "/m"
+    assert directories.metadata_directory_id == IDS["/m"]
+    assert directories.cluster_id == CLUSTER
+    assert not directories.any_offline
+    assert directories.previous_broker_epoch is None
+    assert sorted(directories.all_by_path) == ["/d1", "/d2", "/m"]
+
+
+def test_a_missing_directory_id_is_added_and_kept() -> None:
+    """The second start finds the id that the first one wrote."""
+    world = world_with({path: formatted(path, with_id=path != "/d1") for path in IDS})
+
+    async def scenario(_: SimulatedWorld) -> None:
+        await scan_node(world)
+        first = parse_meta_properties(world.disk("/d1").files()["meta.properties"]).directory_id
+        assert first is not None
+        world.crash("n1")
+        assert first in (await scan_node(world)).online
+
+    world.run(scenario)
+
+
+def test_an_unreadable_data_directory_starts_offline() -> None:
+    """EIO on one disk: the node starts with the other, and remembers the path as offline."""
+    world = world_with({path: formatted(path) for path in IDS})
+    world.disk("/d2").fail_with(errno.EIO)
+    directories = scan(world)
+    assert list(directories.online) == [IDS["/d1"]]
+    assert list(directories.offline) == ["/d2"]
+    assert directories.any_offline
+
+
+def test_a_read_only_disk_starts_offline_though_it_reads_well() -> None:
+    """meta.properties can be read; only a write shows that the disk is gone."""
+    world = world_with({path: formatted(path) for path in IDS})
+    world.disk("/d2").fail_with(errno.EROFS, operations=["probe", "append", "fsync", "mkdir", "rename", "replace_file"])
+    directories = scan(world)
+    assert list(directories.offline) == ["/d2"]
+
+
+def test_the_metadata_directory_must_work() -> None:
+    """Without it the node cannot do anything."""
+    world = world_with({path: formatted(path) for path in IDS})
+    world.disk("/m").fail_with(errno.EIO)
+    assert "/m" in refused(world)
+
+
+def test_garbage_in_meta_properties_takes_the_directory_offline() -> None:
+    """A file that cannot be understood says that the disk is broken, not that it is new."""
+    world = world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": b"version=x\n"})
+    assert list(scan(world).offline) == ["/d2"]
+
+
+def test_an_unformatted_directory_among_formatted_ones_is_fatal() -> None:
+    """Probably its disk is not mounted: it must not get a new id."""
+    text = refused(world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": None}))
+    assert "/d2" in text
+    assert "kafka-storage format" in text
+
+
+def test_a_directory_of_another_cluster_or_node_is_fatal() -> None:
+    """Both are named with what was found."""
+    other_cluster = {"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": formatted("/d2", cluster_id="another")}
+    assert "/d2" in refused(world_with(other_cluster))
+    other_node = {"/m": formatted("/m"), "/d1": formatted("/d1", node_id=9), "/d2": formatted("/d2")}
+    text = refused(world_with(other_node))
+    assert "/d1" in text
+    assert "9" in text
+
+
+def test_a_copied_directory_is_fatal() -> None:
+    """Two paths with one directory.id: both are named."""
+    text = refused(world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": formatted("/d1")}))
+    assert "/d1" in text
+    assert "/d2" in text
+    assert uuid_text(IDS["/d1"]) in text
+
+
+def test_a_directory_in_use_is_fatal_and_the_others_are_released() -> None:
+    """A second node on the same disk: refused with one line; after the first ends, the start succeeds."""
+    world = world_with({path: formatted(path) for path in IDS})
+
+    async def scenario(_: SimulatedWorld) -> None:
+        holder = world.node("n2").log_dir("/d2", operation_timeout_ns=10**9)
+        await holder.attach()
+        await holder.lock()
+        with pytest.raises(StartupError, match=r"/d2 is in use"):
+            await scan_node(world)
+        await holder.close()
+        assert len((await scan_node(world)).online) == 2
+
+    world.run(scenario)
+
+
+def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
+    """metadata.log.dir was changed without moving the log: starting would begin an empty one."""
+    world = world_with({path: formatted(path) for path in IDS})
+    world.disk("/d1").write("__cluster_metadata-0/quorum-state", b"{}")
+    text = refused(world)
+    assert "/d1" in text
+    assert "metadata.log.dir" in text
+
+
+def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
+    """A clean end of the whole broker, then one marker missing."""
+    world = world_with({path: formatted(path) for path in IDS})
+    for path in ("/d1", "/d2"):
+        world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))
+
+    async def scenario(_: SimulatedWorld) -> None:
+        assert (await scan_node(world)).previous_broker_epoch == 5
+        world.crash("n1")
+        world.disk("/d2").delete(".kafka_cleanshutdown")
+        assert (await scan_node(world)).previous_broker_epoch is None
+
+    world.run(scenario)
