@@ -72,7 +72,7 @@ def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
     return changed
 
 
-def crc32c_bit_at_a_time(data: bytes) -> int:
+def crc32c_bit_at_a_time(data: bytes | bytearray) -> int:
     register = 0xFFFFFFFF
     for byte in data:
         register ^= byte

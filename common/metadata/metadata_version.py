@@ -1,0 +1,183 @@
+"""The levels of the feature metadata.version and what each permits (core).
+
+Answers to Kafka's MetadataVersion. The level decides which record versions a controller may write; readers understand all
+versions of a record whatever the level.
+
+Easy to get wrong: the numbering of the reserved directory ids is no property of the level. A cluster with KIP-858's
+numbers carries the feature `diskraft.directory.numbering` at level 1, which keeps Apache's brokers out; a cluster without
+it uses Apache's. It is finalized before any partition is written, so that whoever reads from the start knows it in time.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from common.protocol.numbering import Numbering
+from common.records.metadata_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    ZkMigrationRecord,
+)
+
+METADATA_VERSION_FEATURE: Final = "metadata.version"
+KRAFT_VERSION_FEATURE: Final = "kraft.version"
+DIRECTORY_NUMBERING_FEATURE: Final = "diskraft.directory.numbering"
+DIRECTORY_NUMBERING_KIP858: Final = 1
+
+# A log without a metadata.version record is at the first level that KRaft ever had.
+MINIMUM_LEVEL: Final = 1
+# The first level that is recorded in the log, hence the lowest that can be formatted.
+MINIMUM_BOOTSTRAP_LEVEL: Final = 4
+DEFAULT_LEVEL: Final = 21
+# Level 23 brings eligible leader replicas, which this code does not keep.
+LATEST_LEVEL: Final = 22
+
+NO_OP_LEVEL: Final = 5
+BROKER_REGISTRATION_CHANGE_LEVEL: Final = 6
+IN_CONTROLLED_SHUTDOWN_LEVEL: Final = 7
+ZK_MIGRATION_LEVEL: Final = 8
+NO_EPOCH_BUMP_ON_ISR_SHRINK_LEVEL: Final = 12
+TRANSACTIONS_LEVEL: Final = 13
+REGISTER_CONTROLLER_LEVEL: Final = 15
+DIRECTORY_ASSIGNMENT_LEVEL: Final = 17
+ELIGIBLE_LEADER_REPLICAS_LEVEL: Final = 23
+
+LEVEL_NAMES: Final = MappingProxyType(
+    {
+        1: "3.0-IV1",
+        2: "3.1-IV0",
+        3: "3.2-IV0",
+        4: "3.3-IV0",
+        5: "3.3-IV1",
+        6: "3.3-IV2",
+        7: "3.3-IV3",
+        8: "3.4-IV0",
+        9: "3.5-IV0",
+        10: "3.5-IV1",
+        11: "3.5-IV2",
+        12: "3.6-IV0",
+        13: "3.6-IV1",
+        14: "3.6-IV2",
+        15: "3.7-IV0",
+        16: "3.7-IV1",
+        17: "3.7-IV2",
+        18: "3.7-IV3",
+        19: "3.7-IV4",
+        20: "3.8-IV0",
+        21: "3.9-IV0",
+        22: "4.0-IV0",
+        23: "4.0-IV1",
+        24: "4.0-IV2",
+        25: "4.0-IV3",
+    }
+)
+
+_LEVELS_BY_NAME: Final = MappingProxyType({name: level for level, name in LEVEL_NAMES.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedLevels:
+    """The levels of a feature that this code can work with."""
+
+    minimum: int
+    maximum: int
+
+    def __contains__(self, level: int) -> bool:
+        return self.minimum <= level <= self.maximum
+
+
+# What our brokers and controllers announce in their registrations and in ApiVersions. kraft.version 0: a static quorum.
+SUPPORTED_FEATURES: Final = MappingProxyType(
+    {
+        METADATA_VERSION_FEATURE: SupportedLevels(MINIMUM_LEVEL, LATEST_LEVEL),
+        KRAFT_VERSION_FEATURE: SupportedLevels(0, 0),
+        DIRECTORY_NUMBERING_FEATURE: SupportedLevels(0, DIRECTORY_NUMBERING_KIP858),
+    }
+)
+
+
+class UnknownMetadataVersion(ValueError):
+    """There is no such metadata.version."""
+
+
+def level_name(level: int) -> str:
+    """Kafka's name of the level, or the number for one that is not known here."""
+    return LEVEL_NAMES.get(level, str(level))
+
+
+def parse_level(text: str) -> int:
+    """The level for its name ("3.9-IV0"), its release ("3.9", "3.9.1": the last level of that release) or its number.
+
+    Raises UnknownMetadataVersion.
+    """
+    if text in _LEVELS_BY_NAME:
+        return _LEVELS_BY_NAME[text]
+    if text.isascii() and text.isdigit() and int(text) in LEVEL_NAMES:
+        return int(text)
+    release = ".".join(text.split(".")[:2]) if "-" not in text else text
+    levels = [level for name, level in _LEVELS_BY_NAME.items() if name.partition("-")[0] == release]
+    if not levels:
+        raise UnknownMetadataVersion(f"'{text}' is no metadata.version; known are {', '.join(_LEVELS_BY_NAME)}")
+    return max(levels)
+
+
+def is_directory_assignment_supported(level: int) -> bool:
+    """Whether records and requests name the directories of replicas."""
+    return level >= DIRECTORY_ASSIGNMENT_LEVEL
+
+
+def register_broker_record_version(level: int) -> int:
+    """The version in which a RegisterBrokerRecord is written."""
+    if level >= DIRECTORY_ASSIGNMENT_LEVEL:
+        return 3
+    if level >= ZK_MIGRATION_LEVEL:
+        return 2
+    return 1 if level >= IN_CONTROLLED_SHUTDOWN_LEVEL else 0
+
+
+def broker_registration_change_record_version(level: int) -> int:
+    """The highest version of BrokerRegistrationChangeRecord; the record exists from level 6 on."""
+    if level >= DIRECTORY_ASSIGNMENT_LEVEL:
+        return 2
+    return 1 if level >= IN_CONTROLLED_SHUTDOWN_LEVEL else 0
+
+
+def partition_record_version(level: int) -> int:
+    """The version in which a PartitionRecord is written."""
+    if level >= ELIGIBLE_LEADER_REPLICAS_LEVEL:
+        return 2
+    return 1 if level >= DIRECTORY_ASSIGNMENT_LEVEL else 0
+
+
+def partition_change_record_version(level: int) -> int:
+    """The version in which a PartitionChangeRecord is written: the levels are those of PartitionRecord."""
+    return partition_record_version(level)
+
+
+# What may stand before, between and after the feature records at the start of a log.
+_PREAMBLE = (FeatureLevelRecord, BeginTransactionRecord, EndTransactionRecord, NoOpRecord, ZkMigrationRecord)
+
+
+def numbering_of(records: Iterable[object]) -> Numbering:
+    """The numbering that the first feature records of a log, snapshot or bootstrap file choose.
+
+    Reading stops at the first record that could not stand before them.
+    """
+    for record in records:
+        if not isinstance(record, _PREAMBLE):
+            break
+        if isinstance(record, FeatureLevelRecord) and record.name == DIRECTORY_NUMBERING_FEATURE:
+            return numbering_of_level(record.feature_level)
+    return Numbering.APACHE
+
+
+def numbering_of_level(level: int) -> Numbering:
+    """The numbering for a level of our feature, 0 for a cluster that lacks it. Raises UnknownMetadataVersion."""
+    if level == 0:
+        return Numbering.APACHE
+    if level == DIRECTORY_NUMBERING_KIP858:
+        return Numbering.KIP858
+    raise UnknownMetadataVersion(f"{DIRECTORY_NUMBERING_FEATURE} has level {level}, known are 0 and 1")

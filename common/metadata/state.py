@@ -1,0 +1,629 @@
+"""The cluster's metadata, built by replaying the records of the metadata log (core).
+
+Answers to the replay methods of Kafka's controller and to its MetadataImage: one class serves the active controller, the
+standbys and every broker. `replay` is the only thing that changes it. A record that contradicts the state raises
+ReplayError and leaves the state unusable; on the active controller that is fatal.
+
+Easy to get wrong: a BrokerRegistrationChangeRecord with an empty directory list changes nothing, and the set of lost
+directories follows from the order of records (DESIGN section 6): a new incarnation empties it, the same one keeps it.
+Partitions are indexed by (broker, directory), by ISR member and by leader; all lists come back in insertion order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from common.ids import (
+    NO_LEADER,
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    IncarnationId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+    Uuid,
+)
+from common.metadata.delta import ConfigResource, MetadataDelta
+from common.metadata.directory_ids import MIGRATING
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL
+from common.metadata.registrations import (
+    BrokerEndpoint,
+    BrokerRegistration,
+    ControllerRegistration,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    SupportedFeature,
+    Topic,
+    TopicIdPartition,
+)
+from common.records.metadata_records import (
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_STATE_CHANGE,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    ControlledShutdownChange,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    FencingChange,
+    KnownRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    ZkMigrationRecord,
+)
+
+_NO_CONFIGS: Final = MappingProxyType[str, str]({})
+# Interned tuples are dropped when there are more than this many and more than there are partitions. They are only shared
+# copies: dropping them loses nothing but memory.
+_INTERNED_MAX: Final = 100_000
+_RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
+
+_Partitions = dict[TopicIdPartition, None]
+
+
+class ReplayError(Exception):
+    """A record contradicts the state that the records before it made."""
+
+
+class MetadataState:
+    """See the module's docstring. Readers may look at every attribute without underscore and change none."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[BrokerId, BrokerRegistration] = {}
+        self.controllers: dict[int, ControllerRegistration] = {}
+        self.topics: dict[TopicId, Topic] = {}
+        self.topic_ids: dict[str, TopicId] = {}
+        self.configs: dict[ConfigResource, dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.metadata_version = MINIMUM_LEVEL
+        self.partition_count = 0
+        # The offset of the last replayed record; -1 before the first.
+        self.last_offset = Offset(-1)
+        # The offset of each broker's last RegisterBrokerRecord (of the snapshot's last record, if that held it).
+        self.registration_offsets: dict[BrokerId, Offset] = {}
+
+        # Invariant: a partition stands under (replicas[i], directories[i]) for each of its replicas, reserved directory ids
+        # included; no inner dict is empty.
+        self._in_directory: dict[BrokerId, dict[DirectoryId, _Partitions]] = {}
+        self._with_isr_member: dict[BrokerId, _Partitions] = {}
+        # NO_LEADER is a key like any other.
+        self._led_by: dict[BrokerId, _Partitions] = {}
+
+        self._interned_brokers: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
+        self._interned_directories: dict[tuple[bytes, ...], tuple[DirectoryId, ...]] = {}
+        self._interned_ids: dict[bytes, DirectoryId] = {}
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both describe the same cluster, whatever way led there."""
+        if not isinstance(other, MetadataState):
+            return NotImplemented
+        return (
+            self.brokers == other.brokers
+            and self.controllers == other.controllers
+            and self.topics == other.topics
+            and self.configs == other.configs
+            and self.features == other.features
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def topic_named(self, name: str) -> Topic | None:
+        """The topic of that name, if there is one."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partition(self, topic_id: TopicId, partition: int) -> PartitionRegistration | None:
+        """The partition, if there is one."""
+        topic = self.topics.get(topic_id)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """The configuration of that resource, empty if nothing is set."""
+        return self.configs.get((resource_type, name), _NO_CONFIGS)
+
+    def partitions_in_directory(self, broker_id: BrokerId, directory_id: DirectoryId) -> list[TopicIdPartition]:
+        """The partitions whose replica on that broker is assigned to that directory. Reserved ids are indexed too."""
+        return list(self._in_directory.get(broker_id, {}).get(directory_id, ()))
+
+    def partitions_of_broker(self, broker_id: BrokerId) -> list[TopicIdPartition]:
+        """The partitions of which that broker has a replica, directory by directory."""
+        return [key for partitions in self._in_directory.get(broker_id, {}).values() for key in partitions]
+
+    def partitions_with_broker_in_isr(self, broker_id: BrokerId) -> list[TopicIdPartition]:
+        """The partitions in whose ISR that broker is; those that it leads are among them."""
+        return list(self._with_isr_member.get(broker_id, ()))
+
+    def partitions_led_by(self, broker_id: BrokerId) -> list[TopicIdPartition]:
+        """The partitions whose leader that broker is; for NO_LEADER, those without one."""
+        return list(self._led_by.get(broker_id, ()))
+
+    def leads_any(self, broker_id: BrokerId) -> bool:
+        """Whether that broker leads a partition."""
+        return broker_id in self._led_by
+
+    def replica_count(self, broker_id: BrokerId) -> int:
+        """How many partitions have a replica on that broker."""
+        return sum(map(len, self._in_directory.get(broker_id, {}).values()))
+
+    def is_replica_online(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
+        """Whether the broker is registered, fenced or not, and the directory counts as online (KIP-858)."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.has_online_directory(directory_id)
+
+    def is_replica_electable(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
+        """Whether a replica there may become leader: broker unfenced and not shutting down (KIP-841), directory online."""
+        broker = self.brokers.get(broker_id)
+        return (
+            broker is not None
+            and not broker.fenced
+            and not broker.in_controlled_shutdown
+            and broker.has_online_directory(directory_id)
+        )
+
+    def directory_owner(self, directory_id: DirectoryId) -> BrokerId | None:
+        """The broker that has this directory registered, lost ones included."""
+        for broker in self.brokers.values():
+            if directory_id in broker.directories or directory_id in broker.lost_directories:
+                return broker.broker_id
+        return None
+
+    def delta_since(self, before: "MetadataState") -> MetadataDelta:
+        """What a reader that knew `before` has to be told when a snapshot replaces it with this state."""
+        delta = MetadataDelta()
+        delta.removed_topics.update((id_, topic) for id_, topic in before.topics.items() if id_ not in self.topics)
+        for topic_id, topic in self.topics.items():
+            known = before.topics.get(topic_id)
+            if known is None:
+                delta.created_topics[topic_id] = topic
+            for index, partition in topic.partitions.items():
+                former = None if known is None else known.partitions.get(index)
+                if former != partition:
+                    delta.note_partition((topic_id, index), former, Offset(before.last_offset + 1))
+        for broker_id in _keys_of_both(before.brokers, self.brokers):
+            if before.brokers.get(broker_id) != self.brokers.get(broker_id):
+                delta.changed_brokers[broker_id] = before.brokers.get(broker_id)
+        for resource in _keys_of_both(before.configs, self.configs):
+            if before.config(*resource) != self.config(*resource):
+                delta.changed_configs[resource] = before.config(*resource)
+        for name in _keys_of_both(before.features, self.features):
+            if before.features.get(name, 0) != self.features.get(name, 0):
+                delta.changed_features[name] = before.features.get(name, 0)
+        return delta
+
+    # --- replay -------------------------------------------------------------------------------------------------
+
+    def replay(self, record: KnownRecord, *, offset: Offset, delta: MetadataDelta | None = None) -> None:
+        """Applies one record and notes in `delta` what it changed. Raises ReplayError."""
+        replayer = _REPLAYERS.get(type(record))
+        if replayer is None:
+            raise ReplayError(f"offset {offset}: {type(record).__name__} cannot be replayed")
+        replayer(self, record, offset, delta)
+        self.last_offset = offset
+
+    def _replay_register_broker(self, record: RegisterBrokerRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        broker_id = BrokerId(record.broker_id)
+        before = self.brokers.get(broker_id)
+        directories = self._sorted_ids(record.log_dirs)
+        lost = self._sorted_ids(record.lost_log_dirs)
+        if before is not None:
+            if record.broker_epoch < before.epoch:
+                _fail(offset, f"broker {broker_id} registers with epoch {record.broker_epoch}, it had {before.epoch}")
+            if record.incarnation_id == before.incarnation_id:
+                # A registration of the same incarnation never forgets a lost directory, and one that it leaves out is lost.
+                lost = self._sorted_ids((*lost, *before.lost_directories, *before.directories), without=directories)
+        registration = BrokerRegistration(
+            broker_id=broker_id,
+            epoch=BrokerEpoch(record.broker_epoch),
+            incarnation_id=IncarnationId(record.incarnation_id),
+            endpoints=tuple(
+                BrokerEndpoint(each.name, each.host, each.port, each.security_protocol) for each in record.end_points
+            ),
+            features=tuple(
+                SupportedFeature(each.name, each.min_supported_version, each.max_supported_version)
+                for each in record.features
+            ),
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=directories,
+            lost_directories=lost,
+        )
+        self._put_broker(registration, delta)
+        self.registration_offsets[broker_id] = offset
+
+    def _replay_unregister_broker(self, record: UnregisterBrokerRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        broker = self._registered(record.broker_id, record.broker_epoch, offset)
+        if delta is not None:
+            delta.changed_brokers.setdefault(broker.broker_id, broker)
+        del self.brokers[broker.broker_id]
+        self.registration_offsets.pop(broker.broker_id, None)
+
+    def _replay_broker_registration_change(
+        self, record: BrokerRegistrationChangeRecord, offset: Offset, delta: MetadataDelta | None
+    ) -> None:
+        broker = self._registered(record.broker_id, record.broker_epoch, offset)
+        fenced = broker.fenced
+        if record.fenced == FencingChange.FENCE:
+            fenced = True
+        elif record.fenced == FencingChange.UNFENCE:
+            fenced = False
+        elif record.fenced != FencingChange.NONE:
+            _fail(offset, f"broker {broker.broker_id} has the unknown fencing change {record.fenced}")
+        in_controlled_shutdown = broker.in_controlled_shutdown
+        if record.in_controlled_shutdown == ControlledShutdownChange.IN_CONTROLLED_SHUTDOWN:
+            in_controlled_shutdown = True
+        elif record.in_controlled_shutdown != ControlledShutdownChange.NONE:
+            _fail(offset, f"broker {broker.broker_id} has the unknown shutdown change {record.in_controlled_shutdown}")
+        directories, lost = broker.directories, broker.lost_directories
+        if record.log_dirs:
+            directories = self._sorted_ids(record.log_dirs)
+            newly_lost = tuple(each for each in broker.directories if each not in directories)
+            lost = self._sorted_ids((*lost, *newly_lost))
+        self._put_broker(_changed(broker, fenced, in_controlled_shutdown, directories, lost), delta)
+
+    def _replay_fence_broker(self, record: FenceBrokerRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        self._set_fenced(self._registered(record.id, record.epoch, offset), True, delta)
+
+    def _replay_unfence_broker(self, record: UnfenceBrokerRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        self._set_fenced(self._registered(record.id, record.epoch, offset), False, delta)
+
+    def _replay_register_controller(
+        self, record: RegisterControllerRecord, _offset: Offset, _delta: MetadataDelta | None
+    ) -> None:
+        self.controllers[record.controller_id] = ControllerRegistration(
+            controller_id=record.controller_id,
+            incarnation_id=IncarnationId(record.incarnation_id),
+            zk_migration_ready=record.zk_migration_ready,
+            endpoints=tuple(
+                BrokerEndpoint(each.name, each.host, each.port, each.security_protocol) for each in record.end_points
+            ),
+            features=tuple(
+                SupportedFeature(each.name, each.min_supported_version, each.max_supported_version)
+                for each in record.features
+            ),
+        )
+
+    def _replay_topic(self, record: TopicRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        topic_id = TopicId(record.topic_id)
+        if topic_id in self.topics:
+            _fail(offset, f"topic '{record.name}' has the id of topic '{self.topics[topic_id].name}'")
+        if record.name in self.topic_ids:
+            _fail(offset, f"topic '{record.name}' exists already")
+        topic = Topic(record.name, topic_id, {})
+        self.topics[topic_id] = topic
+        self.topic_ids[record.name] = topic_id
+        if delta is not None:
+            delta.created_topics[topic_id] = topic
+
+    def _replay_remove_topic(self, record: RemoveTopicRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        topic = self.topics.pop(TopicId(record.topic_id), None)
+        if topic is None:
+            _fail(offset, "a topic is removed that does not exist")
+        del self.topic_ids[topic.name]
+        for index, partition in topic.partitions.items():
+            key = (topic.id, index)
+            self._drop_replicas(key, partition)
+            self._drop_isr(key, partition.isr)
+            _drop(self._led_by, partition.leader, key)
+        self.partition_count -= len(topic.partitions)
+        resource = (int(ConfigResourceType.TOPIC), topic.name)
+        configs = self.configs.pop(resource, None)
+        if delta is not None:
+            delta.note_removed_topic(topic)
+            if configs is not None:
+                delta.changed_configs.setdefault(resource, configs)
+
+    def _replay_partition(self, record: PartitionRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        topic = self.topics.get(TopicId(record.topic_id))
+        if topic is None:
+            _fail(offset, f"partition {record.partition_id} belongs to a topic that does not exist")
+        if record.eligible_leader_replicas or record.last_known_elr:
+            _fail(offset, f"partition {topic.name}-{record.partition_id} has eligible leader replicas, not supported here")
+        replicas = self._broker_tuple(record.replicas, offset)
+        partition = PartitionRegistration(
+            replicas,
+            self._directory_tuple(record.directories, len(replicas), offset),
+            self._broker_tuple(record.isr, offset),
+            self._broker_tuple(record.removing_replicas, offset),
+            self._broker_tuple(record.adding_replicas, offset),
+            BrokerId(record.leader),
+            record.leader_recovery_state,
+            LeaderEpoch(record.leader_epoch),
+            PartitionEpoch(record.partition_epoch),
+        )
+        self._put_partition(topic, record.partition_id, partition, offset, delta)
+
+    def _replay_partition_change(self, record: PartitionChangeRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        topic = self.topics.get(TopicId(record.topic_id))
+        before = None if topic is None else topic.partitions.get(record.partition_id)
+        if topic is None or before is None:
+            _fail(offset, f"partition {record.partition_id} is changed and does not exist")
+        if record.eligible_leader_replicas or record.last_known_elr:
+            _fail(offset, f"partition {topic.name}-{record.partition_id} has eligible leader replicas, not supported here")
+        replicas = before.replicas if record.replicas is None else self._broker_tuple(record.replicas, offset)
+        if record.directories is not None:
+            directories = self._directory_tuple(record.directories, len(replicas), offset)
+        elif record.replicas is None:
+            directories = before.directories
+        else:
+            directories = self._kept_directories(before, replicas, offset)
+        leader, leader_epoch = before.leader, before.leader_epoch
+        if record.leader != NO_LEADER_CHANGE:
+            # Naming the leader that it has already bumps the epoch too: its followers have to start again.
+            leader, leader_epoch = BrokerId(record.leader), LeaderEpoch(leader_epoch + 1)
+        removing, adding = record.removing_replicas, record.adding_replicas
+        recovery_state = record.leader_recovery_state
+        partition = PartitionRegistration(
+            replicas,
+            directories,
+            before.isr if record.isr is None else self._broker_tuple(record.isr, offset),
+            before.removing_replicas if removing is None else self._broker_tuple(removing, offset),
+            before.adding_replicas if adding is None else self._broker_tuple(adding, offset),
+            leader,
+            before.leader_recovery_state if recovery_state == NO_RECOVERY_STATE_CHANGE else recovery_state,
+            leader_epoch,
+            PartitionEpoch(before.partition_epoch + 1),
+        )
+        self._put_partition(topic, record.partition_id, partition, offset, delta)
+
+    def _replay_config(self, record: ConfigRecord, _offset: Offset, delta: MetadataDelta | None) -> None:
+        resource = (record.resource_type, record.resource_name)
+        if delta is not None and resource not in delta.changed_configs:
+            delta.changed_configs[resource] = dict(self.config(*resource))
+        if record.value is not None:
+            self.configs.setdefault(resource, {})[record.name] = record.value
+            return
+        configs = self.configs.get(resource)
+        if configs is not None:
+            configs.pop(record.name, None)
+            if not configs:
+                del self.configs[resource]
+
+    def _replay_feature_level(self, record: FeatureLevelRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        if record.feature_level < 0:
+            _fail(offset, f"feature {record.name} has level {record.feature_level}")
+        if delta is not None:
+            delta.changed_features.setdefault(record.name, self.features.get(record.name, 0))
+        if record.feature_level == 0:
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.feature_level
+        if record.name == METADATA_VERSION_FEATURE:
+            self.metadata_version = max(record.feature_level, MINIMUM_LEVEL)
+
+    def _replay_zk_migration(self, record: ZkMigrationRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
+        if record.zk_migration_state != 0:
+            _fail(offset, f"the cluster is in ZooKeeper migration state {record.zk_migration_state}, not supported here")
+
+    def _replay_nothing(self, record: KnownRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        """No-ops, and the marks of a transaction, whose records TransactionBuffer gives out complete."""
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def _registered(self, broker_id: int, epoch: int, offset: Offset) -> BrokerRegistration:
+        broker = self.brokers.get(BrokerId(broker_id))
+        if broker is None:
+            _fail(offset, f"broker {broker_id} is not registered")
+        if broker.epoch != epoch:
+            _fail(offset, f"broker {broker_id} is named with epoch {epoch}, it has {broker.epoch}")
+        return broker
+
+    def _set_fenced(self, broker: BrokerRegistration, fenced: bool, delta: MetadataDelta | None) -> None:
+        changed = _changed(broker, fenced, broker.in_controlled_shutdown, broker.directories, broker.lost_directories)
+        self._put_broker(changed, delta)
+
+    def _put_broker(self, broker: BrokerRegistration, delta: MetadataDelta | None) -> None:
+        if delta is not None:
+            delta.changed_brokers.setdefault(broker.broker_id, self.brokers.get(broker.broker_id))
+        self.brokers[broker.broker_id] = broker
+
+    def _sorted_ids(
+        self, ids: list[Uuid] | tuple[Uuid, ...], without: tuple[DirectoryId, ...] = ()
+    ) -> tuple[DirectoryId, ...]:
+        return tuple(sorted({self._interned_id(each) for each in ids if each not in without}))
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def _put_partition(
+        self,
+        topic: Topic,
+        index: int,
+        partition: PartitionRegistration,
+        offset: Offset,
+        delta: MetadataDelta | None,
+    ) -> None:
+        before = topic.partitions.get(index)
+        _check_partition(topic.name, index, before, partition, offset)
+        key = (topic.id, index)
+        topic.partitions[index] = partition
+        if delta is not None:
+            delta.note_partition(key, before, offset)
+        isr, leader = partition.isr, partition.leader
+        if before is None:
+            self.partition_count += 1
+            self._add_replicas(key, partition)
+            self._add_isr(key, isr)
+            _add(self._led_by, leader, key)
+            return
+        # Equal tuples are nearly always the same object; if not, indexing again is merely work done twice.
+        if partition.replicas is not before.replicas or partition.directories is not before.directories:
+            self._drop_replicas(key, before)
+            self._add_replicas(key, partition)
+        if isr is not before.isr:
+            self._drop_isr(key, before.isr)
+            self._add_isr(key, isr)
+        if leader != before.leader:
+            _drop(self._led_by, before.leader, key)
+            _add(self._led_by, leader, key)
+
+    def _add_replicas(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
+        index = self._in_directory
+        for replica, directory_id in zip(partition.replicas, partition.directories, strict=True):
+            directories = index.get(replica)
+            if directories is None:
+                index[replica] = {directory_id: {key: None}}
+                continue
+            partitions = directories.get(directory_id)
+            if partitions is None:
+                directories[directory_id] = {key: None}
+            else:
+                partitions[key] = None
+
+    def _drop_replicas(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
+        for replica, directory_id in zip(partition.replicas, partition.directories, strict=True):
+            directories = self._in_directory[replica]
+            partitions = directories[directory_id]
+            del partitions[key]
+            if not partitions:
+                del directories[directory_id]
+                if not directories:
+                    del self._in_directory[replica]
+
+    def _add_isr(self, key: TopicIdPartition, isr: tuple[BrokerId, ...]) -> None:
+        for member in isr:
+            _add(self._with_isr_member, member, key)
+
+    def _drop_isr(self, key: TopicIdPartition, isr: tuple[BrokerId, ...]) -> None:
+        for member in isr:
+            _drop(self._with_isr_member, member, key)
+
+    def _kept_directories(
+        self, before: PartitionRegistration, replicas: tuple[BrokerId, ...], offset: Offset
+    ) -> tuple[DirectoryId, ...]:
+        # Only a controller below metadata.version 17 changes replicas without naming directories.
+        known = dict(zip(before.replicas, before.directories, strict=True))
+        return self._directory_tuple([known.get(replica, MIGRATING) for replica in replicas], len(replicas), offset)
+
+    def _broker_tuple(self, ids: list[int], offset: Offset) -> tuple[BrokerId, ...]:
+        key = tuple(ids)
+        interned = self._interned_brokers.get(key)
+        if interned is not None:
+            return interned
+        if len(set(key)) != len(key):
+            _fail(offset, f"a partition names a broker twice: {key}")
+        self._make_room(self._interned_brokers)
+        made = tuple(map(BrokerId, key))
+        self._interned_brokers[made] = made
+        return made
+
+    def _directory_tuple(self, ids: "list[Uuid] | list[DirectoryId]", size: int, offset: Offset) -> tuple[DirectoryId, ...]:
+        if len(ids) != size:
+            if ids:
+                _fail(offset, f"a partition names {len(ids)} directories for {size} replicas")
+            ids = [MIGRATING] * size
+        key = tuple(ids)
+        interned = self._interned_directories.get(key)
+        if interned is not None:
+            return interned
+        self._make_room(self._interned_directories)
+        made = tuple(map(self._interned_id, key))
+        self._interned_directories[made] = made
+        return made
+
+    def _interned_id(self, id_: Uuid) -> DirectoryId:
+        return self._interned_ids.setdefault(id_, DirectoryId(id_))
+
+    def _make_room(self, interned: dict[Any, Any]) -> None:
+        if len(interned) >= max(_INTERNED_MAX, self.partition_count):
+            interned.clear()
+
+
+def _fail(offset: Offset, message: str) -> NoReturn:
+    raise ReplayError(f"offset {offset}: {message}")
+
+
+def _check_partition(
+    name: str, index: int, before: PartitionRegistration | None, partition: PartitionRegistration, offset: Offset
+) -> None:
+    replicas, isr, leader = partition.replicas, partition.isr, partition.leader
+    if isr is not replicas:
+        for member in isr:
+            if member not in replicas:
+                _fail(offset, f"partition {name}-{index} has ISR {isr} and replicas {replicas}")
+    if leader not in isr and leader != NO_LEADER:
+        _fail(offset, f"partition {name}-{index} has leader {leader} and ISR {isr}")
+    if partition.leader_recovery_state not in _RECOVERY_STATES:
+        _fail(offset, f"partition {name}-{index} has leader recovery state {partition.leader_recovery_state}")
+    if before is not None and (
+        partition.leader_epoch < before.leader_epoch or partition.partition_epoch < before.partition_epoch
+    ):
+        _fail(offset, f"partition {name}-{index} has an epoch that goes back")
+
+
+def _changed(
+    broker: BrokerRegistration,
+    fenced: bool,
+    in_controlled_shutdown: bool,
+    directories: tuple[DirectoryId, ...],
+    lost_directories: tuple[DirectoryId, ...],
+) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker.broker_id,
+        broker.epoch,
+        broker.incarnation_id,
+        broker.endpoints,
+        broker.features,
+        broker.rack,
+        fenced,
+        in_controlled_shutdown,
+        directories,
+        lost_directories,
+    )
+
+
+def _add(index: dict[BrokerId, _Partitions], broker_id: BrokerId, key: TopicIdPartition) -> None:
+    partitions = index.get(broker_id)
+    if partitions is None:
+        index[broker_id] = {key: None}
+    else:
+        partitions[key] = None
+
+
+def _drop(index: dict[BrokerId, _Partitions], broker_id: BrokerId, key: TopicIdPartition) -> None:
+    partitions = index[broker_id]
+    del partitions[key]
+    if not partitions:
+        del index[broker_id]
+
+
+def _keys_of_both(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> Iterator[Any]:
+    yield from one
+    yield from (key for key in other if key not in one)
+
+
+_Replayer = Callable[[MetadataState, Any, Offset, MetadataDelta | None], None]
+
+_REPLAYERS: Final = MappingProxyType[type, _Replayer](
+    {
+        RegisterBrokerRecord: MetadataState._replay_register_broker,
+        UnregisterBrokerRecord: MetadataState._replay_unregister_broker,
+        BrokerRegistrationChangeRecord: MetadataState._replay_broker_registration_change,
+        FenceBrokerRecord: MetadataState._replay_fence_broker,
+        UnfenceBrokerRecord: MetadataState._replay_unfence_broker,
+        RegisterControllerRecord: MetadataState._replay_register_controller,
+        TopicRecord: MetadataState._replay_topic,
+        RemoveTopicRecord: MetadataState._replay_remove_topic,
+        PartitionRecord: MetadataState._replay_partition,
+        PartitionChangeRecord: MetadataState._replay_partition_change,
+        ConfigRecord: MetadataState._replay_config,
+        FeatureLevelRecord: MetadataState._replay_feature_level,
+        ZkMigrationRecord: MetadataState._replay_zk_migration,
+        NoOpRecord: MetadataState._replay_nothing,
+        # An abort is not among them: what was replayed cannot be taken back.
+        BeginTransactionRecord: MetadataState._replay_nothing,
+        EndTransactionRecord: MetadataState._replay_nothing,
+    }
+)

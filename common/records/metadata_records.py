@@ -1,0 +1,332 @@
+"""The records of the metadata log, declared once with all their versions (core).
+
+Facts are Apache Kafka's metadata schemas, so that its nodes and tools read our log and we read theirs. Handlers and replay
+never see a version; `common.metadata.metadata_version` says which version a cluster may write.
+
+Easy to get wrong: the directories of PartitionRecord and PartitionChangeRecord are *assigned directory ids*, in which the
+reserved ids are numbered as the cluster numbers them; the `log_dirs` of broker records hold directory ids too (never
+paths), but reserved ids cannot occur there and they are never translated. Tags of our own start at 10000, because Kafka's
+readers fail on a small tag which a later version of theirs defines.
+"""
+
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from common.ids import NO_LEADER, ZERO_UUID, Uuid
+from common.protocol.schema import (
+    AssignedDirectoryId,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Kind,
+    String,
+    Struct,
+    UInt16,
+    field,
+    message,
+    struct,
+)
+
+# PartitionChangeRecord.leader: the record says nothing about the leader. It differs from NO_LEADER.
+NO_LEADER_CHANGE: Final = -2
+# PartitionChangeRecord.leader_recovery_state: the record says nothing about it.
+NO_RECOVERY_STATE_CHANGE: Final = -1
+
+
+class MetadataRecordType(IntEnum):
+    """The numbers under which the records travel, named as Kafka's tools print them."""
+
+    REGISTER_BROKER_RECORD = 0
+    UNREGISTER_BROKER_RECORD = 1
+    TOPIC_RECORD = 2
+    PARTITION_RECORD = 3
+    CONFIG_RECORD = 4
+    PARTITION_CHANGE_RECORD = 5
+    FENCE_BROKER_RECORD = 7
+    UNFENCE_BROKER_RECORD = 8
+    REMOVE_TOPIC_RECORD = 9
+    FEATURE_LEVEL_RECORD = 12
+    BROKER_REGISTRATION_CHANGE_RECORD = 17
+    NO_OP_RECORD = 20
+    ZK_MIGRATION_STATE_RECORD = 21
+    BEGIN_TRANSACTION_RECORD = 23
+    END_TRANSACTION_RECORD = 24
+    ABORT_TRANSACTION_RECORD = 25
+    REGISTER_CONTROLLER_RECORD = 27
+
+
+class FencingChange(IntEnum):
+    """The values of BrokerRegistrationChangeRecord.fenced."""
+
+    UNFENCE = -1
+    NONE = 0
+    FENCE = 1
+
+
+class ControlledShutdownChange(IntEnum):
+    """The values of BrokerRegistrationChangeRecord.in_controlled_shutdown; only a new incarnation leaves that state."""
+
+    NONE = 0
+    IN_CONTROLLED_SHUTDOWN = 1
+
+
+class ConfigResourceType(IntEnum):
+    """The values of ConfigRecord.resource_type."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+# --- brokers and controllers ------------------------------------------------------------------------------------
+
+
+@struct
+class BrokerEndpoint(Struct):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+@struct
+class BrokerFeature(Struct):
+    name: String = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_BROKER_RECORD, versions="0-3", flexible="0+")
+class RegisterBrokerRecord(Struct):
+    """A broker registered, or (in a snapshot) is registered."""
+
+    broker_id: Int32 = 0
+    is_migrating_zk_broker: Bool = field(default=False, versions="2+")
+    incarnation_id: Uuid = ZERO_UUID
+    broker_epoch: Int64 = 0
+    end_points: list[BrokerEndpoint] = field(default_factory=list)
+    features: list[BrokerFeature] = field(default_factory=list)
+    rack: String | None = None
+    fenced: Bool = True
+    in_controlled_shutdown: Bool = field(default=False, versions="1+")
+    log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=0)
+    # Ours: what this incarnation registered once and lost since. Written in snapshots only.
+    lost_log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=10000)
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.UNREGISTER_BROKER_RECORD, versions="0", flexible="0+")
+class UnregisterBrokerRecord(Struct):
+    """A broker is gone for good."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.BROKER_REGISTRATION_CHANGE_RECORD, versions="0-2", flexible="0+")
+class BrokerRegistrationChangeRecord(Struct):
+    """A registered broker was fenced, unfenced, is shutting down, or lost directories."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
+    fenced: Int8 = field(default=0, tag=0)
+    in_controlled_shutdown: Int8 = field(default=0, versions="1+", tag=1)
+    # What is still online. Empty means "no change": that nothing is left cannot be said, such a broker is fenced.
+    log_dirs: list[Uuid] = field(default_factory=list, versions="2+", tag=2)
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.FENCE_BROKER_RECORD, versions="0", flexible="0+")
+class FenceBrokerRecord(Struct):
+    """How clusters below metadata.version 6 fence a broker."""
+
+    id: Int32 = 0
+    epoch: Int64 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.UNFENCE_BROKER_RECORD, versions="0", flexible="0+")
+class UnfenceBrokerRecord(Struct):
+    """How clusters below metadata.version 6 unfence a broker."""
+
+    id: Int32 = 0
+    epoch: Int64 = 0
+
+
+@struct
+class ControllerEndpoint(Struct):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+@struct
+class ControllerFeature(Struct):
+    name: String = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_CONTROLLER_RECORD, versions="0", flexible="0+")
+class RegisterControllerRecord(Struct):
+    """A controller registered (from metadata.version 15 on)."""
+
+    controller_id: Int32 = 0
+    incarnation_id: Uuid = ZERO_UUID
+    zk_migration_ready: Bool = False
+    end_points: list[ControllerEndpoint] = field(default_factory=list)
+    features: list[ControllerFeature] = field(default_factory=list)
+
+
+# --- topics and partitions --------------------------------------------------------------------------------------
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.TOPIC_RECORD, versions="0", flexible="0+")
+class TopicRecord(Struct):
+    """A topic exists; its partitions follow in records of their own."""
+
+    name: String = ""
+    topic_id: Uuid = ZERO_UUID
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REMOVE_TOPIC_RECORD, versions="0", flexible="0+")
+class RemoveTopicRecord(Struct):
+    """A topic is gone, with its partitions and its configuration."""
+
+    topic_id: Uuid = ZERO_UUID
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.PARTITION_RECORD, versions="0-2", flexible="0+")
+class PartitionRecord(Struct):
+    """All there is to know of one partition."""
+
+    partition_id: Int32 = -1
+    topic_id: Uuid = ZERO_UUID
+    replicas: list[Int32] = field(default_factory=list)
+    isr: list[Int32] = field(default_factory=list)
+    removing_replicas: list[Int32] = field(default_factory=list)
+    adding_replicas: list[Int32] = field(default_factory=list)
+    leader: Int32 = int(NO_LEADER)
+    leader_recovery_state: Int8 = field(default=0, tag=0)
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    # One for each replica. Absent or empty: every replica is MIGRATING.
+    directories: list[AssignedDirectoryId] = field(default_factory=list, versions="1+")
+    eligible_leader_replicas: list[Int32] | None = field(default=None, versions="2+", tag=1)
+    last_known_elr: list[Int32] | None = field(default=None, versions="2+", tag=2)
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.PARTITION_CHANGE_RECORD, versions="0-2", flexible="0+")
+class PartitionChangeRecord(Struct):
+    """What changed of one partition; None and the two `NO_..._CHANGE` values leave the rest as it is."""
+
+    partition_id: Int32 = -1
+    topic_id: Uuid = ZERO_UUID
+    isr: list[Int32] | None = field(default=None, tag=0)
+    leader: Int32 = field(default=NO_LEADER_CHANGE, tag=1)
+    replicas: list[Int32] | None = field(default=None, tag=2)
+    removing_replicas: list[Int32] | None = field(default=None, tag=3)
+    adding_replicas: list[Int32] | None = field(default=None, tag=4)
+    leader_recovery_state: Int8 = field(default=NO_RECOVERY_STATE_CHANGE, tag=5)
+    # On the wire the tags are in ascending order, whatever the order here.
+    directories: list[AssignedDirectoryId] | None = field(default=None, versions="1+", tag=8)
+    eligible_leader_replicas: list[Int32] | None = field(default=None, versions="2+", tag=6)
+    last_known_elr: list[Int32] | None = field(default=None, versions="2+", tag=7)
+
+
+# --- configuration and features ---------------------------------------------------------------------------------
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.CONFIG_RECORD, versions="0", flexible="0+")
+class ConfigRecord(Struct):
+    """One key of one resource's configuration; a null value deletes it."""
+
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    name: String = ""
+    value: String | None = None
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.FEATURE_LEVEL_RECORD, versions="0", flexible="0+")
+class FeatureLevelRecord(Struct):
+    """A feature is finalized at a level; level 0 takes it away."""
+
+    name: String = ""
+    feature_level: Int16 = 0
+
+
+# --- the log itself ---------------------------------------------------------------------------------------------
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.NO_OP_RECORD, versions="0", flexible="0+")
+class NoOpRecord(Struct):
+    """Changes nothing; keeps the high watermark of an idle cluster moving."""
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.ZK_MIGRATION_STATE_RECORD, versions="0", flexible="0+")
+class ZkMigrationRecord(Struct):
+    """Written once, as NONE, by Apache's controllers; here there is nothing to migrate from."""
+
+    zk_migration_state: Int8 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.BEGIN_TRANSACTION_RECORD, versions="0", flexible="0+")
+class BeginTransactionRecord(Struct):
+    """What follows is applied all at once, or not at all."""
+
+    name: String | None = field(default=None, tag=0)
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.END_TRANSACTION_RECORD, versions="0", flexible="0+")
+class EndTransactionRecord(Struct):
+    """The open metadata transaction is complete."""
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.ABORT_TRANSACTION_RECORD, versions="0", flexible="0+")
+class AbortTransactionRecord(Struct):
+    """The open metadata transaction never happened."""
+
+    reason: String | None = field(default=None, tag=0)
+
+
+KnownRecord = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | BrokerRegistrationChangeRecord
+    | NoOpRecord
+    | ZkMigrationRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | RegisterControllerRecord
+)
+
+RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
+    {
+        MetadataRecordType.REGISTER_BROKER_RECORD: RegisterBrokerRecord,
+        MetadataRecordType.UNREGISTER_BROKER_RECORD: UnregisterBrokerRecord,
+        MetadataRecordType.TOPIC_RECORD: TopicRecord,
+        MetadataRecordType.PARTITION_RECORD: PartitionRecord,
+        MetadataRecordType.CONFIG_RECORD: ConfigRecord,
+        MetadataRecordType.PARTITION_CHANGE_RECORD: PartitionChangeRecord,
+        MetadataRecordType.FENCE_BROKER_RECORD: FenceBrokerRecord,
+        MetadataRecordType.UNFENCE_BROKER_RECORD: UnfenceBrokerRecord,
+        MetadataRecordType.REMOVE_TOPIC_RECORD: RemoveTopicRecord,
+        MetadataRecordType.FEATURE_LEVEL_RECORD: FeatureLevelRecord,
+        MetadataRecordType.BROKER_REGISTRATION_CHANGE_RECORD: BrokerRegistrationChangeRecord,
+        MetadataRecordType.NO_OP_RECORD: NoOpRecord,
+        MetadataRecordType.ZK_MIGRATION_STATE_RECORD: ZkMigrationRecord,
+        MetadataRecordType.BEGIN_TRANSACTION_RECORD: BeginTransactionRecord,
+        MetadataRecordType.END_TRANSACTION_RECORD: EndTransactionRecord,
+        MetadataRecordType.ABORT_TRANSACTION_RECORD: AbortTransactionRecord,
+        MetadataRecordType.REGISTER_CONTROLLER_RECORD: RegisterControllerRecord,
+    }
+)

@@ -1,0 +1,101 @@
+"""Levels of metadata.version, and how a log's numbering of directory ids is found."""
+
+import pytest
+
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    LATEST_LEVEL,
+    LEVEL_NAMES,
+    SUPPORTED_FEATURES,
+    UnknownMetadataVersion,
+    broker_registration_change_record_version,
+    level_name,
+    numbering_of,
+    numbering_of_level,
+    parse_level,
+    partition_change_record_version,
+    partition_record_version,
+    register_broker_record_version,
+)
+from common.protocol.numbering import Numbering
+from common.records.metadata_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    KnownRecord,
+    NoOpRecord,
+    TopicRecord,
+)
+
+NUMBERED = FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=1)
+LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
+
+
+@pytest.mark.parametrize(
+    ("level", "register", "change", "partition"),
+    [
+        (1, 0, 0, 0),
+        (6, 0, 0, 0),
+        (7, 1, 1, 0),
+        (8, 2, 1, 0),
+        (16, 2, 1, 0),
+        (17, 3, 2, 1),
+        (21, 3, 2, 1),
+        (22, 3, 2, 1),
+        (23, 3, 2, 2),
+    ],
+)
+def test_record_versions(level: int, register: int, change: int, partition: int) -> None:
+    """Each level permits the record versions that Kafka writes at it."""
+    assert register_broker_record_version(level) == register
+    assert broker_registration_change_record_version(level) == change
+    assert partition_record_version(level) == partition
+    assert partition_change_record_version(level) == partition
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [("3.9-IV0", 21), ("3.9", 21), ("3.9.1", 21), ("21", 21), ("3.7", 19), ("3.7-IV2", 17), ("4.0-IV0", 22), ("3.3", 7)],
+)
+def test_parse_level(text: str, level: int) -> None:
+    """Names, releases, patch releases and numbers are understood."""
+    assert parse_level(text) == level
+
+
+@pytest.mark.parametrize("text", ["", "3.9-IV9", "2.8", "26", "0", "-1", "3.", "latest", "³"])
+def test_parse_level_refuses_the_rest(text: str) -> None:
+    """What is not in the table is refused with the list of what is."""
+    with pytest.raises(UnknownMetadataVersion, match=r"3\.9-IV0"):
+        parse_level(text)
+
+
+def test_names() -> None:
+    """The table has no gap; a level from the future prints as its number."""
+    assert list(LEVEL_NAMES) == list(range(1, 26))
+    assert level_name(DEFAULT_LEVEL) == "3.9-IV0"
+    assert level_name(99) == "99"
+    supported = SUPPORTED_FEATURES["metadata.version"]
+    assert DEFAULT_LEVEL in supported
+    assert LATEST_LEVEL + 1 not in supported
+
+
+@pytest.mark.parametrize(
+    ("records", "numbering"),
+    [
+        ([LEVEL_21, NUMBERED], Numbering.KIP858),
+        ([BeginTransactionRecord(name="b"), LEVEL_21, NUMBERED, EndTransactionRecord()], Numbering.KIP858),
+        ([LEVEL_21], Numbering.APACHE),
+        ([], Numbering.APACHE),
+        ([LEVEL_21, NoOpRecord(), TopicRecord(name="t"), NUMBERED], Numbering.APACHE),
+    ],
+)
+def test_numbering_of_a_log(records: list[KnownRecord], numbering: Numbering) -> None:
+    """Our feature among the first records means KIP-858's numbers; its absence means Apache's."""
+    assert numbering_of(records) is numbering
+
+
+def test_an_unknown_numbering_is_not_guessed() -> None:
+    """A level from the future must not be read with one of today's numberings."""
+    assert numbering_of_level(0) is Numbering.APACHE
+    with pytest.raises(UnknownMetadataVersion):
+        numbering_of([FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=2)])
