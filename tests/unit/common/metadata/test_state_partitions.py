@@ -1,0 +1,384 @@
+"""Replay of topic and partition records, the indexes over them, configuration and features."""
+
+import pytest
+
+from common.ids import BrokerId, DirectoryId, Uuid
+from common.metadata.delta import MetadataDelta
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.registrations import PartitionRegistration
+from common.metadata.state import MetadataState, ReplayError
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    KnownRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    ZkMigrationRecord,
+)
+from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
+from tests.unit.common.metadata.invariants import check_indexes
+
+A, B, C, D = (directory(number) for number in range(1, 5))
+T = topic_id(1)
+
+
+def change(
+    index: int = 0,
+    *,
+    isr: list[int] | None = None,
+    leader: int = -2,
+    replicas: list[int] | None = None,
+    directories: list[DirectoryId] | None = None,
+    removing: list[int] | None = None,
+    adding: list[int] | None = None,
+    recovery: int = -1,
+) -> PartitionChangeRecord:
+    return PartitionChangeRecord(
+        partition_id=index,
+        topic_id=T,
+        isr=isr,
+        leader=leader,
+        replicas=replicas,
+        removing_replicas=removing,
+        adding_replicas=adding,
+        leader_recovery_state=recovery,
+        directories=None if directories is None else list(directories),
+    )
+
+
+def after(*changes: KnownRecord) -> PartitionRegistration:
+    """Partition 0 on brokers 1 (A), 2 (B), 3 (C), led by 1 at epoch 5, after these changes."""
+    state = replay(topic(1), partition(1, 0, [1, 2, 3], directories=[A, B, C], leader_epoch=5, partition_epoch=9), *changes)
+    check_indexes(state)
+    registration = state.partition(T, 0)
+    assert registration is not None
+    return registration
+
+
+def test_a_partition_is_kept_whole() -> None:
+    """Every field of the record arrives."""
+    record = PartitionRecord(
+        partition_id=4,
+        topic_id=T,
+        replicas=[1, 2, 3],
+        isr=[2, 1],
+        removing_replicas=[3],
+        adding_replicas=[1],
+        leader=2,
+        leader_recovery_state=1,
+        leader_epoch=8,
+        partition_epoch=12,
+        directories=[A, LOST, UNASSIGNED],
+    )
+    state = replay(topic(1, "t"), record)
+    one, two, three = map(BrokerId, (1, 2, 3))
+    registration = state.partition(T, 4)
+    assert registration is not None
+    assert (registration.replicas, registration.directories) == ((one, two, three), (A, LOST, UNASSIGNED))
+    assert (registration.isr, registration.leader, registration.has_leader) == ((two, one), 2, True)
+    assert (registration.removing_replicas, registration.adding_replicas) == ((three,), (one,))
+    assert (registration.leader_recovery_state, registration.leader_epoch, registration.partition_epoch) == (1, 8, 12)
+    found = state.topic_named("t")
+    assert found is not None
+    assert found.id == T
+    assert state.topic_named("u") is None
+    assert state.partition(T, 0) is None
+    assert state.partition(topic_id(2), 4) is None
+    assert state.partition_count == 1
+    check_indexes(state)
+
+
+def test_equal_tuples_are_shared() -> None:
+    """A million partitions on the same three brokers keep one tuple of them."""
+    state = replay(
+        topic(1),
+        partition(1, 0, [1, 2], directories=[A, B]),
+        partition(1, 1, [1, 2], directories=[DirectoryId(Uuid(bytes(bytearray(A)))), B]),
+    )
+    first, second = state.topics[T].partitions.values()
+    assert first.replicas is second.replicas is second.isr
+    assert first.directories is second.directories
+
+
+def test_absent_directories_are_migrating() -> None:
+    """A record without directories (version 0) leaves every replica to its broker's word."""
+    state = replay(topic(1), partition(1, 0, [1, 2]))
+    registration = state.partition(T, 0)
+    assert registration is not None
+    assert registration.directories == (MIGRATING, MIGRATING)
+
+
+@pytest.mark.parametrize(
+    ("record", "leader", "leader_epoch"),
+    [
+        (change(isr=[1, 2]), 1, 5),
+        (change(leader=2), 2, 6),
+        # Also when the same leader is named again.
+        (change(leader=1), 1, 6),
+        (change(leader=-1), -1, 6),
+        (change(directories=[A, B, D]), 1, 5),
+    ],
+)
+def test_leader_epoch_moves_when_a_leader_is_named(record: PartitionChangeRecord, leader: int, leader_epoch: int) -> None:
+    """Any word about the leader bumps the leader epoch, every change record bumps the partition epoch."""
+    registration = after(record)
+    assert (registration.leader, registration.leader_epoch, registration.partition_epoch) == (leader, leader_epoch, 10)
+
+
+def test_a_change_leaves_the_rest() -> None:
+    """Fields that a change does not name stay as they are."""
+    registration = after(change(isr=[1, 3], recovery=1), change(removing=[2], adding=[3]), change())
+    assert registration.isr == (1, 3)
+    assert registration.leader_recovery_state == 1
+    assert (registration.removing_replicas, registration.adding_replicas) == ((2,), (3,))
+    assert registration.directories == (A, B, C)
+    assert registration.partition_epoch == 12
+    assert after(change(recovery=1), change(recovery=0)).leader_recovery_state == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "directories"),
+    [
+        (change(directories=[A, LOST, D]), (A, LOST, D)),
+        (change(replicas=[3, 1, 2]), (C, A, B)),
+        (change(replicas=[4, 1, 2, 3]), (MIGRATING, A, B, C)),
+        (change(replicas=[1, 2], isr=[1]), (A, B)),
+        (change(replicas=[1, 4], isr=[1], directories=[A, UNASSIGNED]), (A, UNASSIGNED)),
+        (change(directories=[]), (MIGRATING, MIGRATING, MIGRATING)),
+    ],
+)
+def test_directories_of_a_change(record: PartitionChangeRecord, directories: tuple[DirectoryId, ...]) -> None:
+    """Named directories count; replicas changed without naming them keep those that are known."""
+    assert after(record).directories == directories
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        change(directories=[A, B]),
+        change(replicas=[1, 2, 3, 4], directories=[A, B, C]),
+        change(replicas=[1, 2]),
+        change(isr=[1, 4]),
+        change(isr=[2, 3]),
+        change(leader=4),
+        change(isr=[2], leader=3),
+        change(isr=[1, 1]),
+        change(recovery=2),
+        change(index=1),
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id(2), leader=1),
+        PartitionChangeRecord(partition_id=0, topic_id=T, eligible_leader_replicas=[2]),
+        PartitionRecord(partition_id=1, topic_id=T, replicas=[1], isr=[1], leader=1, last_known_elr=[1]),
+        partition(2, 0, [1]),
+        partition(1, 1, [1, 1]),
+        partition(1, 1, [1, 2], directories=[A]),
+        partition(1, 1, [1, 2], isr=[1, 3]),
+        partition(1, 1, [1, 2], isr=[1], leader=2),
+        partition(1, 0, [1, 2, 3], leader_epoch=4, partition_epoch=9),
+        partition(1, 0, [1, 2, 3], leader_epoch=5, partition_epoch=8),
+        topic(1, "other"),
+        topic(2, "topic-1"),
+        RemoveTopicRecord(topic_id=topic_id(2)),
+        FeatureLevelRecord(name="metadata.version", feature_level=-1),
+        AbortTransactionRecord(),
+    ],
+)
+def test_contradictions(record: KnownRecord) -> None:
+    """What breaks an invariant or names what does not exist raises, and the state is as it was."""
+    history = (topic(1), partition(1, 0, [1, 2, 3], directories=[A, B, C], leader_epoch=5, partition_epoch=9))
+    state = replay(*history)
+    with pytest.raises(ReplayError, match="offset 2"):
+        replay(record, into=state)
+    assert state == replay(*history)
+    check_indexes(state)
+
+
+def test_a_partition_record_may_replace_a_partition() -> None:
+    """Kafka accepts a second record for the same partition as long as no epoch goes back; the indexes follow."""
+    state = replay(
+        topic(1),
+        partition(1, 0, [1, 2], directories=[A, B]),
+        partition(1, 0, [2, 3], directories=[B, C], leader_epoch=1, partition_epoch=1),
+    )
+    assert state.partition_count == 1
+    assert state.partitions_of_broker(BrokerId(1)) == []
+    assert state.partitions_led_by(BrokerId(2)) == [(T, 0)]
+    check_indexes(state)
+
+
+def test_indexes_follow_every_change() -> None:
+    """Directory, ISR and leader indexes are those of the final state, in the order of insertion."""
+    one, two, three = map(BrokerId, (1, 2, 3))
+    state = replay(
+        topic(1),
+        topic(2),
+        partition(1, 0, [1, 2], directories=[A, B]),
+        partition(1, 1, [2, 1], directories=[UNASSIGNED, A]),
+        partition(2, 0, [3, 2], directories=[C, B], isr=[3]),
+    )
+    other = topic_id(2)
+    assert state.partitions_in_directory(one, A) == [(T, 0), (T, 1)]
+    assert state.partitions_in_directory(two, B) == [(T, 0), (other, 0)]
+    assert state.partitions_in_directory(two, UNASSIGNED) == [(T, 1)]
+    assert state.partitions_in_directory(one, B) == []
+    assert state.partitions_of_broker(two) == [(T, 0), (other, 0), (T, 1)]
+    assert state.partitions_with_broker_in_isr(two) == [(T, 0), (T, 1)]
+    assert (state.replica_count(two), state.replica_count(BrokerId(9))) == (3, 0)
+    assert state.leads_any(three)
+    replay(
+        change(0, isr=[1]),
+        change(1, isr=[1], leader=1, directories=[LOST, D]),
+        PartitionChangeRecord(partition_id=0, topic_id=other, leader=-1),
+        into=state,
+    )
+    assert state.partitions_with_broker_in_isr(two) == []
+    assert state.partitions_in_directory(one, A) == [(T, 0)]
+    assert state.partitions_in_directory(one, D) == [(T, 1)]
+    assert state.partitions_in_directory(two, LOST) == [(T, 1)]
+    assert state.partitions_led_by(one) == [(T, 0), (T, 1)]
+    assert state.partitions_led_by(BrokerId(-1)) == [(other, 0)]
+    assert not state.leads_any(three)
+    check_indexes(state)
+
+
+def test_removing_a_topic_removes_all_of_it() -> None:
+    """Partitions, indexes and the topic's configuration are gone; the name is free again."""
+    state = replay(
+        topic(1, "t"),
+        partition(1, 0, [1, 2], directories=[A, B]),
+        ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),
+        RemoveTopicRecord(topic_id=T),
+    )
+    assert state == MetadataState()
+    assert state.partition_count == 0
+    assert state.partitions_of_broker(BrokerId(1)) == []
+    check_indexes(state)
+    replay(TopicRecord(name="t", topic_id=topic_id(7)), into=state)
+    assert state.topic_ids == {"t": topic_id(7)}
+
+
+def test_configs() -> None:
+    """A value sets, a null value deletes, deleting what is not there is harmless."""
+    state = replay(
+        ConfigRecord(resource_type=2, resource_name="t", name="a", value="1"),
+        ConfigRecord(resource_type=2, resource_name="t", name="b", value=""),
+        ConfigRecord(resource_type=4, resource_name="", name="a", value="2"),
+        ConfigRecord(resource_type=2, resource_name="t", name="a", value=None),
+        ConfigRecord(resource_type=2, resource_name="u", name="a", value=None),
+    )
+    assert state.configs == {(2, "t"): {"b": ""}, (4, ""): {"a": "2"}}
+    assert state.config(2, "u") == {}
+    replay(ConfigRecord(resource_type=2, resource_name="t", name="b", value=None), into=state)
+    assert state.configs == {(4, ""): {"a": "2"}}
+
+
+def test_features() -> None:
+    """metadata.version is a feature like any other, and has an attribute of its own; level 0 takes a feature away."""
+    state = replay(level(21), FeatureLevelRecord(name="f", feature_level=2))
+    assert (state.metadata_version, state.features) == (21, {"metadata.version": 21, "f": 2})
+    replay(FeatureLevelRecord(name="f", feature_level=0), into=state)
+    assert state.features == {"metadata.version": 21}
+    assert MetadataState().metadata_version == 1
+
+
+def test_records_without_effect() -> None:
+    """No-ops, transaction marks and the ZooKeeper state NONE only move the offset."""
+    state = replay(NoOpRecord(), BeginTransactionRecord(), EndTransactionRecord(), ZkMigrationRecord())
+    assert state == MetadataState()
+    assert state.last_offset == 3
+
+
+def test_delta_of_partitions() -> None:
+    """The delta holds each partition's first former value, and the offset at which a new one was created."""
+    state = replay(topic(1), partition(1, 0, [1, 2], directories=[A, B]))
+    before = state.partition(T, 0)
+    delta = MetadataDelta()
+    replay(change(0, isr=[1]), change(0, isr=[1, 2]), partition(1, 1, [1]), change(1, leader=-1), into=state, delta=delta)
+    assert delta.changed_partitions == {(T, 0): before, (T, 1): None}
+    assert delta.created_partitions == {(T, 1): 4}
+    assert delta.created_topics == {}
+
+
+def test_delta_of_topics() -> None:
+    """A removed topic takes its partitions out of the delta; one created and removed in the same delta leaves no trace."""
+    state = replay(topic(1), partition(1, 0, [1]))
+    delta = MetadataDelta()
+    replay(topic(2), partition(2, 0, [1]), topic(3), partition(3, 0, [2]), change(0, leader=-1), into=state, delta=delta)
+    assert list(delta.created_topics) == [topic_id(2), topic_id(3)]
+    removed = state.topics[T]
+    replay(RemoveTopicRecord(topic_id=T), RemoveTopicRecord(topic_id=topic_id(2)), into=state, delta=delta)
+    assert delta.removed_topics == {T: removed}
+    assert list(delta.created_topics) == [topic_id(3)]
+    assert delta.changed_partitions == {(topic_id(3), 0): None}
+    assert delta.created_partitions == {(topic_id(3), 0): 5}
+
+
+def test_delta_of_configs_and_features() -> None:
+    """Former values, unharmed by what came later; a removed topic's configuration counts as changed."""
+    state = replay(topic(1, "t"), ConfigRecord(resource_type=2, resource_name="t", name="a", value="1"), level(20))
+    delta = MetadataDelta()
+    replay(
+        ConfigRecord(resource_type=2, resource_name="t", name="a", value="2"),
+        ConfigRecord(resource_type=2, resource_name="u", name="a", value="2"),
+        level(21),
+        FeatureLevelRecord(name="f", feature_level=1),
+        into=state,
+        delta=delta,
+    )
+    assert delta.changed_configs == {(2, "t"): {"a": "1"}, (2, "u"): {}}
+    assert delta.changed_features == {"metadata.version": 20, "f": 0}
+    removal = MetadataDelta()
+    replay(RemoveTopicRecord(topic_id=T), into=state, delta=removal)
+    assert removal.changed_configs == {(2, "t"): {"a": "2"}}
+
+
+def test_delta_since_an_older_state() -> None:
+    """A snapshot that replaces a state gives the same delta as the records between them, but for exact offsets."""
+    history: tuple[KnownRecord, ...] = (
+        level(20),
+        register(1, directories=[A]),
+        topic(1),
+        partition(1, 0, [1, 2]),
+        topic(2, "gone"),
+        partition(2, 0, [1]),
+        ConfigRecord(resource_type=2, resource_name="gone", name="a", value="1"),
+    )
+    later: tuple[KnownRecord, ...] = (
+        level(21),
+        RemoveTopicRecord(topic_id=topic_id(2)),
+        register(2, directories=[B]),
+        change(0, leader=2),
+        partition(1, 1, [2]),
+        topic(3),
+        partition(3, 0, [1]),
+        ConfigRecord(resource_type=2, resource_name="topic-3", name="a", value="1"),
+    )
+    old = replay(*history)
+    delta = MetadataDelta()
+    live = replay(*later, into=replay(*history), delta=delta)
+    between = live.delta_since(old)
+    assert between.changed_partitions == delta.changed_partitions
+    assert between.created_partitions == dict.fromkeys(delta.created_partitions, len(history))
+    assert between.created_topics == delta.created_topics
+    assert between.removed_topics == delta.removed_topics
+    assert between.changed_brokers == delta.changed_brokers
+    assert between.changed_configs == delta.changed_configs
+    assert between.changed_features == delta.changed_features
+    assert live.delta_since(live).is_empty
+
+
+def test_a_topic_created_anew_is_another_topic() -> None:
+    """Same name, other id: one removed, one created, in a delta of records and in one between states."""
+    history = (topic(1, "t"), partition(1, 0, [1]))
+    later = (RemoveTopicRecord(topic_id=T), topic(2, "t"), partition(2, 0, [1]))
+    delta = MetadataDelta()
+    live = replay(*later, into=replay(*history), delta=delta)
+    for each in (delta, live.delta_since(replay(*history))):
+        assert list(each.removed_topics) == [T]
+        assert list(each.created_topics) == [topic_id(2)]
+        assert list(each.changed_partitions) == [(topic_id(2), 0)]
