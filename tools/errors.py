@@ -1,0 +1,23 @@
+"""How a tool ends: one line on stderr and status 1 for what a person can mend, a traceback for our own bugs (shell)."""
+
+import sys
+from collections.abc import Callable
+
+
+class ToolError(Exception):
+    """What went wrong and the way out, in one line."""
+
+
+def run_tool(main: Callable[[], int]) -> int:
+    """Runs a tool's main; ToolError becomes one line on stderr and status 1, Ctrl-C status 130."""
+    try:
+        return main()
+    except ToolError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away, as `| head` does.
+        sys.stderr.close()
+        return 1
