@@ -1,0 +1,55 @@
+"""The records that a new cluster begins with, and the `bootstrap.checkpoint` that carries them from formatting to the log.
+
+No I/O of its own. Answers to Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0; the first
+active controller writes its records into the empty log. Easy to get wrong: metadata.version comes first, then the feature
+that chooses the seeds' numbering of reserved directory ids (DESIGN section 6); no record with a directory may precede it.
+"""
+
+from collections.abc import Sequence
+
+from common.ids import LeaderEpoch
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    DIRECTORY_NUMBERING_FEATURE,
+    DIRECTORY_NUMBERING_KIP858,
+    METADATA_VERSION_FEATURE,
+)
+from common.metadata.record_reader import MetadataRecordReader
+from common.protocol.numbering import Numbering
+from common.raft.core.record_batches import decode_values
+from common.raft.core.snapshot_content import SnapshotEncoder, parse_snapshot
+from common.records.batch import iterate_records
+from common.records.metadata_frame import ApiMessageAndVersion, read_frame_head
+from common.records.metadata_records import FeatureLevelRecord
+
+_BOOTSTRAP_EPOCH = LeaderEpoch(0)
+
+
+def bootstrap_records(
+    metadata_version: int = DEFAULT_LEVEL, numbering: Numbering = Numbering.KIP858
+) -> list[ApiMessageAndVersion]:
+    """What `kafka-storage format` writes when nothing else is asked for."""
+    levels = [(METADATA_VERSION_FEATURE, metadata_version)]
+    if numbering is Numbering.KIP858:
+        levels.append((DIRECTORY_NUMBERING_FEATURE, DIRECTORY_NUMBERING_KIP858))
+    return [ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels]
+
+
+def make_bootstrap_checkpoint(records: Sequence[ApiMessageAndVersion], *, written_ms: int = 0) -> bytes:
+    """The content of `bootstrap.checkpoint`. Raises ValueError unless metadata.version comes first."""
+    first = records[0].record if records else None
+    if not isinstance(first, FeatureLevelRecord) or first.name != METADATA_VERSION_FEATURE:
+        raise ValueError("the first bootstrap record has to be the feature level of metadata.version")
+    encoder = SnapshotEncoder(epoch=_BOOTSTRAP_EPOCH, numbering=Numbering.KIP858, written_ms=written_ms)
+    return b"".join([encoder.header(written_ms), *encoder.records(records), encoder.footer()])
+
+
+def read_bootstrap_checkpoint(content: bytes) -> list[ApiMessageAndVersion]:
+    """The records of the file, in the versions that they have there. Raises InvalidSnapshot or UnreadableBatch."""
+    reader = MetadataRecordReader()
+    records = []
+    for header, view in parse_snapshot(content).batches:
+        versions = [read_frame_head(record.value)[1] for record in iterate_records(view) if record.value is not None]
+        decoded = decode_values(header, view, reader)
+        records += [ApiMessageAndVersion(*pair) for pair in zip(decoded, versions, strict=True)]
+    return records

@@ -1,0 +1,55 @@
+"""Whom a follower asks, and when."""
+
+import random
+
+import pytest
+
+from common.ids import BrokerId
+from common.raft.core.leader_endpoints import BACKOFF_MAX_MS, LeaderEndpoints, QuorumEndpoint
+
+ONE = QuorumEndpoint(BrokerId(1), "one", 9093)
+TWO = QuorumEndpoint(BrokerId(2), "two", 9093)
+JOINED = QuorumEndpoint(BrokerId(7), "seven", 9093)
+
+
+def endpoints(*voters: QuorumEndpoint) -> LeaderEndpoints:
+    return LeaderEndpoints(voters, retry_backoff_ms=20, rng=random.Random(1))
+
+
+def test_the_known_leader_is_asked() -> None:
+    """With no leader, or one without an address, the voters are."""
+    some = endpoints(ONE, TWO)
+    assert some.target(None) == ONE
+    assert some.target(TWO.node_id) == TWO
+    assert some.target(JOINED.node_id) == ONE
+    some.learn(JOINED)
+    assert some.target(JOINED.node_id) == JOINED
+
+
+def test_after_a_failure_the_voters_take_turns() -> None:
+    """The leader is asked in its turn only, until somebody answers."""
+    some = endpoints(ONE, TWO)
+    some.failed()
+    assert some.target(ONE.node_id) == TWO
+    some.failed()
+    assert some.target(TWO.node_id) == ONE
+    some.answered()
+    assert some.target(TWO.node_id) == TWO
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    """They double from the configured one, spread by a fifth, and start over after an answer."""
+    some = endpoints(ONE)
+    pauses = [some.failed() for _ in range(12)]
+    assert 16 <= pauses[0] <= 24
+    assert 32 <= pauses[1] <= 48
+    assert all(pause <= BACKOFF_MAX_MS * 1.2 for pause in pauses)
+    assert pauses[-1] >= BACKOFF_MAX_MS * 0.8
+    some.answered()
+    assert some.failed() <= 24
+
+
+def test_a_quorum_needs_a_voter() -> None:
+    """Without one there is nobody to ask, ever."""
+    with pytest.raises(ValueError, match="at least one voter"):
+        endpoints()

@@ -1,0 +1,61 @@
+"""Snapshots as bytes: written and read back, cut, damaged."""
+
+import pytest
+
+from common.ids import LeaderEpoch, Uuid
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE
+from common.metadata.record_reader import MetadataRecordReader
+from common.protocol.numbering import Numbering
+from common.raft.core.record_batches import UnreadableBatch
+from common.raft.core.snapshot_content import InvalidSnapshot, SnapshotEncoder, parse_snapshot
+from common.records.batch import split_batches
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import FeatureLevelRecord, TopicRecord
+
+RECORDS = [
+    ApiMessageAndVersion(FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21), 0),
+    ApiMessageAndVersion(TopicRecord(name="orders", topic_id=Uuid(bytes(15) + b"\x99")), 0),
+    ApiMessageAndVersion(TopicRecord(name="returns", topic_id=Uuid(bytes(15) + b"\x9a")), 0),
+]
+
+
+def parts() -> list[bytearray]:
+    """Header, one batch of one record, one of two, footer."""
+    encoder = SnapshotEncoder(epoch=LeaderEpoch(4), numbering=Numbering.KIP858, written_ms=2_000)
+    return [encoder.header(1_234), *encoder.records(RECORDS[:1]), *encoder.records(RECORDS[1:]), encoder.footer()]
+
+
+def test_a_snapshot_is_read_back() -> None:
+    """Offsets count from 0 over control and data batches, and each batch has the snapshot's epoch."""
+    written = b"".join(parts())
+    headers = [header for header, _ in split_batches(written)]
+    assert [header.base_offset for header in headers] == [0, 1, 2, 4]
+    assert {header.partition_leader_epoch for header in headers} == {4}
+    assert [header.is_control for header in headers] == [True, False, False, True]
+
+    content = parse_snapshot(written)
+    assert content.last_contained_timestamp == 1_234
+    assert list(content.records(MetadataRecordReader())) == [entry.record for entry in RECORDS]
+
+
+def test_every_cut_is_noticed() -> None:
+    """A snapshot that ends early, at a batch boundary or within a batch, is none."""
+    written = b"".join(parts())
+    for size in range(len(written)):
+        with pytest.raises(InvalidSnapshot):
+            parse_snapshot(written[:size])
+
+
+def test_a_missing_header_is_noticed() -> None:
+    """The file of something else, or a snapshot that lost its beginning."""
+    with pytest.raises(InvalidSnapshot, match="header"):
+        parse_snapshot(b"".join(parts()[1:]))
+
+
+def test_a_flipped_byte_is_noticed() -> None:
+    """Checksums cover the records."""
+    written = bytearray(b"".join(parts()))
+    position = len(parts()[0]) + 70
+    written[position] ^= 1
+    with pytest.raises(UnreadableBatch):
+        parse_snapshot(written)
