@@ -1,0 +1,24 @@
+"""Decodes the records of one metadata log or snapshot, in order (core).
+
+The numbering of the reserved directory ids is itself a record at the start of the log, so that a reader has to remember
+what it has read. Whoever begins in the middle of a log gives the numbering that it learnt from the snapshot before.
+"""
+
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
+from common.protocol.numbering import Numbering
+from common.records.metadata_frame import decode_record
+from common.records.metadata_records import FeatureLevelRecord, KnownRecord
+
+
+class MetadataRecordReader:
+    """Decodes frames and follows the numbering that they choose; a log that chooses none is numbered as Apache's."""
+
+    def __init__(self, numbering: Numbering = Numbering.APACHE) -> None:
+        self.numbering = numbering
+
+    def decode(self, frame: bytes | bytearray | memoryview) -> KnownRecord:
+        """The next record. Raises ProtocolError, or UnknownMetadataVersion for a numbering that is not known."""
+        record = decode_record(frame, self.numbering)
+        if isinstance(record, FeatureLevelRecord) and record.name == DIRECTORY_NUMBERING_FEATURE:
+            self.numbering = numbering_of_level(record.feature_level)
+        return record

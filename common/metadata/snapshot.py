@@ -1,0 +1,152 @@
+"""Turns a MetadataState into the records that rebuild it (core).
+
+Answers to the writers of Kafka's MetadataImage. Replaying the records into an empty state gives an equal state, the lost
+directories included, which travel in a tagged field of our own.
+
+Easy to get wrong: writing a snapshot takes long and is sliced, while the state moves on. `generate_snapshot_records`
+therefore copies the outer collections when it is called; the registrations in them never change. Features come first:
+metadata.version before all, and the numbering of directory ids before anything that holds one.
+"""
+
+from collections.abc import Iterator
+
+from common.ids import Uuid
+from common.metadata.directory_ids import MIGRATING
+from common.metadata.metadata_version import (
+    DIRECTORY_NUMBERING_FEATURE,
+    IN_CONTROLLED_SHUTDOWN_LEVEL,
+    METADATA_VERSION_FEATURE,
+    is_directory_assignment_supported,
+    partition_record_version,
+    register_broker_record_version,
+)
+from common.metadata.registrations import BrokerRegistration, ControllerRegistration, PartitionRegistration, Topic
+from common.metadata.state import MetadataState
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FeatureLevelRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+
+_FIRST_FEATURES = (METADATA_VERSION_FEATURE, DIRECTORY_NUMBERING_FEATURE)
+
+
+class UnwritableMetadata(Exception):
+    """The metadata.version has no record that could hold this state."""
+
+
+def generate_snapshot_records(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
+    """The records of the state as it is now; the state may change while they are taken one by one.
+
+    Raises UnwritableMetadata, while iterating, if the state holds what its own metadata.version cannot express.
+    """
+    frozen = _shallow_copy(state)
+    return _generate(frozen)
+
+
+def _shallow_copy(state: MetadataState) -> MetadataState:
+    copy = MetadataState()
+    copy.brokers = dict(state.brokers)
+    copy.controllers = dict(state.controllers)
+    copy.topics = {id_: Topic(topic.name, topic.id, dict(topic.partitions)) for id_, topic in state.topics.items()}
+    copy.configs = {resource: dict(values) for resource, values in state.configs.items()}
+    copy.features = dict(state.features)
+    copy.metadata_version = state.metadata_version
+    return copy
+
+
+def _generate(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
+    yield from _feature_records(state)
+    level = state.metadata_version
+    for controller in state.controllers.values():
+        yield ApiMessageAndVersion(_controller_record(controller), 0)
+    for broker in state.brokers.values():
+        yield ApiMessageAndVersion(_broker_record(broker, level), register_broker_record_version(level))
+    for topic in state.topics.values():
+        yield ApiMessageAndVersion(TopicRecord(name=topic.name, topic_id=topic.id), 0)
+        for index, partition in topic.partitions.items():
+            record = _partition_record(topic, index, partition, level)
+            yield ApiMessageAndVersion(record, partition_record_version(level))
+    for (resource_type, resource_name), values in state.configs.items():
+        for name, value in values.items():
+            config = ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+            yield ApiMessageAndVersion(config, 0)
+
+
+def _feature_records(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
+    names = [name for name in _FIRST_FEATURES if name in state.features]
+    names += sorted(name for name in state.features if name not in _FIRST_FEATURES)
+    for name in names:
+        yield ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=state.features[name]), 0)
+
+
+def _controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        end_points=[
+            ControllerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in controller.endpoints
+        ],
+        features=[
+            ControllerFeature(name=each.name, min_supported_version=each.min_version, max_supported_version=each.max_version)
+            for each in controller.features
+        ],
+    )
+
+
+def _broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
+    if broker.in_controlled_shutdown and level < IN_CONTROLLED_SHUTDOWN_LEVEL:
+        raise UnwritableMetadata(f"broker {broker.broker_id} is shutting down, which metadata.version {level} cannot say")
+    if (broker.directories or broker.lost_directories) and not is_directory_assignment_supported(level):
+        raise UnwritableMetadata(f"broker {broker.broker_id} has directories, which metadata.version {level} cannot name")
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in broker.endpoints
+        ],
+        features=[
+            BrokerFeature(name=each.name, min_supported_version=each.min_version, max_supported_version=each.max_version)
+            for each in broker.features
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.directories),
+        lost_log_dirs=list(broker.lost_directories),
+    )
+
+
+def _partition_record(topic: Topic, index: int, partition: PartitionRegistration, level: int) -> PartitionRecord:
+    directories: list[Uuid] = list(partition.directories)
+    if not is_directory_assignment_supported(level):
+        if any(directory_id != MIGRATING for directory_id in directories):
+            raise UnwritableMetadata(
+                f"partition {topic.name}-{index} is assigned to directories, which metadata.version {level} cannot name"
+            )
+        directories = []
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic.id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=directories,
+    )

@@ -1,0 +1,184 @@
+"""Control records: what the quorum writes into the metadata log and its snapshots for itself (core).
+
+A control batch has its attribute bit set; the key of each record is int16 version (0) and int16 type, the value a flexible
+message. Answers to Kafka's ControlRecordType and RecordsUtil.
+
+Easy to get wrong: LeaderChangeMessage is written as version 0, although a version 1 exists, because Kafka's
+metadata shell and the nodes of a cluster with kraft.version 0 read nothing else. The field `version` *inside* each message
+is a separate number, and equal to the version of the encoding.
+"""
+
+import struct as struct_module
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from common.ids import ZERO_UUID, Offset, Uuid
+from common.protocol.codec import decode, encode
+from common.protocol.errors import ProtocolError
+from common.protocol.schema import Int16, Int32, Int64, Kind, String, Struct, UInt16, field, message, message_schema, struct
+from common.records.batch import (
+    CONTROL_BIT,
+    NO_PARTITION_LEADER_EPOCH,
+    Buffer,
+    InvalidRecordBatch,
+    Record,
+    encode_batch,
+    iterate_records,
+    read_header,
+)
+
+_KEY = struct_module.Struct(">hh")
+
+
+class ControlRecordType(IntEnum):
+    """The types of control records that a metadata log can hold."""
+
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+@struct
+class LeaderChangeVoter(Struct):
+    voter_id: Int32 = 0
+    voter_directory_id: Uuid = field(default=ZERO_UUID, versions="1+")
+
+
+@message(kind=Kind.DATA, versions="0-1", flexible="0+")
+class LeaderChangeMessage(Struct):
+    """The first record of every leader's epoch."""
+
+    version: Int16 = 0
+    leader_id: Int32 = 0
+    voters: list[LeaderChangeVoter] = field(default_factory=list)
+    granting_voters: list[LeaderChangeVoter] = field(default_factory=list)
+
+
+@message(kind=Kind.DATA, versions="0", flexible="0+")
+class SnapshotHeaderRecord(Struct):
+    """The first record of a snapshot."""
+
+    version: Int16 = 0
+    last_contained_log_timestamp: Int64 = 0
+
+
+@message(kind=Kind.DATA, versions="0", flexible="0+")
+class SnapshotFooterRecord(Struct):
+    """The last record of a snapshot; a file without it is not complete."""
+
+    version: Int16 = 0
+
+
+@message(kind=Kind.DATA, versions="0", flexible="0+")
+class KRaftVersionRecord(Struct):
+    """The finalized kraft.version."""
+
+    version: Int16 = 0
+    k_raft_version: Int16 = 0
+
+
+@struct
+class VoterEndpoint(Struct):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+
+
+@struct
+class KRaftVersionFeature(Struct):
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@struct
+class Voter(Struct):
+    voter_id: Int32 = 0
+    voter_directory_id: Uuid = ZERO_UUID
+    endpoints: list[VoterEndpoint] = field(default_factory=list)
+    k_raft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
+
+
+@message(kind=Kind.DATA, versions="0", flexible="0+")
+class VotersRecord(Struct):
+    """The set of voters, from kraft.version 1 on."""
+
+    version: Int16 = 0
+    voters: list[Voter] = field(default_factory=list)
+
+
+ControlMessage = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownControlRecord:
+    """A control record of a type that is not known here, a transaction marker for example."""
+
+    record_type: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """One control record of a batch, with its offset."""
+
+    offset: Offset
+    message: ControlMessage | UnknownControlRecord
+
+
+_CLASSES: Final = MappingProxyType[int, type[ControlMessage]](
+    {
+        ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,
+        ControlRecordType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+        ControlRecordType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+        ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
+        ControlRecordType.KRAFT_VOTERS: VotersRecord,
+    }
+)
+_TYPES: Final = MappingProxyType({record_class: record_type for record_type, record_class in _CLASSES.items()})
+
+
+def encode_control_batch(
+    messages: Sequence[ControlMessage],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytearray:
+    """A control batch of these messages, each in the version that its own field `version` names."""
+    records = [Record(_KEY.pack(0, _TYPES[type(each)]), encode(each, each.version), timestamp_ms) for each in messages]
+    return encode_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, attributes=CONTROL_BIT)
+
+
+def iterate_control_records(batch: Buffer) -> Iterator[ControlRecord]:
+    """The records of a control batch. Raises InvalidRecordBatch for anything that is not one."""
+    if not read_header(batch).is_control:
+        raise InvalidRecordBatch("a batch of data was read as a control batch")
+    for record in iterate_records(batch):
+        yield ControlRecord(Offset(record.offset), decode_control_message(record))
+
+
+def decode_control_message(record: Record) -> ControlMessage | UnknownControlRecord:
+    """What a record of a control batch says. Raises InvalidRecordBatch."""
+    if record.key is None or len(record.key) < _KEY.size or record.value is None:
+        raise InvalidRecordBatch("a control record has no key or no value")
+    key_version, record_type = _KEY.unpack_from(record.key)
+    if key_version < 0:
+        raise InvalidRecordBatch(f"a control record has key version {key_version}")
+    record_class = _CLASSES.get(record_type)
+    if record_class is None:
+        return UnknownControlRecord(record_type, bytes(record.value))
+    if len(record.value) < 2:
+        raise InvalidRecordBatch("a control record ends within its version")
+    # All of them begin with the version in which they are encoded.
+    version = int.from_bytes(record.value[:2], "big", signed=True)
+    if version not in message_schema(record_class).versions:
+        raise InvalidRecordBatch(f"{record_class.__name__} has the unknown version {version}")
+    try:
+        return decode(record_class, record.value, version)
+    except ProtocolError as error:
+        raise InvalidRecordBatch(f"{record_class.__name__} cannot be read: {error}") from error
