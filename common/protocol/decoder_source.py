@@ -1,0 +1,367 @@
+"""Compiles a declared message and one of its versions into the function that decodes it (core).
+
+Neighbouring fields of fixed size become one `unpack_from` into the attributes; objects are made without `__init__`. Every
+length and count is compared with the bytes that remain before anything of that size exists, and a request may hold a
+bounded number of elements in all, so that small frames never become large heaps. Reading past the end shows as IndexError
+or struct.error, which `codec` turns into BufferUnderflow. The easy thing to get wrong: a slice past the end is silently
+short, so each slice has its own check.
+"""
+
+import struct
+from typing import Any, NoReturn
+
+from common.protocol.errors import BufferUnderflow, InvalidValue
+from common.protocol.numbering import FROM_APACHE, Numbering
+from common.protocol.schema import ArrayOf, FieldSchema, Kind, MessageSchema, Primitive, StructSchema
+from common.protocol.source import FIXED_SIZES, MAX_STRING_BYTES, UUIDS, Shape, Source, contains, literal
+from common.protocol.varint import finish_uvarint, read_uvarint
+
+# Elements of all arrays and tagged fields of one request together. Requests come from strangers; the answers that we
+# decode come from nodes that we chose, and the frame limit bounds them.
+MAX_REQUEST_ELEMENTS = 1_000_000
+# Below this many elements a loop is as fast as unpacking by columns.
+_COLUMNS_FROM = 8
+
+
+def compile_decoder(schema: MessageSchema, version: int, numbering: Numbering) -> Any:
+    """A function from a buffer to the message at its start and the position after it."""
+    return _DecoderSource(schema, version, numbering).compile()
+
+
+class _DecoderSource:
+    def __init__(self, schema: MessageSchema, version: int, numbering: Numbering) -> None:
+        self.shape = Shape(schema, version)
+        self.numbering = numbering
+        self.bounded = schema.kind is Kind.REQUEST
+        self.source = Source(
+            {
+                "new": object.__new__,
+                "unpack_from": struct.unpack_from,
+                "read_uvarint": read_uvarint,
+                "finish_uvarint": finish_uvarint,
+                "read_unknown_tags": _read_unknown_tags,
+                "beyond": _beyond,
+                "is_null": _is_null,
+                "too_many": _too_many,
+                "too_long": _too_long,
+                "negative": _negative,
+                "unsorted": _unsorted,
+                "wrong_size": _wrong_size,
+                "from_apache": FROM_APACHE.get,
+            }
+        )
+        # Formats and targets of fixed-size fields that the next unpack will fill, and lines that have to follow it.
+        self._formats: list[str] = []
+        self._targets: list[str] = []
+        self._after: list[str] = []
+        self._size = 0
+
+    def compile(self) -> Any:
+        source, schema = self.source, self.shape.schema
+        # Bytes are quicker to read than a view and worth a copy, except where fields are to share the buffer's memory and
+        # for a header, whose body may be large.
+        keeps_view = contains(schema, Primitive.RECORDS) or schema.kind is Kind.HEADER
+        with source.block("def decode(buffer):"):
+            source.line(f"data = {'memoryview' if keeps_view else 'bytes'}(buffer)")
+            source.line("p = 0")
+            source.line("end = len(data)")
+            if self.bounded:
+                source.line(f"budget = {MAX_REQUEST_ELEMENTS}")
+            self._new(schema, "message")
+            self._struct(schema, "message")
+            self._flush()
+            source.line("return message, p")
+        return source.compile("decode", f"decoder of {schema.name} v{self.shape.version}")
+
+    # --- bytes of fixed size ---------------------------------------------------------------------------------------
+    def _take(self, code: str, size: int, target: str) -> None:
+        self._formats.append(code)
+        self._targets.append(target)
+        self._size += size
+
+    def _flush(self) -> None:
+        if self._formats:
+            unpack = self.source.constant("unpack", struct.Struct(">" + "".join(self._formats)).unpack_from)
+            self.source.line(f"{', '.join(self._targets)}, = {unpack}(data, p)")
+            self.source.line(f"p += {self._size}")
+            for line in self._after:
+                self.source.line(line)
+            self._formats.clear()
+            self._targets.clear()
+            self._after.clear()
+            self._size = 0
+
+    def _take_fixed(self, wire_type: Primitive, target: str) -> None:
+        code, size = FIXED_SIZES[wire_type]
+        self._take("?" if wire_type is Primitive.BOOL else code, size, target)
+        if wire_type is Primitive.ASSIGNED_DIRECTORY_ID and self.numbering is Numbering.APACHE:
+            self._after.append(f"{target} = from_apache({target}, {target})")
+
+    def _uvarint(self, variable: str) -> None:
+        self._flush()
+        self.source.line(f"{variable} = data[p]")
+        self.source.line("p += 1")
+        self.source.line(f"if {variable} > 127: {variable}, p = finish_uvarint(data, p, {variable})")
+
+    # --- structs ---------------------------------------------------------------------------------------------------
+    def _new(self, schema: StructSchema, variable: str) -> None:
+        """Makes the object and sets what the wire may not hold: fields of other versions and tagged fields."""
+        self.source.line(f"{variable} = new({self._class(schema)})")
+        for field in [*self.shape.absent(schema), *self.shape.tagged(schema)]:
+            self.source.line(f"{variable}.{field.name} = {self._default(field)}")
+        if not self.shape.flexible:
+            self.source.line(f"{variable}.unknown_tagged_fields = {{}}")
+
+    def _class(self, schema: StructSchema) -> str:
+        self.source.namespace[schema.name] = schema.python_class
+        return schema.name
+
+    def _default(self, field: FieldSchema) -> str:
+        text = literal(field.make_default())
+        if text is not None:
+            return text
+        return "[]" if isinstance(field.wire_type, ArrayOf) else f"{self.source.constant('default', field.make_default)}()"
+
+    def _struct(self, schema: StructSchema, variable: str) -> None:
+        for field in self.shape.untagged(schema):
+            self._field(field, f"{variable}.{field.name}", f"{schema.name}.{field.name}")
+        if self.shape.flexible:
+            self._tags(schema, variable)
+
+    def _tags(self, schema: StructSchema, variable: str) -> None:
+        source, fields = self.source, self.shape.tagged(schema)
+        count = source.fresh("tags")
+        self._uvarint(count)
+        source.line(f"{variable}.unknown_tagged_fields = {{}}")
+        with source.block(f"if {count}:"):
+            self._spend(count, schema.name)
+            if not fields:
+                source.line(f"{variable}.unknown_tagged_fields, p = read_unknown_tags(data, p, end, {count})")
+                return
+            last, tag, after = source.fresh("last"), source.fresh("tag"), source.fresh("after")
+            source.line(f"{last} = -1")
+            with source.block(f"for _ in range({count}):"):
+                source.line(f"{tag}, p = read_uvarint(data, p)")
+                source.line(f"if {tag} <= {last}: unsorted({schema.name!r}, {tag})")
+                source.line(f"{last} = {tag}")
+                source.line(f"{after}, p = read_uvarint(data, p)")
+                source.line(f"{after} += p")
+                source.line(f"if {after} > end: beyond('a tagged field of {schema.name}')")
+                for position, field in enumerate(fields):
+                    with source.block(f"{'elif' if position else 'if'} {tag} == {field.tag}:"):
+                        name = f"{schema.name}.{field.name}"
+                        self._field(field, f"{variable}.{field.name}", name)
+                        self._flush()
+                        source.line(f"if p != {after}: wrong_size({name!r})")
+                with source.block("else:"):
+                    source.line(f"{variable}.unknown_tagged_fields[{tag}] = bytes(data[p:{after}])")
+                    source.line(f"p = {after}")
+
+    def _spend(self, count: str, name: str) -> None:
+        if self.bounded:
+            self.source.line(f"budget -= {count}")
+            self.source.line(f"if budget < 0: too_many({name!r})")
+
+    # --- fields ----------------------------------------------------------------------------------------------------
+    def _field(self, field: FieldSchema, target: str, name: str) -> None:
+        wire_type, nullable, compact = field.wire_type, self.shape.is_nullable(field), self.shape.is_compact(field)
+        if isinstance(wire_type, StructSchema):
+            self._struct_field(wire_type, target, nullable=nullable)
+        elif isinstance(wire_type, ArrayOf):
+            self._array(wire_type.element, target, name, nullable=nullable, compact=compact)
+        elif wire_type in FIXED_SIZES:
+            self._take_fixed(wire_type, target)
+        else:
+            self._sized(wire_type, target, name, nullable=nullable, compact=compact)
+
+    def _struct_field(self, schema: StructSchema, target: str, *, nullable: bool) -> None:
+        variable = self.source.fresh("struct")
+        if not nullable:
+            self._new(schema, variable)
+            self.source.line(f"{target} = {variable}")
+            self._struct(schema, variable)
+            return
+        present = self.source.fresh("present")
+        self._take("b", 1, present)
+        self._flush()
+        with self.source.block(f"if {present} < 0:"):
+            self.source.line(f"{target} = None")
+        with self.source.block("else:"):
+            self._new(schema, variable)
+            self.source.line(f"{target} = {variable}")
+            self._struct(schema, variable)
+            self._flush()
+
+    def _length(self, length: str, code: str, name: str, *, nullable: bool, compact: bool) -> str:
+        """Reads a length or a count, and returns the condition under which the value is null. A null that is not allowed
+        and a negative length other than -1 never get past this."""
+        if compact:
+            self._uvarint(length)
+            self.source.line(f"{length} -= 1")
+        else:
+            self._take(code, 2 if code == "h" else 4, length)
+            self._flush()
+        lowest = -1 if nullable else 0
+        if not compact or not nullable:
+            self.source.line(f"if {length} < {lowest}: {'negative' if nullable else 'is_null'}({name!r}, {length})")
+        return f"{length} < 0"
+
+    def _sized(self, wire_type: Primitive, target: str, name: str, *, nullable: bool, compact: bool) -> None:
+        source, length, after = self.source, self.source.fresh("length"), self.source.fresh("after")
+        is_null = self._length(
+            length, "h" if wire_type is Primitive.STRING else "i", name, nullable=nullable, compact=compact
+        )
+
+        def read() -> None:
+            if wire_type is Primitive.STRING and compact:
+                source.line(f"if {length} > {MAX_STRING_BYTES}: too_long({name!r}, {length})")
+            source.line(f"{after} = p + {length}")
+            source.line(f"if {after} > end: beyond({name!r})")
+            source.line(f"{target} = {self._slice(wire_type, f'data[p:{after}]')}")
+            source.line(f"p = {after}")
+
+        if not nullable:
+            read()
+            return
+        with source.block(f"if {is_null}:"):
+            source.line(f"{target} = None")
+        with source.block("else:"):
+            read()
+
+    def _slice(self, wire_type: Primitive, expression: str) -> str:
+        if wire_type is Primitive.STRING:
+            return f"str({expression}, 'utf-8')"
+        return f"bytes({expression})" if wire_type is Primitive.BYTES else expression
+
+    # --- arrays ----------------------------------------------------------------------------------------------------
+    def _array(self, element: Primitive | StructSchema, target: str, name: str, *, nullable: bool, compact: bool) -> None:
+        count = self.source.fresh("count")
+        is_null = self._length(count, "i", name, nullable=nullable, compact=compact)
+        if not nullable:
+            self._elements(element, target, name, count, compact=compact)
+            return
+        with self.source.block(f"if {is_null}:"):
+            self.source.line(f"{target} = None")
+        with self.source.block("else:"):
+            self._elements(element, target, name, count, compact=compact)
+
+    def _elements(self, element: Primitive | StructSchema, target: str, name: str, count: str, *, compact: bool) -> None:
+        source = self.source
+        smallest = self.shape.smallest_size(element, compact=compact)
+        source.line(f"if {count} * {smallest} > end - p: beyond({name!r})")
+        self._spend(count, name)
+        if isinstance(element, Primitive) and element in FIXED_SIZES:
+            self._fixed_elements(element, target, count)
+            return
+        items = source.fresh("items")
+        source.line(f"{items} = {target} = []")
+        if isinstance(element, StructSchema) and self.shape.is_numbers_only(element):
+            self._columns(element, items, count)
+            return
+        with source.block(f"for _ in range({count}):"):
+            if isinstance(element, StructSchema):
+                self._struct_element(element, items)
+            else:
+                item = source.fresh("item")
+                self._sized(element, item, name, nullable=False, compact=compact)
+                source.line(f"{items}.append({item})")
+
+    def _struct_element(self, element: StructSchema, items: str) -> None:
+        item = self.source.fresh("item")
+        self._new(element, item)
+        self.source.line(f"{items}.append({item})")
+        self._struct(element, item)
+        self._flush()
+
+    def _fixed_elements(self, element: Primitive, target: str, count: str) -> None:
+        source = self.source
+        if element in UUIDS:
+            item, after = source.fresh("item"), source.fresh("after")
+            source.line(f"{after} = p + {count} * 16")
+            read = f"bytes(data[{item}:{item} + 16])"
+            source.line(f"{target} = [{read} for {item} in range(p, {after}, 16)]")
+            source.line(f"p = {after}")
+            if element is Primitive.ASSIGNED_DIRECTORY_ID and self.numbering is Numbering.APACHE:
+                source.line(f"{target} = [from_apache({item}, {item}) for {item} in {target}]")
+            return
+        code, size = FIXED_SIZES[element]
+        code = "?" if element is Primitive.BOOL else code
+        source.line(f"{target} = list(unpack_from(f'>{{{count}}}{code}', data, p))")
+        source.line(f"p += {count} * {size}")
+
+    def _columns(self, element: StructSchema, items: str, count: str) -> None:
+        """Elements that hold only numbers are unpacked in one go, unless they are few or one of them has tagged fields."""
+        source, fields = self.source, self.shape.untagged(element)
+        size = self.shape.smallest_size(element, compact=False)
+        after = source.fresh("after")
+        source.line(f"{after} = p + {count} * {size}")
+        condition = f"{count} < {_COLUMNS_FROM}"
+        if self.shape.flexible:
+            condition += f" or any(data[p + {size - 1}:{after}:{size}])"
+        with source.block(f"if {condition}:"), source.block(f"for _ in range({count}):"):
+            self._struct_element(element, items)
+        with source.block("else:"):
+            codes = "".join(
+                "?" if each.wire_type is Primitive.BOOL else FIXED_SIZES[each.wire_type][0]
+                for each in fields
+                if isinstance(each.wire_type, Primitive)
+            )
+            pad = "x" if self.shape.flexible else ""
+            unpack = source.constant("iter_unpack", struct.Struct(">" + codes + pad).iter_unpack)
+            item = source.fresh("item")
+            values = [source.fresh("value") for _ in fields]
+            with source.block(f"for {', '.join(values)}, in {unpack}(data[p:{after}]):"):
+                self._new(element, item)
+                for field, value in zip(fields, values, strict=True):
+                    source.line(f"{item}.{field.name} = {value}")
+                if self.shape.flexible:
+                    source.line(f"{item}.unknown_tagged_fields = {{}}")
+                source.line(f"{items}.append({item})")
+            source.line(f"p = {after}")
+
+
+# --- what the generated code calls ---------------------------------------------------------------------------------------
+
+
+def _read_unknown_tags(data: bytes | memoryview, position: int, end: int, count: int) -> tuple[dict[int, bytes], int]:
+    unknown: dict[int, bytes] = {}
+    last = -1
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        if tag <= last:
+            _unsorted("a struct", tag)
+        last = tag
+        size, position = read_uvarint(data, position)
+        if position + size > end:
+            _beyond("an unknown tagged field")
+        unknown[tag] = bytes(data[position : position + size])
+        position += size
+    return unknown, position
+
+
+def _beyond(name: str) -> NoReturn:
+    raise BufferUnderflow(f"{name} claims more bytes than there are")
+
+
+def _is_null(name: str, length: int) -> NoReturn:
+    raise InvalidValue(f"{name} must not be null (length {length})")
+
+
+def _negative(name: str, length: int) -> NoReturn:
+    raise InvalidValue(f"{name} has the length {length}")
+
+
+def _too_long(name: str, length: int) -> NoReturn:
+    raise InvalidValue(f"{name} has {length} bytes, a string at most {MAX_STRING_BYTES}")
+
+
+def _too_many(name: str) -> NoReturn:
+    raise InvalidValue(f"more than {MAX_REQUEST_ELEMENTS} elements in one request, at {name}")
+
+
+def _unsorted(name: str, tag: int) -> NoReturn:
+    raise InvalidValue(f"tag {tag} of {name} is not above the one before it")
+
+
+def _wrong_size(name: str) -> NoReturn:
+    raise InvalidValue(f"the tagged field {name} does not have the size it was sent with")

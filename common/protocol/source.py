@@ -1,0 +1,141 @@
+"""Pieces that the two halves of the compiler share: lines of Python with their indentation, and facts of types (core).
+
+The generated functions are straight-line code for one (message, version): no field is looked at again at run time. What
+they refer to besides builtins is put in a namespace under a fresh name.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitive, SchemaError, StructSchema, WireType
+
+# struct format and size of the types whose size never varies. A bool is written with "B", which refuses None, and read
+# with "?", which takes every byte but 0 as true, as Kafka does.
+FIXED_SIZES = {
+    Primitive.BOOL: ("B", 1),
+    Primitive.INT8: ("b", 1),
+    Primitive.INT16: ("h", 2),
+    Primitive.UINT16: ("H", 2),
+    Primitive.INT32: ("i", 4),
+    Primitive.UINT32: ("I", 4),
+    Primitive.INT64: ("q", 8),
+    Primitive.FLOAT64: ("d", 8),
+    Primitive.UUID: ("16s", 16),
+    Primitive.ASSIGNED_DIRECTORY_ID: ("16s", 16),
+}
+UUIDS = (Primitive.UUID, Primitive.ASSIGNED_DIRECTORY_ID)
+# Kafka refuses longer strings, in the compact form too.
+MAX_STRING_BYTES = 0x7FFF
+
+
+class Source:
+    """Lines of a function under construction and the namespace it will be executed in."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+        self._lines: list[str] = []
+        self._depth = 0
+        self._names = 0
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        self.line(header)
+        self._depth += 1
+        start = len(self._lines)
+        yield
+        if len(self._lines) == start:
+            self.line("pass")
+        self._depth -= 1
+
+    def fresh(self, stem: str) -> str:
+        """A variable name not used before."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def constant(self, stem: str, value: Any) -> str:
+        """The name under which the generated code finds `value`."""
+        name = self.fresh(f"{stem}_")
+        self.namespace[name] = value
+        return name
+
+    def compile(self, function_name: str, label: str) -> Callable[..., Any]:
+        code = compile("\n".join(self._lines) + "\n", f"<{label}>", "exec")
+        exec(code, self.namespace)
+        function: Callable[..., Any] = self.namespace[function_name]
+        return function
+
+
+class Shape:
+    """What a message looks like in one version."""
+
+    def __init__(self, schema: MessageSchema, version: int) -> None:
+        self.schema = schema
+        self.version = version
+        self.flexible = version in schema.flexible
+
+    def untagged(self, struct: StructSchema) -> list[FieldSchema]:
+        """The fields in their places on the wire."""
+        return [each for each in struct.fields if self.version in each.versions and not each.is_tagged(self.version)]
+
+    def tagged(self, struct: StructSchema) -> list[FieldSchema]:
+        if not self.flexible:
+            return []
+        found = [each for each in struct.fields if each.is_tagged(self.version)]
+        return sorted(found, key=lambda each: each.tag or 0)
+
+    def absent(self, struct: StructSchema) -> list[FieldSchema]:
+        return [each for each in struct.fields if self.version not in each.versions]
+
+    def is_compact(self, field: FieldSchema) -> bool:
+        return self.flexible and field.compact
+
+    def is_nullable(self, field: FieldSchema) -> bool:
+        return self.version in field.nullable
+
+    def is_numbers_only(self, struct: StructSchema) -> bool:
+        """True if every element takes the same number of bytes and holds numbers only, as long as nobody adds tags."""
+        fields = self.untagged(struct)
+        return (
+            bool(fields)
+            and not self.tagged(struct)
+            and all(each.wire_type in FIXED_SIZES and each.wire_type not in UUIDS for each in fields)
+        )
+
+    def smallest_size(self, wire_type: WireType, *, compact: bool, nullable: bool = False) -> int:
+        """The fewest bytes a value can take. Counts on the wire are checked against it before anything is allocated."""
+        if isinstance(wire_type, ArrayOf):
+            return 1 if compact else 4
+        if isinstance(wire_type, StructSchema):
+            if nullable:
+                return 1
+            sizes = (
+                self.smallest_size(each.wire_type, compact=self.is_compact(each), nullable=self.is_nullable(each))
+                for each in self.untagged(wire_type)
+            )
+            total = sum(sizes) + (1 if self.flexible else 0)
+            if total == 0:
+                raise SchemaError(f"{wire_type.name} has no bytes in version {self.version}: its count could not be checked")
+            return total
+        if wire_type in FIXED_SIZES:
+            return FIXED_SIZES[wire_type][1]
+        if compact:
+            return 1
+        return 2 if wire_type is Primitive.STRING else 4
+
+
+def contains(struct: StructSchema, wanted: Primitive) -> bool:
+    """True if a field of this type is anywhere in the struct, in any version."""
+    for each in struct.fields:
+        element = each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
+        if element is wanted or (isinstance(element, StructSchema) and contains(element, wanted)):
+            return True
+    return False
+
+
+def literal(value: Any) -> str | None:
+    """Source text of a default that may be written into the code, or None for one that has to be made anew each time."""
+    return repr(value) if value is None or isinstance(value, (bool, int, float, str, bytes)) else None
