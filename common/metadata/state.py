@@ -203,6 +203,15 @@ class MetadataState:
                 delta.changed_features[name] = before.features.get(name, 0)
         return delta
 
+    def replace_with(self, other: "MetadataState") -> "MetadataState":
+        """Takes over everything of `other`, which must not be used any more; returns a state with what was here before.
+
+        For a snapshot that arrives while others hold this object."""
+        before = MetadataState()
+        before.__dict__.update(self.__dict__)
+        self.__dict__.update(other.__dict__)
+        return before
+
     # --- replay -------------------------------------------------------------------------------------------------
 
     def replay(self, record: KnownRecord, *, offset: Offset, delta: MetadataDelta | None = None) -> None:

@@ -1,0 +1,135 @@
+"""The broker's image of the cluster: committed records are replayed, then the replicas are brought in line (shell).
+
+Answers to Kafka's BrokerMetadataPublisher and MetadataLoader. Replay happens in the step in which records are committed, so
+requests always see the newest image; publishing follows in a task of its own, one delta at a time, everything that arrived
+meanwhile joined into the next. Easy to get wrong: the *applied* offset, which heartbeats report and the unfence gate waits
+for, moves only when the replicas have followed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from common.environment.interface import Environment
+from common.ids import Offset
+from common.metadata.delta import MetadataDelta
+from common.metadata.state import MetadataState
+from common.metadata.transactions import TransactionBuffer
+from common.raft.core.quorum import LeaderAndEpoch
+from common.raft.core.record_batches import CommittedBatch
+from common.raft.listener import LoadedSnapshot
+
+
+class MetadataFollower:
+    """A MetadataListener. `publish(delta)` brings the broker in line; `on_published(offset)` is told afterwards."""
+
+    def __init__(
+        self,
+        env: Environment,
+        state: MetadataState,
+        *,
+        publish: Callable[[MetadataDelta], Awaitable[None]],
+        on_published: Callable[[Offset], None],
+    ) -> None:
+        self._env = env
+        self._state = state
+        self._publish = publish
+        self._on_published = on_published
+        self._transactions = TransactionBuffer()
+        self._delta = MetadataDelta()
+        self._committed = asyncio.Event()
+        self._changed: list[asyncio.Future[None]] = []
+        self._last_wall_ms = 0
+        self.applied_offset = Offset(-1)
+        """The last offset whose consequences are in place in this broker."""
+        self.apply_error_count = 0
+
+    @property
+    def lag_ms(self) -> int:
+        """How old the newest replayed record is."""
+        return max(0, self._env.wall_ms() - self._last_wall_ms)
+
+    # --- MetadataListener -----------------------------------------------------------------------------------------
+
+    def handle_commit(self, batch: CommittedBatch) -> None:
+        """Replays the batch; records of an open transaction wait for its end."""
+        offset = batch.base_offset
+        for record in batch.records:
+            for ready, ready_offset in self._transactions.feed(record, offset):
+                self._state.replay(ready, offset=ready_offset, delta=self._delta)
+            offset = Offset(offset + 1)
+        if not batch.records and not self._transactions.is_open:
+            # A control batch moves the offset on as well, or a broker would never seem to have caught up with it.
+            self._transactions.reset(batch.last_offset)
+        self._last_wall_ms = batch.append_time_ms
+        self._wake()
+
+    def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> None:
+        """Replaces the image by the snapshot's; the delta is what differs from the image before."""
+        fresh = MetadataState()
+        last_offset = Offset(snapshot.end_offset - 1)
+        for record in snapshot.records:
+            fresh.replay(record, offset=last_offset)
+        before = self._state.replace_with(fresh)
+        # What was not yet published is part of the difference only if it is measured from what was published.
+        self._delta = _joined(self._delta, self._state.delta_since(before))
+        self._transactions.reset(last_offset)
+        self._last_wall_ms = snapshot.last_contained_timestamp
+        self._env.log.info("metadata_snapshot_loaded", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+        self._wake()
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Who the active controller is."""
+        self._env.log.info("controller_changed", leader_id=leader.leader_id, epoch=leader.epoch)
+
+    # --- publishing -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Publishes until cancelled."""
+        while True:
+            await self._committed.wait()
+            self._committed.clear()
+            delta, self._delta = self._delta, MetadataDelta()
+            offset = self._transactions.stable_offset
+            if not delta.is_empty:
+                await self._publish(delta)
+            self.applied_offset = offset
+            self._on_published(offset)
+
+    async def wait_until(self, condition: Callable[[], bool], *, deadline_ns: int) -> bool:
+        """Waits until the image meets `condition`, looked at after every change; False at the deadline."""
+        try:
+            async with self._env.timeout_at(deadline_ns):
+                while not condition():
+                    changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._changed.append(changed)
+                    await changed
+        except TimeoutError:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        self._committed.set()
+        waiting, self._changed = self._changed, []
+        for changed in waiting:
+            if not changed.done():
+                changed.set_result(None)
+
+
+def _joined(first: MetadataDelta, second: MetadataDelta) -> MetadataDelta:
+    """One delta for two that follow each other; each key keeps the earliest value."""
+    joined = MetadataDelta()
+    for delta in (second, first):
+        joined.changed_partitions.update(delta.changed_partitions)
+        joined.created_partitions.update(delta.created_partitions)
+        joined.created_topics.update(delta.created_topics)
+        joined.removed_topics.update(delta.removed_topics)
+        joined.changed_brokers.update(delta.changed_brokers)
+        joined.changed_configs.update(delta.changed_configs)
+        joined.changed_features.update(delta.changed_features)
+    for topic_id, topic in second.removed_topics.items():
+        for partition in topic.partitions:
+            joined.changed_partitions.pop((topic_id, partition), None)
+            joined.created_partitions.pop((topic_id, partition), None)
+        if joined.created_topics.pop(topic_id, None) is not None and topic_id not in first.removed_topics:
+            joined.removed_topics.pop(topic_id, None)
+    return joined
