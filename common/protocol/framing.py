@@ -1,0 +1,148 @@
+"""Frames on a connection: four bytes of length, a header, a message (core).
+
+A request's header is version 2 if the message's version is flexible, else 1; a response's is 1 or 0 likewise. The easy thing
+to get wrong: the response of ApiVersions has header version 0 always, since whoever asks does not know yet which version
+the other side will answer with.
+"""
+
+import struct
+from typing import Final
+
+from common.parts import Part
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode, decode_prefix, encode, encode_parts
+from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge, RemoteProtocolError
+from common.protocol.messages.headers import RequestHeader, ResponseHeader
+from common.protocol.numbering import Numbering
+from common.protocol.registry import APIS
+from common.protocol.schema import AnyStruct, Struct, message_schema
+
+LENGTH_SIZE: Final = 4
+_LENGTH = struct.Struct(">i")
+# Where every version of the request header begins: api key, api version, correlation id.
+_REQUEST_START = struct.Struct(">hhi")
+_CORRELATION_ID = struct.Struct(">i")
+
+
+class UnsupportedRequest(RemoteProtocolError):
+    """A request for an API, or a version of one, that is not declared. Its header cannot be read any further."""
+
+    def __init__(self, *, api_key: int, api_version: int, correlation_id: int) -> None:
+        super().__init__(f"there is no api {api_key} version {api_version}")
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+
+
+def request_header_version(message_class: type[Struct], version: int) -> int:
+    return 2 if version in message_schema(message_class).flexible else 1
+
+
+def response_header_version(message_class: type[Struct], version: int) -> int:
+    schema = message_schema(message_class)
+    return 1 if version in schema.flexible and schema.api_key != ApiKey.API_VERSIONS else 0
+
+
+def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]:
+    """The header of a request and the bytes of its message. Raises UnsupportedRequest if it is none that we declare."""
+    if len(frame) < _REQUEST_START.size:
+        raise BufferUnderflow(f"a request of {len(frame)} bytes has no header")
+    api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
+    api = APIS.get(api_key)
+    if api is None or api_version not in api.versions:
+        raise UnsupportedRequest(api_key=api_key, api_version=api_version, correlation_id=correlation_id)
+    header, position = decode_prefix(RequestHeader, frame, request_header_version(api.request, api_version))
+    return header, memoryview(frame)[position:]
+
+
+def response_correlation_id(frame: bytes | memoryview) -> int:
+    """Which request a response belongs to; the version of that request then tells how to read the rest."""
+    if len(frame) < _CORRELATION_ID.size:
+        raise BufferUnderflow(f"a response of {len(frame)} bytes has no header")
+    correlation_id: int
+    (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+    return correlation_id
+
+
+def parse_response(
+    message_class: type[AnyStruct], frame: bytes | memoryview, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> tuple[ResponseHeader, AnyStruct]:
+    """The header and the message of a whole response."""
+    header, position = decode_prefix(ResponseHeader, frame, response_header_version(message_class, version))
+    return header, decode(message_class, memoryview(frame)[position:], version, numbering=numbering)
+
+
+def encode_request_frame(
+    header: RequestHeader, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> list[Part]:
+    """A request ready to be sent. The header has to name the message's api key and `version`."""
+    if (header.request_api_key, header.request_api_version) != (message_schema(type(message)).api_key, version):
+        raise EncodeError(f"the header is not one for {message.wire_schema.name} version {version}")
+    encoded_header = encode(header, request_header_version(type(message), version))
+    return _frame(encoded_header, encode_parts(message, version, numbering=numbering))
+
+
+def encode_response_frame(
+    correlation_id: int, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> list[Part]:
+    """A response ready to be sent."""
+    header = ResponseHeader(correlation_id=correlation_id)
+    encoded_header = encode(header, response_header_version(type(message), version))
+    return _frame(encoded_header, encode_parts(message, version, numbering=numbering))
+
+
+def _frame(header: bytes, parts: list[Part]) -> list[Part]:
+    size = len(header) + sum(map(len, parts))
+    try:
+        length = _LENGTH.pack(size)
+    except struct.error:
+        raise EncodeError(f"a frame of {size} bytes cannot be sent") from None
+    first = parts[0]
+    if isinstance(first, bytes):
+        return [b"".join((length, header, first)), *parts[1:]]
+    return [length + header, *parts]
+
+
+class RequestFramer:
+    """Cuts a byte stream into frames of at most `max_size` bytes.
+
+    What is buffered never exceeds what has arrived, whatever length is claimed. The frames that `next_frame` gives are
+    memory of their own and stay valid.
+    """
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._buffer = bytearray()
+        self._start = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._buffer) - self._start
+
+    def receive_data(self, view: bytes | bytearray | memoryview) -> None:
+        """Takes in bytes; `view` may change afterwards."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += view
+
+    def next_frame(self) -> memoryview | None:
+        """The next frame without its length, or None when more has to arrive. Raises FrameTooLarge; then nothing that
+        follows on the connection can be made sense of."""
+        if self.buffered_bytes < LENGTH_SIZE:
+            return None
+        size: int
+        (size,) = _LENGTH.unpack_from(self._buffer, self._start)
+        if size < 0 or size > self._max_size:
+            raise FrameTooLarge(f"a frame of {size} bytes, at most {self._max_size} are allowed")
+        end = self._start + LENGTH_SIZE + size
+        if len(self._buffer) < end:
+            return None
+        if self._start == 0 and end == len(self._buffer):
+            # The usual case, one frame and nothing else: hand the buffer over instead of copying it.
+            frame = memoryview(self._buffer)[LENGTH_SIZE:]
+            self._buffer = bytearray()
+            return frame
+        frame = memoryview(self._buffer[self._start + LENGTH_SIZE : end])
+        self._start = end
+        return frame

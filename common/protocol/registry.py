@@ -1,0 +1,79 @@
+"""Which messages belong to an api key, and in which versions we speak them (core).
+
+Kafka's `ApiKeys`. What a listener serves is its daemon's affair; here is only what can be encoded and decoded at all. The
+easy thing to get wrong: Produce is advertised from version 0 on although it is served from 3 on, because librdkafka takes
+a broker whose Produce does not start low for one too old to compress (Apache Kafka has the same quirk).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from common.protocol.messages.fetch import FetchRequest, FetchResponse
+from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from common.protocol.messages.produce import ProduceRequest, ProduceResponse
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.schema import SchemaError, Struct, VersionRange, message_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its messages and the versions in which both exist."""
+
+    key: ApiKey
+    request: type[Struct]
+    response: type[Struct]
+    versions: VersionRange
+    advertised: VersionRange
+    """What ApiVersions says; wider than `versions` for Produce only."""
+
+
+def _api(request: type[Struct], response: type[Struct]) -> Api:
+    asked, answered = message_schema(request), message_schema(response)
+    if asked.api_key is None or asked.api_key != answered.api_key or asked.versions != answered.versions:
+        raise SchemaError(f"{asked.name} and {answered.name} do not belong together")
+    key = ApiKey(asked.api_key)
+    first = 0 if key is ApiKey.PRODUCE else asked.versions.first
+    return Api(key, request, response, asked.versions, VersionRange(first, asked.versions.last))
+
+
+_ALL = (
+    _api(ProduceRequest, ProduceResponse),
+    _api(FetchRequest, FetchResponse),
+    _api(ListOffsetsRequest, ListOffsetsResponse),
+    _api(MetadataRequest, MetadataResponse),
+    _api(ApiVersionsRequest, ApiVersionsResponse),
+    _api(CreateTopicsRequest, CreateTopicsResponse),
+    _api(DeleteTopicsRequest, DeleteTopicsResponse),
+    _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    _api(DescribeConfigsRequest, DescribeConfigsResponse),
+    _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
+    _api(DescribeQuorumRequest, DescribeQuorumResponse),
+    _api(AlterPartitionRequest, AlterPartitionResponse),
+    _api(EnvelopeRequest, EnvelopeResponse),
+    _api(FetchSnapshotRequest, FetchSnapshotResponse),
+    _api(DescribeClusterRequest, DescribeClusterResponse),
+    _api(BrokerRegistrationRequest, BrokerRegistrationResponse),
+    _api(BrokerHeartbeatRequest, BrokerHeartbeatResponse),
+    _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
+    _api(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse),
+)
+
+# Every API that is declared, by api key, in the order of the keys.
+APIS: Mapping[ApiKey, Api] = MappingProxyType({each.key: each for each in _ALL})
