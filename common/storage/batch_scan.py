@@ -1,0 +1,79 @@
+"""Walks through the batches of a segment on disk, in pieces (shell).
+
+`HeaderScan` reads headers only and serves searches in logs that are trusted; `BatchScan` hands out whole batches for
+recovery. Easy to get wrong: the size in a header is only a claim until the bytes behind it are known to exist, so it never
+decides how much is allocated before it was compared with the end of the segment.
+"""
+
+from typing import Final
+
+from common.environment.interface import LogDir, LogFile
+from common.records.batch import BATCH_OVERHEAD, BatchHeader, TruncatedBatch, read_header
+
+HEADER_PIECE: Final = 16 * 1024
+BATCH_PIECE: Final = 1024 * 1024
+
+
+class HeaderScan:
+    """The batch headers from `position`, which is a batch boundary, to `end`."""
+
+    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int) -> None:
+        self._log_dir = log_dir
+        self._file = file
+        self._position = position
+        self._end = end
+        self._piece = b""
+        self._piece_start = position
+
+    async def next(self) -> tuple[BatchHeader, int] | None:
+        """The next header and its position; None at the end. Raises BatchError where the bytes are no batch."""
+        position = self._position
+        if position >= self._end:
+            return None
+        if position + BATCH_OVERHEAD > self._piece_start + len(self._piece):
+            self._piece = await self._log_dir.read(self._file, position, min(HEADER_PIECE, self._end - position))
+            self._piece_start = position
+        header = read_header(self._piece, position - self._piece_start)
+        if header.size > self._end - position:
+            raise TruncatedBatch(f"the batch at {position} claims {header.size} bytes, {self._end - position} are left")
+        self._position = position + header.size
+        return header, position
+
+
+class BatchScan:
+    """The whole batches from `position` to `end`."""
+
+    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int) -> None:
+        self._log_dir = log_dir
+        self._file = file
+        self._position = position
+        self._end = end
+        self._piece = memoryview(b"")
+        self._piece_start = position
+
+    async def next(self) -> tuple[BatchHeader, memoryview, int] | None:
+        """The next header, batch and position; None at the end. Raises BatchError where the bytes are no batch."""
+        position = self._position
+        left = self._end - position
+        if left <= 0:
+            return None
+        if position + BATCH_OVERHEAD > self._piece_end:
+            await self._load(BATCH_PIECE)
+        header = read_header(self._piece, position - self._piece_start)
+        if header.size > left:
+            raise TruncatedBatch(f"the batch at {position} claims {header.size} bytes, {left} are left")
+        if position + header.size > self._piece_end:
+            await self._load(max(BATCH_PIECE, header.size))
+        start = position - self._piece_start
+        view = self._piece[start : start + header.size]
+        self._position = position + header.size
+        return header, view, position
+
+    @property
+    def _piece_end(self) -> int:
+        return self._piece_start + len(self._piece)
+
+    async def _load(self, size: int) -> None:
+        size = min(size, self._end - self._position)
+        self._piece = memoryview(await self._log_dir.read(self._file, self._position, size))
+        self._piece_start = self._position

@@ -1,0 +1,47 @@
+"""The offset checkpoint files of a log directory, read and written (shell).
+
+Answers to Kafka's OffsetCheckpointFile: recovery-point-offset-checkpoint, replication-offset-checkpoint (high watermarks)
+and log-start-offset-checkpoint, one line a partition. Easy to get wrong: one file serves all partitions of a directory, so
+a store always writes all of them, and a missing file means "nothing known", which is no error.
+"""
+
+from collections.abc import Awaitable, Mapping
+
+from common.environment.interface import LogDir
+from common.storage.names import (
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+)
+from common.storage.text_checkpoint import (
+    MalformedCheckpoint,
+    TopicPartition,
+    format_offset_checkpoint,
+    parse_offset_checkpoint,
+)
+
+__all__ = [
+    "HIGH_WATERMARK_CHECKPOINT_FILE",
+    "LOG_START_OFFSET_CHECKPOINT_FILE",
+    "RECOVERY_POINT_CHECKPOINT_FILE",
+    "MalformedCheckpoint",
+    "TopicPartition",
+    "load_offset_checkpoint",
+    "store_offset_checkpoint",
+]
+
+
+async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+    """Empty when there is no such file. Raises MalformedCheckpoint naming the file, and LogDirError."""
+    content = await log_dir.read_file(name)
+    if content is None:
+        return {}
+    try:
+        return parse_offset_checkpoint(content)
+    except MalformedCheckpoint as error:
+        raise MalformedCheckpoint(f"{log_dir.path}/{name}: {error}") from error
+
+
+def store_offset_checkpoint(log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> Awaitable[None]:
+    """Replaces the whole file, durably."""
+    return log_dir.replace_file(name, format_offset_checkpoint(offsets))

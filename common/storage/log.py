@@ -1,0 +1,876 @@
+"""One partition's log: an ordered sequence of record batches in segments, under one folder of a log directory (shell).
+
+Answers to Kafka's UnifiedLog and LocalLog; the metadata log uses it too. Appending is a plain call: offsets are assigned and
+`log_end_offset` moves at once, so that pipelined requests get consecutive offsets; the bytes follow through LogDir.append
+and `written_offset` follows their completion, in order. Readers never see beyond it. Whatever changes files by name
+(rolling, truncating, deleting, renaming) runs one at a time under a lock or as `Steps`, so that no operation ever meets a
+file that another one of this log has taken away: such an ENOENT would take the whole directory offline.
+Easy to get wrong: after one failed append everything behind it is on the disk at a wrong place or not at all, so the log
+is broken as a whole and acknowledges nothing any more, not even what the disk reports as written later.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from common.environment.interface import LogDir, LogDirError
+from common.ids import LeaderEpoch, Offset, TopicId
+from common.parts import FileRegion
+from common.records.batch import BatchHeader, set_base_offset_and_epoch, split_batches
+from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
+from common.storage.leader_epochs import EpochEnd, LeaderEpochs
+from common.storage.log_config import LogSettings
+from common.storage.names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    FolderKind,
+    marked_partition_folder,
+    parse_partition_folder,
+)
+from common.storage.outstanding import Outstanding, Steps
+from common.storage.partition_metadata import load_partition_metadata, store_partition_metadata
+from common.storage.recovery import Recovery, load_segments
+from common.storage.retention import Expiry, expired_segments
+from common.storage.segment import Segment, SegmentFile
+from common.storage.timestamp_search import Decompress, TimestampOffset, first_at_or_after, newest
+
+# How many segments other than the newest keep their offset index in memory.
+LOADED_INDEXES_MAX = 2
+FIRST_OFFSET = Offset(0)
+NO_UPPER_OFFSET = Offset(2**63 - 1)
+
+
+class Appended(NamedTuple):
+    """Where batches have got their place. `written` completes when the kernel has them and all before them.
+
+    It raises LogDirError when that will never happen. Cancelling whoever awaits it changes nothing for the log.
+    """
+
+    first_offset: Offset
+    last_offset: Offset
+    written: "asyncio.Future[None]"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """Whole batches of one segment; no parts when there is nothing to read.
+
+    `first_offset` is that of the first batch and may be below the one asked for; `next_offset` is where to go on.
+    """
+
+    parts: list[FileRegion]
+    size: int
+    first_offset: Offset
+    next_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedSegment:
+    """A segment that retention or a raised log start has removed."""
+
+    base_offset: Offset
+    size: int
+
+
+class _Span(NamedTuple):
+    """A range of whole batches in one segment."""
+
+    segment: Segment
+    position: int
+    size: int
+    first_offset: int
+    next_offset: int
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """An append on its way to the disk."""
+
+    segment: Segment
+    end_position: int
+    end_offset: Offset
+    written: "asyncio.Future[None]"
+    is_done: bool = False
+
+
+class Log:
+    """Made by `create` or `load`. Attributes are for reading; `config` may be replaced at any time."""
+
+    log_start_offset: Offset
+    """The first offset that may be read. Never goes back, except by truncation below it."""
+    log_end_offset: Offset
+    """The offset that the next record gets."""
+    written_offset: Offset
+    """Everything below it is in the kernel. Invariant: recovery_point <= written_offset <= log_end_offset."""
+    recovery_point: Offset
+    """Everything below it survives a power cut, indexes and leader epochs included."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        name: str,
+        config: LogSettings,
+        topic_id: TopicId | None,
+        *,
+        segments: list[Segment],
+        leader_epochs: LeaderEpochs,
+        log_start_offset: Offset,
+        recovery_point: Offset,
+        recovery: Recovery,
+    ) -> None:
+        self.log_dir = log_dir
+        self.name = name
+        self.config = config
+        self.topic_id = topic_id
+        self.leader_epochs = leader_epochs
+        self.recovery = recovery
+        self.failure: LogDirError | None = None
+        self.is_closed = False
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = self.written_offset = Offset(segments[-1].next_offset)
+        self.recovery_point = recovery_point
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._lock = asyncio.Lock()
+        self._is_changing = False
+        # Counts the changes that make a position found earlier worthless.
+        self._generation = 0
+        self._appends = Outstanding(self._fail)
+        self._background = Outstanding(self._fail)
+        self._pending: deque[_Pending] = deque()
+        # Appends whose segment is not open yet, in order.
+        self._held: list[tuple[_Pending, int, Sequence[memoryview]]] = []
+        # Rolled segments that a power cut may still hurt, oldest first.
+        self._undurable: deque[Segment] = deque()
+        self._is_storing_epochs = False
+        self._epochs_changed = False
+        self._loaded_indexes: deque[Segment] = deque()
+
+    # --- life ----------------------------------------------------------------------------------------------------
+    @classmethod
+    async def create(
+        cls,
+        log_dir: LogDir,
+        name: str,
+        config: LogSettings,
+        topic_id: TopicId | None,
+        *,
+        start_offset: Offset = FIRST_OFFSET,
+    ) -> "Log":
+        """A new log in a new folder, durably there when this returns. Raises LogExists."""
+        if await log_dir.stat(name) is not None:
+            raise LogExists(f"{log_dir.path}/{name} is there already")
+        await log_dir.mkdir(name)
+        if topic_id is not None:
+            await store_partition_metadata(log_dir, name, topic_id)
+        segment = Segment(log_dir, name, start_offset)
+        segment.file = SegmentFile(log_dir, await log_dir.open(segment.path(), create=True))
+        await log_dir.fsync_dir(name)
+        # The folder's own entry comes last: after a crash there is a whole log or none.
+        await log_dir.fsync_dir()
+        return cls(
+            log_dir,
+            name,
+            config,
+            topic_id,
+            segments=[segment],
+            leader_epochs=LeaderEpochs(),
+            log_start_offset=start_offset,
+            recovery_point=start_offset,
+            recovery=Recovery(),
+        )
+
+    @classmethod
+    async def load(
+        cls,
+        log_dir: LogDir,
+        name: str,
+        config: LogSettings,
+        *,
+        recovery_point: Offset = FIRST_OFFSET,
+        log_start_offset: Offset = FIRST_OFFSET,
+        clean: bool = False,
+    ) -> "Log":
+        """The log in an existing folder. Both offsets are from the checkpoints; `clean` says that the marker was there.
+
+        Without the marker everything from the recovery point on is validated and cut off at the first bad byte; what
+        was lost is in `recovery`. A torn end never makes this fail. Raises MalformedPartitionMetadata and LogDirError.
+        """
+        topic_id = await load_partition_metadata(log_dir, name)
+        loaded = await load_segments(
+            log_dir, name, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
+        )
+        end = loaded.segments[-1].next_offset
+        intact = clean and not loaded.recovery.lost_anything
+        log = cls(
+            log_dir,
+            name,
+            config,
+            topic_id,
+            segments=loaded.segments,
+            leader_epochs=loaded.leader_epochs,
+            log_start_offset=Offset(max(log_start_offset, loaded.segments[0].base_offset)),
+            recovery_point=Offset(end if intact else min(recovery_point, end)),
+            recovery=loaded.recovery,
+        )
+        if loaded.leader_epochs_changed:
+            log._store_epochs()
+        return log
+
+    async def close(self) -> None:
+        """Flushes everything, writes the index files and lets go of the files. For an orderly end."""
+        async with self._lock:
+            if self.is_closed:
+                return
+            with self._changing():
+                await self._settle()
+                await self._sync()
+                self.is_closed = True
+                self._background.run(self._close_steps())
+                await self._background.wait()
+            self._retire_files()
+            self._check_not_failed()
+
+    def _close_steps(self) -> Steps:
+        newest_segment = self._segments[-1]
+        newest_segment.seal()
+        yield from newest_segment.index_file_steps()
+
+    async def delete_rename(self, unique: bytes) -> str:
+        """Ends the log and gives its folder the name `<topic>-<p>.<32 hex>-delete`, durably. Returns the new name.
+
+        `unique` is 16 bytes. The owner removes the folder when file.delete.delay.ms has passed.
+        """
+        parsed = parse_partition_folder(self.name)
+        assert parsed is not None
+        name = marked_partition_folder(parsed.topic, parsed.partition, FolderKind.DELETE, unique)
+        async with self._lock:
+            self.is_closed = True
+            # What is still on its way in the folder would not find it under its new name.
+            await self._settle()
+            self._check_not_failed()
+            self._retire_files()
+            self._background.run(self._rename_steps(name))
+            await self._background.wait()
+            self._check_not_failed()
+        return name
+
+    def _rename_steps(self, name: str) -> Steps:
+        yield self.log_dir.rename(self.name, name)
+        self.name = name
+        yield self.log_dir.fsync_dir()
+
+    def fail(self, error: LogDirError) -> None:
+        """Ends the log without touching the disk, because its directory is gone: appends raise `error` from now on."""
+        self._fail(error)
+
+    def _fail(self, error: LogDirError | None) -> None:
+        """None: the operation was given up unfinished, the process is on its way out."""
+        if error is None:
+            self.is_closed = True
+        elif self.failure is None:
+            self.failure = error
+        self._held.clear()
+        pending, self._pending = self._pending, deque()
+        for append in pending:
+            if append.written.done():
+                continue
+            if error is None:
+                append.written.cancel()
+            else:
+                append.written.set_exception(error)
+                # Nobody has to wait for it; asking marks the error as seen.
+                append.written.exception()
+
+    def _check_not_failed(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _check_usable(self) -> None:
+        self._check_not_failed()
+        if self.is_closed:
+            raise LogClosed(f"{self.log_dir.path}/{self.name} is closed")
+
+    def _retire_files(self) -> None:
+        for segment in self._segments:
+            if segment.file is not None:
+                segment.file.retire()
+
+    @contextmanager
+    def _changing(self) -> Generator[None, None, None]:
+        """While segments are cut or closed nobody may append: only a follower truncates, and it appends nothing then."""
+        self._is_changing = True
+        try:
+            yield
+        finally:
+            self._is_changing = False
+
+    async def _settle(self) -> None:
+        """Returns when nothing of this log is on its way to the disk."""
+        while self._appends.count or self._background.count:
+            await self._background.wait()
+            await self._appends.wait()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, queued ones included."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def segment_base_offsets(self) -> list[Offset]:
+        """Ascending."""
+        return [Offset(base) for base in self._bases]
+
+    # --- appending -----------------------------------------------------------------------------------------------
+    def append_as_leader(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: LeaderEpoch) -> Appended:
+        """Gives validated batches their offsets and epoch, in place, and sends them to the disk.
+
+        The views must be writable and stay unchanged until `written` completes. Raises LogDirError when the log has
+        failed, and LogClosed.
+        """
+        self._check_appendable()
+        first_offset = offset = self.log_end_offset
+        size = 0
+        for header, view in batches:
+            set_base_offset_and_epoch(view, offset, leader_epoch)
+            offset = Offset(offset + header.last_offset_delta + 1)
+            size += header.size
+        segment = self._segment_for(batches, size=size, first_offset=first_offset, last_offset=offset - 1)
+        if self.leader_epochs.assign(leader_epoch, first_offset):
+            self._store_epochs()
+        position = segment.size
+        next_offset = first_offset
+        index_interval = self.config.index_interval_bytes
+        for header, _ in batches:
+            last_offset = next_offset + header.last_offset_delta
+            segment.note_batch(
+                first_offset=next_offset,
+                last_offset=last_offset,
+                size=header.size,
+                max_timestamp=header.max_timestamp,
+                index_interval=index_interval,
+            )
+            next_offset = Offset(last_offset + 1)
+        return self._send(segment, position, [view for _, view in batches], first_offset, offset)
+
+    def append_as_follower(self, view: memoryview) -> Appended:
+        """Appends whole validated batches that have their offsets and epochs already.
+
+        `view` must stay unchanged until `written` completes. Raises UnexpectedOffset, BatchError for bytes that are not
+        whole batches, LogDirError when the log has failed, and LogClosed.
+        """
+        self._check_appendable()
+        batches = split_batches(view)
+        expected = self.log_end_offset
+        for header, _ in batches:
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                raise UnexpectedOffset(
+                    f"{self.name}: a batch of offsets {header.base_offset} to {header.last_offset} cannot follow {expected}"
+                )
+            expected = Offset(header.next_offset)
+        if not batches:
+            raise UnexpectedOffset(f"{self.name}: there is no batch to append")
+        first_offset = Offset(batches[0][0].base_offset)
+        segment = self._segment_for(batches, size=len(view), first_offset=first_offset, last_offset=expected - 1)
+        position = segment.size
+        index_interval = self.config.index_interval_bytes
+        epochs_changed = False
+        for header, _ in batches:
+            epochs_changed |= self.leader_epochs.assign(
+                LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
+            )
+            segment.note_batch(
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+                size=header.size,
+                max_timestamp=header.max_timestamp,
+                index_interval=index_interval,
+            )
+        if epochs_changed:
+            self._store_epochs()
+        return self._send(segment, position, [view], first_offset, expected)
+
+    def _check_appendable(self) -> None:
+        self._check_usable()
+        if self._is_changing:
+            raise RuntimeError(f"{self.name}: append during a truncation")
+
+    def _segment_for(
+        self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, first_offset: int, last_offset: int
+    ) -> Segment:
+        """The newest segment, after a roll if that one has no place for these batches."""
+        segment = self._segments[-1]
+        max_timestamp = max(header.max_timestamp for header, _ in batches)
+        if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
+            return self._roll(first_offset)
+        return segment
+
+    def _send(
+        self, segment: Segment, position: int, buffers: Sequence[memoryview], first_offset: Offset, end_offset: Offset
+    ) -> Appended:
+        self.log_end_offset = end_offset
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        pending = _Pending(segment, segment.size, end_offset, written)
+        self._pending.append(pending)
+        if segment.is_held:
+            self._held.append((pending, position, buffers))
+        else:
+            self._write(pending, position, buffers)
+        return Appended(first_offset, Offset(end_offset - 1), written)
+
+    def _write(self, pending: _Pending, position: int, buffers: Sequence[memoryview]) -> None:
+        assert pending.segment.file is not None
+        done = self.log_dir.append(pending.segment.file.handle, position, buffers)
+        self._appends.start(done, partial(self._note_written, pending))
+
+    def _note_written(self, pending: _Pending, _: None) -> None:
+        pending.is_done = True
+        # Two segments are two files, and what was written later may complete first.
+        while self._pending and self._pending[0].is_done:
+            first = self._pending.popleft()
+            first.segment.written_size = first.end_position
+            self.written_offset = first.end_offset
+            if not first.written.done():
+                first.written.set_result(None)
+
+    def _release(self, segment: Segment) -> None:
+        """The segment's file can be written: sends what waited for it."""
+        segment.is_held = False
+        # Several segments may be on their way to be open, and their files open in any order.
+        held, self._held = self._held, []
+        for append in held:
+            if append[0].segment is segment:
+                self._write(*append)
+            else:
+                self._held.append(append)
+        if segment is not self._segments[-1]:
+            # It was rolled before it was even open.
+            self._background.run(self._finish_rolled_steps(segment))
+
+    # --- rolling and flushing ------------------------------------------------------------------------------------
+    async def roll(self) -> Offset:
+        """Begins a new segment at the log's end, unless the newest one is empty. Returns the newest base offset."""
+        async with self._lock:
+            self._check_usable()
+            if self._segments[-1].size:
+                self._roll(self.log_end_offset)
+            await self._background.wait()
+            self._check_not_failed()
+        return Offset(self._bases[-1])
+
+    def _roll(self, base_offset: int) -> Segment:
+        old = self._segments[-1]
+        new = Segment(self.log_dir, self.name, base_offset)
+        new.is_held = True
+        new.undone = 1
+        old.seal()
+        old.undone += 1
+        self._undurable.append(old)
+        self._segments.append(new)
+        self._bases.append(base_offset)
+        self._background.run(self._open_steps(new))
+        if not old.is_held:
+            self._background.run(self._finish_rolled_steps(old))
+        return new
+
+    def _open_steps(self, segment: Segment) -> Steps:
+        handle = yield self.log_dir.open(segment.path(), create=True)
+        segment.file = SegmentFile(self.log_dir, handle)
+        self._release(segment)
+        # Without this a power cut could lose the name of a file whose content was synced.
+        yield self.log_dir.fsync_dir(self.name)
+        segment.undone -= 1
+        self._advance_recovery_point()
+
+    def _finish_rolled_steps(self, segment: Segment) -> Steps:
+        assert segment.file is not None
+        yield self.log_dir.fsync(segment.file.handle)
+        yield from segment.index_file_steps()
+        segment.undone -= 1
+        segment.forget_indexes()
+        self._advance_recovery_point()
+
+    def _advance_recovery_point(self) -> None:
+        """Moves it behind the rolled segments that are safe, in order.
+
+        It waits for the leader epochs too: below the recovery point leader-epoch-checkpoint is believed, above it the
+        epochs are read from the batches again. That is why no append has to wait for that file.
+        """
+        if self._is_storing_epochs:
+            return
+        while self._undurable and self._undurable[0].undone == 0:
+            segment = self._undurable.popleft()
+            self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
+
+    async def flush(self, up_to: Offset | None = None) -> Offset:
+        """Syncs what has been appended so far, at least below `up_to`. Returns the recovery point."""
+        if up_to is not None and up_to <= self.recovery_point:
+            return self.recovery_point
+        async with self._lock:
+            await self._sync()
+        return self.recovery_point
+
+    async def _sync(self) -> None:
+        self._check_usable()
+        # A roll syncs the older segments by itself.
+        while self._background.count:
+            await self._background.wait()
+        self._check_usable()
+        target, segment = self.log_end_offset, self._segments[-1]
+        if target <= self.recovery_point:
+            return
+        assert segment.file is not None
+        try:
+            # Behind all appends queued so far, because operations of one file keep their order.
+            await self.log_dir.fsync(segment.file.handle)
+        except LogDirError as error:
+            self._fail(error)
+            raise
+        self._check_not_failed()
+        self.recovery_point = max(self.recovery_point, target)
+
+    def _store_epochs(self) -> None:
+        """Replaces leader-epoch-checkpoint, once more afterwards if the epochs change meanwhile."""
+        self._epochs_changed = True
+        if not self._is_storing_epochs:
+            self._is_storing_epochs = True
+            self._background.run(self._store_epochs_steps())
+
+    def _store_epochs_steps(self) -> Steps:
+        while self._epochs_changed:
+            self._epochs_changed = False
+            name = f"{self.name}/{LEADER_EPOCH_CHECKPOINT_FILE}"
+            yield self.log_dir.replace_file(name, self.leader_epochs.format())
+        self._is_storing_epochs = False
+        self._advance_recovery_point()
+
+    # --- reading -------------------------------------------------------------------------------------------------
+    def read_nowait(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> LogRead | None:
+        """`read` without the disk; None when the place has to be searched there. Raises OffsetOutOfRange."""
+        span = self._locate_nowait(offset, max_bytes, upper_offset, min_one_batch)
+        return None if span is None else self._as_read(span)
+
+    async def read(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> LogRead:
+        """Whole batches from the one that holds `offset`, of at most `max_bytes`, all below `upper_offset`.
+
+        `min_one_batch` gives the first batch even when it is larger. Does not suspend when the place is in memory.
+        Raises OffsetOutOfRange, LogDirError, and BatchError where the disk holds something else than batches.
+        """
+        return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
+
+    async def read_bytes(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> bytes:
+        """The bytes that `read` would give; empty when there is nothing to read."""
+        span = await self._locate(offset, max_bytes, upper_offset, min_one_batch)
+        return await span.segment.read(span.position, span.size) if span.size else b""
+
+    def _as_read(self, span: _Span) -> LogRead:
+        first_offset, next_offset = Offset(span.first_offset), Offset(span.next_offset)
+        if not span.size:
+            return LogRead([], 0, first_offset, next_offset)
+        assert span.segment.file is not None
+        region = self.log_dir.region(span.segment.file.handle, span.position, span.size)
+        return LogRead([region], span.size, first_offset, next_offset)
+
+    def _locate_nowait(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> _Span | None:
+        self._check_usable()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        upper_offset = min(upper_offset, self.written_offset)
+        segment = self._segments[self._index_of(offset)]
+        if offset >= upper_offset:
+            return _Span(segment, 0, 0, offset, offset)
+        if segment.tail is not None and segment.tail.covers(offset):
+            return self._locate_in_tail(segment, offset, max_bytes, upper_offset, min_one_batch)
+        position = segment.resume_point(offset)
+        if position is not None and segment.written_size - position <= max_bytes and segment.next_offset <= upper_offset:
+            return _Span(segment, position, segment.written_size - position, offset, segment.next_offset)
+        return None
+
+    def _locate_in_tail(
+        self, segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool
+    ) -> _Span:
+        tail = segment.tail
+        assert tail is not None
+        found = tail.batch_for(offset)
+        if found is None:
+            return _Span(segment, 0, 0, offset, offset)
+        first_offset, start = found
+        end = tail.end_of_whole_batches(size_limit=start + max_bytes, upper_offset=upper_offset, segment_size=segment.size)
+        if end <= start and min_one_batch:
+            first_end = tail.first_end(start, segment.size)
+            end = tail.end_of_whole_batches(size_limit=first_end, upper_offset=upper_offset, segment_size=segment.size)
+        if end <= start:
+            return _Span(segment, 0, 0, offset, offset)
+        next_offset = tail.next_offset_at(end)
+        return _Span(segment, start, end - start, first_offset, segment.next_offset if next_offset is None else next_offset)
+
+    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> _Span:
+        while (span := self._locate_nowait(offset, max_bytes, upper_offset, min_one_batch)) is None:
+            generation = self._generation
+            span = await self._search(offset, max_bytes, min(upper_offset, self.written_offset), min_one_batch)
+            # What was found may be gone by now; then everything is asked again, the range of offsets included.
+            if generation == self._generation:
+                return span
+        return span
+
+    async def _search(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> _Span:
+        for segment in self._segments[self._index_of(offset) :]:
+            if segment.file is None:
+                break
+            with segment.file.in_use():
+                self._note_index_use(segment)
+                found = await segment.find_batch(offset)
+                if found is None:
+                    # A gap at the segment's end: what follows is in the next one.
+                    continue
+                first_offset, start = found
+                end, next_offset = await segment.find_end(
+                    start, size_limit=start + max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+                )
+            if end == start:
+                return _Span(segment, 0, 0, offset, offset)
+            return _Span(segment, start, end - start, first_offset, next_offset)
+        return _Span(self._segments[-1], 0, 0, offset, offset)
+
+    def _index_of(self, offset: int) -> int:
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def _note_index_use(self, segment: Segment) -> None:
+        """Keeps the indexes of a few older segments in memory and lets the others go."""
+        if segment.tail is not None or segment in self._loaded_indexes:
+            return
+        self._loaded_indexes.append(segment)
+        if len(self._loaded_indexes) > LOADED_INDEXES_MAX:
+            oldest = self._loaded_indexes.popleft()
+            # Until its files are written, the indexes of a rolled segment are only in memory.
+            if oldest.undone == 0 and oldest.tail is None:
+                oldest.forget_indexes()
+
+    # --- offsets by epoch and time -------------------------------------------------------------------------------
+    def begin_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
+        """A new leader's epoch begins at the log's end, before its first record, so that followers can ask for it."""
+        if self.leader_epochs.assign(leader_epoch, self.log_end_offset):
+            self._store_epochs()
+
+    def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEnd:
+        """Where records of an epoch ended, for OffsetForLeaderEpoch and diverging fetches."""
+        return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    async def offset_for_timestamp(self, timestamp: int, *, decompress: Decompress | None = None) -> TimestampOffset | None:
+        """The first record at or after `timestamp`, in offset order; None when there is none."""
+        while True:
+            generation = self._generation
+            found = await self._search_timestamp(timestamp, decompress)
+            if generation == self._generation:
+                return found
+
+    async def _search_timestamp(self, timestamp: int, decompress: Decompress | None) -> TimestampOffset | None:
+        self._check_usable()
+        for segment in self._segments[self._index_of(self.log_start_offset) :]:
+            if segment.file is None:
+                break
+            with segment.file.in_use():
+                if await segment.load_max_timestamp() < timestamp:
+                    continue
+                found = await first_at_or_after(segment, timestamp, from_offset=self.log_start_offset, decompress=decompress)
+            if found is not None:
+                return found
+        return None
+
+    async def offset_of_max_timestamp(self, *, decompress: Decompress | None = None) -> TimestampOffset | None:
+        """The first record with the greatest timestamp; None when no record has one."""
+        while True:
+            generation = self._generation
+            found = await self._search_max_timestamp(decompress)
+            if generation == self._generation:
+                return found
+
+    async def _search_max_timestamp(self, decompress: Decompress | None) -> TimestampOffset | None:
+        self._check_usable()
+        best: Segment | None = None
+        best_timestamp = -1
+        for segment in self._segments[self._index_of(self.log_start_offset) :]:
+            if segment.file is None:
+                break
+            with segment.file.in_use():
+                timestamp = await segment.load_max_timestamp()
+            if timestamp > best_timestamp:
+                best, best_timestamp = segment, timestamp
+        if best is None or best.file is None:
+            return None
+        with best.file.in_use():
+            return await newest(best, decompress=decompress)
+
+    # --- truncation ----------------------------------------------------------------------------------------------
+    async def truncate_to(self, offset: Offset) -> Offset:
+        """Cuts the log off at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
+
+        The owner stores the lower recovery point *before* it appends again: an old, higher one would vouch after a
+        crash for bytes that were never synced.
+        """
+        async with self._lock:
+            self._check_usable()
+            if offset >= self.log_end_offset:
+                return self.log_end_offset
+            with self._changing():
+                await self._settle()
+                self._check_usable()
+                if offset < self._bases[0]:
+                    await self._start_over(offset)
+                else:
+                    await self._cut(offset)
+            self._check_not_failed()
+        return self.log_end_offset
+
+    async def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drops everything and goes on at `offset`, as for a follower whose leader's log begins behind its end."""
+        async with self._lock:
+            self._check_usable()
+            with self._changing():
+                await self._settle()
+                self._check_usable()
+                await self._start_over(offset)
+            self._check_not_failed()
+
+    async def _cut(self, offset: Offset) -> None:
+        number = self._index_of(offset)
+        segment = self._segments[number]
+        assert segment.file is not None
+        with segment.file.in_use():
+            first_offset, position = await segment.find_batch(offset) or (offset, segment.size)
+            end = Offset(min(offset, first_offset))
+            kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
+        # From here on nothing suspends until memory and the queue of the disk agree again.
+        removed = self._segments[number + 1 :]
+        kept.is_held = True
+        self._replace_segments([*self._segments[:number], kept], removed)
+        self._end_at(end)
+        if self.leader_epochs.truncate_from_end(end):
+            self._store_epochs()
+        self._background.run(self._cut_steps(kept, position, removed))
+        await self._background.wait()
+
+    def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
+        # The newest goes first, so that a crash leaves a log that is too long but has no hole.
+        for segment in reversed(removed):
+            yield from segment.removal_steps()
+        # Index files that reach behind the new end would be taken for those of what is appended next.
+        yield from kept.index_removal_steps()
+        assert kept.file is not None
+        yield self.log_dir.truncate(kept.file.handle, position)
+        self._release(kept)
+        for segment in removed:
+            yield from segment.delete_steps()
+
+    async def _start_over(self, offset: Offset) -> None:
+        removed = self._segments
+        new = Segment(self.log_dir, self.name, offset)
+        new.is_held = True
+        self._replace_segments([new], removed)
+        self._end_at(offset)
+        self.log_start_offset = offset
+        if self.leader_epochs.clear():
+            self._store_epochs()
+        self._background.run(self._start_over_steps(new, removed))
+        await self._background.wait()
+
+    def _start_over_steps(self, new: Segment, removed: list[Segment]) -> Steps:
+        # One of the old ones may have the name of the new one.
+        for segment in reversed(removed):
+            yield from segment.removal_steps()
+        new.undone = 1
+        yield from self._open_steps(new)
+        for segment in removed:
+            yield from segment.delete_steps()
+
+    def _end_at(self, offset: Offset) -> None:
+        self.log_end_offset = self.written_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+
+    def _replace_segments(self, segments: list[Segment], removed: list[Segment]) -> None:
+        for segment in removed:
+            if segment.file is not None:
+                segment.file.retire()
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._loaded_indexes.clear()
+        self._generation += 1
+
+    # --- deletion ------------------------------------------------------------------------------------------------
+    def raise_log_start_offset(self, offset: Offset) -> bool:
+        """Makes everything below `offset` unreadable; the segments go with the next deletion. Never lowers it."""
+        if offset <= self.log_start_offset:
+            return False
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        self.log_start_offset = offset
+        if self.leader_epochs.truncate_from_start(offset):
+            self._store_epochs()
+        return True
+
+    async def delete_segments_before(self, offset: Offset) -> list[DeletedSegment]:
+        """Raises the log start to `offset` and removes the segments that lie wholly below it. The newest one stays.
+
+        The owner makes sure that `offset` is not above the high watermark, or the latest snapshot.
+        """
+        async with self._lock:
+            self._check_usable()
+            self.raise_log_start_offset(offset)
+            return await self._delete_below_start()
+
+    async def delete_expired(self, expiry: Expiry, *, now_ms: int, high_watermark: Offset) -> list[DeletedSegment]:
+        """Removes what retention by time or size no longer keeps, and what lies below the log start."""
+        async with self._lock:
+            self._check_usable()
+            if self._background.count:
+                await self._background.wait()
+                self._check_usable()
+            segments = list(self._segments)
+            count = await expired_segments(segments, expiry, now_ms=now_ms, high_watermark=high_watermark)
+            # The newest one may have grown in the meantime.
+            while count and self._segments[count - 1].next_offset > high_watermark:
+                count -= 1
+            if count:
+                if count == len(self._segments):
+                    # Everything is too old, the newest segment included, which can only go when there is a newer one.
+                    self._roll(self.log_end_offset)
+                self.raise_log_start_offset(Offset(self._bases[count]))
+            return await self._delete_below_start()
+
+    async def _delete_below_start(self) -> list[DeletedSegment]:
+        # A segment on its way to the disk, or whose index is being written, cannot be renamed safely.
+        while self._background.count:
+            await self._background.wait()
+        self._check_usable()
+        count = 0
+        while count + 1 < len(self._bases) and self._bases[count + 1] <= self.log_start_offset:
+            count += 1
+        removed = self._segments[:count]
+        if not removed:
+            return []
+        self._replace_segments(self._segments[count:], removed)
+        self._background.run(self._delete_steps(removed))
+        await self._background.wait()
+        self._check_not_failed()
+        return [DeletedSegment(Offset(segment.base_offset), segment.size) for segment in removed]
+
+    def _delete_steps(self, removed: list[Segment]) -> Steps:
+        for segment in removed:
+            yield from segment.removal_steps()
+        for segment in removed:
+            yield from segment.delete_steps()

@@ -1,0 +1,33 @@
+"""What of a topic's configuration the log itself follows (core).
+
+`TopicConfig` has these attributes and can be passed as it is; users without a topic (the metadata log) build a `LogConfig`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class LogSettings(Protocol):
+    """Kafka's segment.bytes, segment.ms, segment.index.bytes and index.interval.bytes."""
+
+    @property
+    def segment_bytes(self) -> int: ...
+
+    @property
+    def segment_ms(self) -> int: ...
+
+    @property
+    def segment_index_bytes(self) -> int: ...
+
+    @property
+    def index_interval_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings by themselves, with Kafka's defaults."""
+
+    segment_bytes: int = 1024**3
+    segment_ms: int = 7 * 24 * 3_600_000
+    segment_index_bytes: int = 10 * 1024**2
+    index_interval_bytes: int = 4096

@@ -1,0 +1,103 @@
+"""Names of folders and files inside a log directory (core).
+
+Answers to Kafka's UnifiedLog/LocalLog/LogFileUtils naming and to Snapshots for the metadata log. A partition's folder is
+`<topic>-<partition>`, with `.<32 hex>-delete`, `-future` or `-stray` behind it when it is not the current log.
+Easy to get wrong: a topic may contain '-' and '.', so a folder's name is read from its end; and -delete and -stray names
+cut the topic to fit 255 bytes, so such a name does not tell the topic reliably, which partition.metadata does.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+FILE_NAME_MAX = 255
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SNAPSHOT_SUFFIX = ".checkpoint"
+
+META_PROPERTIES_FILE = "meta.properties"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+PARTITION_METADATA_FILE = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
+RECOVERY_POINT_CHECKPOINT_FILE = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT_FILE = "replication-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
+
+
+class FolderKind(Enum):
+    """What a partition's folder is. The value is the suffix behind the 32 hex digits."""
+
+    CURRENT = ""
+    DELETE = "-delete"
+    FUTURE = "-future"
+    STRAY = "-stray"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """A folder's name taken apart. `unique` is the 32 hex digits, "" for a current log."""
+
+    topic: str
+    partition: int
+    kind: FolderKind = FolderKind.CURRENT
+    unique: str = ""
+
+
+_MARKED: Final = re.compile(r"(?P<rest>.+)\.(?P<unique>[0-9a-f]{32})(?P<suffix>-delete|-future|-stray)", re.DOTALL)
+_PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})", re.DOTALL)
+_SEGMENT: Final = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex)")
+_SNAPSHOT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
+
+
+def partition_folder(topic: str, partition: int) -> str:
+    """The folder of a partition's current log."""
+    return f"{topic}-{partition}"
+
+
+def marked_partition_folder(topic: str, partition: int, kind: FolderKind, unique: bytes) -> str:
+    """The folder of a future, stray or to be deleted log. `unique` is 16 bytes; one move uses the same for both its names.
+
+    A future log's name is never cut, because its topic is still read from it: the caller refuses names over 255 bytes.
+    """
+    rest = f"-{partition}.{unique.hex()}{kind.value}"
+    if kind is not FolderKind.FUTURE:
+        topic = topic[: FILE_NAME_MAX - len(rest)]
+    return topic + rest
+
+
+def parse_partition_folder(name: str) -> PartitionFolder | None:
+    """The inverse of both; None for a name that no partition's folder has (lost+found and the like)."""
+    kind, unique, rest = FolderKind.CURRENT, "", name
+    if marked := _MARKED.fullmatch(name):
+        kind, unique, rest = FolderKind(marked["suffix"]), marked["unique"], marked["rest"]
+    match = _PARTITION.fullmatch(rest)
+    if match is None:
+        return None
+    return PartitionFolder(match["topic"], int(match["partition"]), kind, unique)
+
+
+def segment_file(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    """The name of a segment's file: its base offset in twenty digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """Base offset and suffix of a .log, .index or .timeindex file; None for any other name."""
+    match = _SEGMENT.fullmatch(name)
+    return (int(match["offset"]), match["suffix"]) if match else None
+
+
+def snapshot_file(end_offset: int, epoch: int) -> str:
+    """The metadata snapshot that holds everything below `end_offset`."""
+    return f"{end_offset:020d}-{epoch:010d}{SNAPSHOT_SUFFIX}"
+
+
+def parse_snapshot_file(name: str) -> tuple[int, int] | None:
+    """End offset and epoch of a snapshot's name; None for any other name."""
+    match = _SNAPSHOT.fullmatch(name)
+    return (int(match["offset"]), int(match["epoch"])) if match else None

@@ -1,0 +1,300 @@
+"""Finds the segments of a log at start and brings them into order after a crash (shell).
+
+Answers to Kafka's LogLoader. After a clean shutdown the files are trusted; otherwise every batch from the recovery point's
+segment on is checked (header, checksum, ascending offsets and leader epochs), the first bad byte ends the log, and indexes
+and leader epochs are built anew from the batches. Easy to get wrong: a power cut may lose the end of an older segment and
+keep a newer one. Such a hole ends the log as well, because a replica that skipped records would count them as its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from common.environment.interface import LogDir
+from common.ids import LeaderEpoch, Offset
+from common.records.batch import BatchError, BatchHeader, validate_integrity
+from common.storage.batch_scan import BatchScan
+from common.storage.leader_epochs import LeaderEpochs
+from common.storage.log_config import LogSettings
+from common.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    parse_segment_file,
+    segment_file,
+)
+from common.storage.segment import RELATIVE_OFFSET_MAX, Segment, SegmentFile
+from common.storage.text_checkpoint import MalformedCheckpoint
+
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What loading had to do. The owner logs it when `lost_anything`, and fetches the rest from the leader."""
+
+    validated_segments: int = 0
+    truncated_bytes: int = 0
+    removed_segments: int = 0
+    reason: str | None = None
+
+    @property
+    def lost_anything(self) -> bool:
+        return self.reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSegments:
+    """A log's parts, at least one segment, the last one ready for appends."""
+
+    segments: list[Segment]
+    leader_epochs: LeaderEpochs
+    leader_epochs_changed: bool
+    recovery: Recovery
+
+
+async def load_segments(
+    log_dir: LogDir, folder: str, config: LogSettings, *, recovery_point: int, log_start_offset: int, clean: bool
+) -> LoadedSegments:
+    """Everything in the folder, repaired where needed. Raises LogDirError and nothing else."""
+    loading = _Loading(log_dir, folder, config)
+    await loading.open_all()
+    stored_epochs = await _load_epochs(log_dir, folder)
+    if not loading.segments:
+        await loading.add_empty(log_start_offset)
+        return loading.result(stored_epochs, LeaderEpochs())
+    first = len(loading.segments) - 1 if clean else loading.number_of(recovery_point)
+    if not (clean and await loading.trust_newest()):
+        epochs = await loading.epochs_below(first, stored_epochs)
+        await loading.validate_from(first, epochs)
+    else:
+        epochs = await loading.epochs_below(first + 1, stored_epochs)
+    if loading.end_offset < log_start_offset:
+        await loading.start_over(log_start_offset)
+    epochs.truncate_from_end(Offset(loading.end_offset))
+    epochs.truncate_from_start(Offset(max(log_start_offset, loading.segments[0].base_offset)))
+    return loading.result(stored_epochs, epochs)
+
+
+async def _load_epochs(log_dir: LogDir, folder: str) -> LeaderEpochs | None:
+    """None when there is no file, or one that cannot be believed."""
+    content = await log_dir.read_file(f"{folder}/{LEADER_EPOCH_CHECKPOINT_FILE}")
+    if content is None:
+        return None
+    try:
+        return LeaderEpochs.parse(content)
+    except MalformedCheckpoint:
+        return None
+
+
+class _Loading:
+    """The state of loading one log."""
+
+    def __init__(self, log_dir: LogDir, folder: str, config: LogSettings) -> None:
+        self.log_dir = log_dir
+        self.folder = folder
+        self.config = config
+        self.segments: list[Segment] = []
+        self.recovery = Recovery()
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].next_offset
+
+    def number_of(self, offset: int) -> int:
+        """The segment that holds `offset`: the last one that begins at or below it."""
+        below = [number for number, segment in enumerate(self.segments) if segment.base_offset <= offset]
+        return below[-1] if below else 0
+
+    def result(self, stored: LeaderEpochs | None, epochs: LeaderEpochs) -> LoadedSegments:
+        changed = epochs.entries != (stored.entries if stored is not None else [])
+        return LoadedSegments(self.segments, epochs, changed, self.recovery)
+
+    # --- opening -------------------------------------------------------------------------------------------------
+    async def open_all(self) -> None:
+        """Opens every segment, oldest first, and removes what an earlier life left behind."""
+        names = [entry.name for entry in await self.log_dir.list(self.folder) if not entry.is_directory]
+        bases = sorted(parsed[0] for name in names if (parsed := parse_segment_file(name)) and parsed[1] == LOG_SUFFIX)
+        for name in self._leftovers(names, bases):
+            await self.log_dir.remove(f"{self.folder}/{name}")
+        self.segments = [Segment(self.log_dir, self.folder, base) for base in bases]
+        # Queued all at once; a log may have thousands of segments.
+        opening = [(self.log_dir.open(segment.path()), self.log_dir.stat(segment.path())) for segment in self.segments]
+        for number, (opened, asked) in enumerate(opening):
+            segment = self.segments[number]
+            segment.file = SegmentFile(self.log_dir, await opened)
+            stat = await asked
+            segment.size = segment.written_size = stat.size if stat is not None else 0
+            if number + 1 < len(bases):
+                segment.next_offset = bases[number + 1]
+                segment.max_timestamp = None
+                segment.forget_indexes()
+
+    def _leftovers(self, names: Sequence[str], bases: Sequence[int]) -> Iterator[str]:
+        logs = {segment_file(base) for base in bases}
+        for name in names:
+            parsed = parse_segment_file(name)
+            is_orphan_index = parsed is not None and parsed[1] != LOG_SUFFIX and segment_file(parsed[0]) not in logs
+            if is_orphan_index or name.endswith(_LEFTOVER_SUFFIXES):
+                yield name
+
+    async def add_empty(self, base_offset: int) -> None:
+        """An empty segment, for a log that has none."""
+        segment = Segment(self.log_dir, self.folder, base_offset)
+        segment.file = SegmentFile(self.log_dir, await self.log_dir.open(segment.path(), create=True))
+        await self.log_dir.fsync_dir(self.folder)
+        self.segments.append(segment)
+
+    async def start_over(self, offset: int) -> None:
+        """What is left ends before the log's start: none of it may be served, and appends go on at the start."""
+        self._note_loss(0, len(self.segments), f"the log ended at {self.end_offset}, below its start {offset}")
+        await self._remove(0)
+        await self.add_empty(offset)
+
+    # --- trusting ------------------------------------------------------------------------------------------------
+    async def trust_newest(self) -> bool:
+        """Takes the newest segment as it is. False if it does not end with a whole batch, whatever the marker says."""
+        old = self.segments[-1]
+        newest = Segment(self.log_dir, self.folder, old.base_offset)
+        newest.file = old.file
+        try:
+            await newest.load_as_newest(size=old.size, index_interval=self.config.index_interval_bytes)
+        except BatchError:
+            return False
+        self.segments[-1] = newest
+        return True
+
+    async def epochs_below(self, number: int, stored: LeaderEpochs | None) -> LeaderEpochs:
+        """The leader epochs of the segments before `number`: from the file, or from the batches if there is none."""
+        if stored is not None:
+            epochs = LeaderEpochs(stored.entries)
+            if number < len(self.segments):
+                epochs.truncate_from_end(Offset(self.segments[number].base_offset))
+            return epochs
+        epochs = LeaderEpochs()
+        for segment in self.segments[:number]:
+            scan = segment.scan(0)
+            try:
+                while (found := await scan.next()) is not None:
+                    header, _ = found
+                    epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
+            except BatchError:
+                # A damaged batch below the recovery point: readers will meet it; the epochs end here.
+                break
+        return epochs
+
+    # --- validating ----------------------------------------------------------------------------------------------
+    async def validate_from(self, first: int, epochs: LeaderEpochs) -> None:
+        """Checks every batch of the segments from `first` on and ends the log where one is wrong."""
+        number = first
+        while number < len(self.segments):
+            old = self.segments[number]
+            expected = self.segments[number - 1].next_offset if number > first else old.base_offset
+            if old.base_offset > expected:
+                await self._end_before(number, f"the records from {expected} to {old.base_offset} are missing")
+                break
+            segment, reason = await self._validate(old, max(expected, old.base_offset), epochs)
+            self.segments[number] = segment
+            self.recovery = replace(self.recovery, validated_segments=self.recovery.validated_segments + 1)
+            if reason is not None:
+                await self._end_within(number, old.size, f"{segment.path()} at {segment.size}: {reason}")
+                break
+            number += 1
+        await self._make_durable(first)
+
+    async def _validate(self, old: Segment, expected: int, epochs: LeaderEpochs) -> tuple[Segment, str | None]:
+        """The segment with the batches that are right, and why it ends where it does."""
+        segment = Segment(self.log_dir, self.folder, old.base_offset)
+        segment.file = old.file
+        assert old.file is not None
+        scan = BatchScan(self.log_dir, old.file.handle, position=0, end=old.size)
+        reason = None
+        try:
+            while (found := await scan.next()) is not None:
+                header, view, _ = found
+                validate_integrity(header, view)
+                reason = _contradiction(header, expected, segment, epochs)
+                if reason is not None:
+                    break
+                epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
+                segment.note_batch(
+                    first_offset=header.base_offset,
+                    last_offset=header.last_offset,
+                    size=header.size,
+                    max_timestamp=header.max_timestamp,
+                    index_interval=self.config.index_interval_bytes,
+                )
+                expected = header.next_offset
+        except BatchError as error:
+            reason = str(error)
+        segment.written_size = segment.size
+        return segment, reason
+
+    async def _end_within(self, number: int, old_size: int, reason: str) -> None:
+        segment = self.segments[number]
+        self._note_loss(old_size - segment.size, len(self.segments) - number - 1, reason)
+        await self._remove(number + 1)
+        if segment.size == 0 and number > 0:
+            # Its name may contradict the end of the one before.
+            self.recovery = replace(self.recovery, removed_segments=self.recovery.removed_segments + 1)
+            await self._remove(number)
+            await self._reopen_newest()
+            return
+        assert segment.file is not None
+        await self.log_dir.truncate(segment.file.handle, segment.size)
+
+    async def _end_before(self, number: int, reason: str) -> None:
+        self._note_loss(0, len(self.segments) - number, reason)
+        await self._remove(number)
+
+    async def _reopen_newest(self) -> None:
+        """The segment before the removed ones takes the appends; it may lie below the validated ones."""
+        if self.segments[-1].tail is None and not await self.trust_newest():
+            await self.validate_from(len(self.segments) - 1, LeaderEpochs())
+
+    def _note_loss(self, truncated_bytes: int, removed_segments: int, reason: str) -> None:
+        removed_bytes = sum(segment.size for segment in self.segments[len(self.segments) - removed_segments :])
+        self.recovery = replace(
+            self.recovery,
+            truncated_bytes=self.recovery.truncated_bytes + truncated_bytes + removed_bytes,
+            removed_segments=self.recovery.removed_segments + removed_segments,
+            reason=self.recovery.reason or reason,
+        )
+
+    async def _remove(self, number: int) -> None:
+        """Removes the segments from `number` on, newest first, so that a crash in between leaves no hole."""
+        while len(self.segments) > number:
+            segment = self.segments.pop()
+            assert segment.file is not None
+            segment.file.retire()
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                await self.log_dir.remove(segment.path(suffix))
+
+    async def _make_durable(self, first: int) -> None:
+        """Syncs what was validated: the next flush syncs the newest segment only and vouches for all before it."""
+        for segment in self.segments[first:]:
+            assert segment.file is not None
+            await self.log_dir.fsync(segment.file.handle)
+            if segment is self.segments[-1]:
+                # Index files of an earlier life may reach behind its end.
+                await self.log_dir.remove(segment.path(INDEX_SUFFIX))
+                await self.log_dir.remove(segment.path(TIME_INDEX_SUFFIX))
+            else:
+                segment.seal()
+                for writing in segment.index_file_steps():
+                    await writing
+                segment.forget_indexes()
+        await self.log_dir.fsync_dir(self.folder)
+
+
+def _contradiction(header: BatchHeader, expected: int, segment: Segment, epochs: LeaderEpochs) -> str | None:
+    """Why a batch with a right checksum still cannot be the next one."""
+    if header.base_offset < expected or header.last_offset_delta < 0:
+        return f"offsets {header.base_offset} to {header.last_offset} follow {expected - 1}"
+    if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+        return f"offset {header.last_offset} is too far from the segment's first"
+    if 0 <= header.partition_leader_epoch < epochs.latest_epoch:
+        return f"leader epoch {header.partition_leader_epoch} follows {epochs.latest_epoch}"
+    return None

@@ -1,0 +1,58 @@
+"""Which segments retention lets go (shell: it asks the disk for times that are not in memory).
+
+Answers to Kafka's deletion by retention.ms, retention.bytes and a raised log start. Easy to get wrong: segments go from the
+oldest on and only up to the first one that must stay; nothing at or above the high watermark goes; by size a segment goes
+only if what is left still fills the limit; and records without timestamps age with their file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """Retention settings; -1 is without limit."""
+
+    retention_ms: int
+    retention_bytes: int
+
+
+async def expired_segments(segments: Sequence[Segment], expiry: Expiry, *, now_ms: int, high_watermark: int) -> int:
+    """How many segments, counted from the oldest, may be deleted."""
+    by_size = _beyond_size(segments, expiry.retention_bytes)
+    count = 0
+    for segment in segments:
+        if segment.next_offset > high_watermark or segment.size == 0:
+            break
+        if count >= by_size and not await _is_too_old(segment, expiry.retention_ms, now_ms):
+            break
+        count += 1
+    return count
+
+
+def _beyond_size(segments: Sequence[Segment], retention_bytes: int) -> int:
+    if retention_bytes < 0:
+        return 0
+    excess = sum(segment.size for segment in segments) - retention_bytes
+    count = 0
+    for segment in segments:
+        excess -= segment.size
+        if excess < 0:
+            break
+        count += 1
+    return count
+
+
+async def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+    if retention_ms < 0 or segment.file is None:
+        return False
+    with segment.file.in_use():
+        newest = await segment.load_max_timestamp()
+    if newest < 0:
+        stat = await segment.log_dir.stat(segment.path())
+        if stat is None:
+            return False
+        newest = stat.modified_ms
+    return now_ms - newest > retention_ms

@@ -1,0 +1,356 @@
+"""One segment of a log: its file, where its batches lie, and its two indexes (shell).
+
+Answers to Kafka's LogSegment. The newest segment keeps its sparse indexes and the positions of its latest batches in
+memory and writes the index files when it is rolled or closed; older ones read the offset index from disk when somebody
+reads there. After a crash the index files of the newest segment are missing or short, and are rebuilt from the segment.
+Easy to get wrong: `size` counts bytes that are queued for writing; only what is below `written_size` may be read. And a
+descriptor is closed only when no search is under way in the file, because reading a closed one would be a fatal bug.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from common.environment.interface import LogDir, LogFile
+from common.storage.batch_positions import BatchPositions
+from common.storage.batch_scan import HeaderScan
+from common.storage.log_config import LogSettings
+from common.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file
+from common.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.outstanding import Steps
+from common.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from common.storage.time_index import TimeIndex
+
+NO_TIMESTAMP = -1
+RELATIVE_OFFSET_MAX = 2**31 - 1
+RESUME_POINTS_MAX = 16
+
+
+class SegmentFile:
+    """An open file, closed when the segment is done with it and the last search in it has ended."""
+
+    __slots__ = ("_is_retired", "_log_dir", "_users", "handle")
+
+    def __init__(self, log_dir: LogDir, handle: LogFile) -> None:
+        self._log_dir = log_dir
+        self.handle = handle
+        self._users = 0
+        self._is_retired = False
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps the file open for the duration of a search."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._is_retired and self._users == 0:
+                self._log_dir.close_file(self.handle)
+
+    def retire(self) -> None:
+        """Closes it, now or when the last search has ended."""
+        if not self._is_retired:
+            self._is_retired = True
+            if self._users == 0:
+                self._log_dir.close_file(self.handle)
+
+
+class Segment:
+    """Offsets are absolute. Invariant: batches lie back to back from position 0 to `size`."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_resume_points",
+        "base_offset",
+        "file",
+        "first_timestamp",
+        "folder",
+        "index",
+        "is_held",
+        "log_dir",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size",
+        "tail",
+        "time_index",
+        "undone",
+        "written_size",
+    )
+
+    def __init__(self, log_dir: LogDir, folder: str, base_offset: int) -> None:
+        self.log_dir = log_dir
+        self.folder = folder
+        self.base_offset = base_offset
+        # None until it is open.
+        self.file: SegmentFile | None = None
+        # The file is being opened or cut: appends wait.
+        self.is_held = False
+        self.next_offset = base_offset
+        self.size = 0
+        self.written_size = 0
+        # Both are in memory in the newest segment. None: only on disk.
+        self.index: OffsetIndex | None = OffsetIndex(base_offset)
+        self.time_index: TimeIndex | None = TimeIndex(base_offset)
+        # None for all but the newest segment.
+        self.tail: BatchPositions | None = BatchPositions(base_offset)
+        # None: not known yet, it is in the time index on disk. -1: no batch has a timestamp.
+        self.max_timestamp: int | None = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        # The time of the first batch that has one: the age of the segment counts from it.
+        self.first_timestamp: int | None = None
+        # How many operations must end before the segment, its indexes and the way to them survive a power cut.
+        self.undone = 0
+        self._bytes_since_index = 0
+        # Offset -> position of the batch that begins there: where sequential readers will go on.
+        self._resume_points: dict[int, int] = {}
+
+    def path(self, suffix: str = LOG_SUFFIX) -> str:
+        """The name of one of its files in the log directory."""
+        return f"{self.folder}/{segment_file(self.base_offset, suffix)}"
+
+    # --- appending -----------------------------------------------------------------------------------------------
+    def note_batch(self, *, first_offset: int, last_offset: int, size: int, max_timestamp: int, index_interval: int) -> None:
+        """Accounts for a batch at the end of the newest segment."""
+        assert self.index is not None
+        assert self.time_index is not None
+        assert self.max_timestamp is not None
+        position = self.size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.first_timestamp is None and max_timestamp >= 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_index > index_interval:
+            self.index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        if self.tail is not None:
+            self.tail.append(first_offset, last_offset, position)
+        self.size = position + size
+        self.next_offset = last_offset + 1
+
+    def is_full_for(self, *, size: int, max_timestamp: int, last_offset: int, config: LogSettings) -> bool:
+        """Whether batches of this size, time and last offset belong into a new segment."""
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if self.size == 0:
+            return False
+        if self.size + size > config.segment_bytes:
+            return True
+        if self.first_timestamp is not None and max_timestamp - self.first_timestamp > config.segment_ms:
+            return True
+        assert self.index is not None
+        assert self.time_index is not None
+        return (
+            len(self.index) >= config.segment_index_bytes // INDEX_ENTRY_SIZE
+            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE
+        )
+
+    # --- loading -------------------------------------------------------------------------------------------------
+    async def load_as_newest(self, *, size: int, index_interval: int) -> None:
+        """Fills a new object for a segment of `size` trusted bytes from the index files and the batches behind them.
+
+        Raises BatchError when the last batches are none.
+        """
+        index_content = await self.log_dir.read_file(self.path(INDEX_SUFFIX))
+        times_content = await self.log_dir.read_file(self.path(TIME_INDEX_SUFFIX))
+        assert self.file is not None
+        try:
+            # How far the offsets reach is not known yet; the batch of the last entry tells whether the index is ours.
+            end = self.base_offset + RELATIVE_OFFSET_MAX
+            index = OffsetIndex.from_bytes(
+                index_content or b"", base_offset=self.base_offset, end_offset=end, segment_size=size
+            )
+            times = TimeIndex.from_bytes(times_content or b"", base_offset=self.base_offset, end_offset=end)
+            found = await self._scan(index.last_position, size).next()
+            if len(index) and (times_content is None or found is None or found[0].last_offset != index.last_offset):
+                raise CorruptIndex("it belongs to other batches")
+        except CorruptIndex:
+            index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        await self.take_up(index, times, size=size, index_interval=index_interval)
+
+    async def take_up(self, index: OffsetIndex, times: TimeIndex, *, size: int, index_interval: int) -> None:
+        """Fills a new object from indexes of its first part and a walk through the batches behind the last entry."""
+        self.index, self.time_index = index, times
+        self.size = index.last_position
+        scan = self._scan(index.last_position, size)
+        found = await scan.next()
+        if found is None:
+            return
+        self.tail = BatchPositions(found[0].base_offset)
+        if self.size > 0:
+            first = await self._scan(0, size).next()
+            if first is not None and first[0].max_timestamp >= 0:
+                self.first_timestamp = first[0].max_timestamp
+            if times.last is not None:
+                self.max_timestamp, self.max_timestamp_offset = times.last
+        while found is not None:
+            header, _ = found
+            self.note_batch(
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+                size=header.size,
+                max_timestamp=header.max_timestamp,
+                index_interval=index_interval,
+            )
+            found = await scan.next()
+        self.written_size = self.size
+
+    def forget_indexes(self) -> None:
+        """Leaves the indexes to the disk: a gigabyte of log has five megabytes of them."""
+        self.index = self.time_index = self.tail = None
+
+    # --- index files ---------------------------------------------------------------------------------------------
+    def seal(self) -> None:
+        """Ends its time as the newest segment; the index files are to be written next."""
+        assert self.time_index is not None
+        assert self.max_timestamp is not None
+        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.tail = None
+
+    def index_file_steps(self) -> Steps:
+        """Writes both index files, with what the indexes hold now."""
+        assert self.index is not None
+        assert self.time_index is not None
+        times = self.time_index.to_bytes()
+        yield self.log_dir.replace_file(self.path(INDEX_SUFFIX), self.index.to_bytes())
+        yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), times)
+
+    def removal_steps(self) -> Steps:
+        """Takes the segment out of the log: once renamed it is not found at the next start. `delete_steps` follow."""
+        yield self.log_dir.rename(self.path(), self.path() + DELETED_SUFFIX)
+        yield from self.index_removal_steps()
+
+    def index_removal_steps(self) -> Steps:
+        """Takes the index files away, before the segment changes under them or goes itself."""
+        yield self.log_dir.remove(self.path(INDEX_SUFFIX))
+        yield self.log_dir.remove(self.path(TIME_INDEX_SUFFIX))
+
+    def delete_steps(self) -> Steps:
+        """Frees the space of a removed segment. A read under way holds the file until it has ended."""
+        yield self.log_dir.remove(self.path() + DELETED_SUFFIX)
+
+    async def load_index(self) -> OffsetIndex:
+        """The offset index; from the file if need be, rebuilt when that is missing or wrong."""
+        if self.index is not None:
+            return self.index
+        content = await self.log_dir.read_file(self.path(INDEX_SUFFIX))
+        index = None
+        if content is not None:
+            with suppress(CorruptIndex):
+                index = OffsetIndex.from_bytes(
+                    content, base_offset=self.base_offset, end_offset=self.next_offset, segment_size=self.size
+                )
+        if index is None:
+            index = (await self._rebuild_indexes())[0]
+        # Somebody else may have loaded it meanwhile, or the segment may have become the newest again.
+        if self.index is None:
+            self.index = index
+        return self.index
+
+    async def load_time_index(self) -> TimeIndex:
+        """The time index; from the file if need be, rebuilt when that is missing or wrong. Not kept."""
+        if self.time_index is not None:
+            return self.time_index
+        content = await self.log_dir.read_file(self.path(TIME_INDEX_SUFFIX))
+        times = None
+        # An empty file says as little as none: a sealed segment has an entry for every batch with a timestamp.
+        if content:
+            with suppress(CorruptIndex):
+                times = TimeIndex.from_bytes(content, base_offset=self.base_offset, end_offset=self.next_offset)
+        if times is None:
+            times = (await self._rebuild_indexes())[1]
+        if self.max_timestamp is None:
+            self.max_timestamp, self.max_timestamp_offset = times.last or (NO_TIMESTAMP, self.base_offset)
+        return times
+
+    async def load_max_timestamp(self) -> int:
+        """The greatest timestamp in the segment; -1 when no batch has one."""
+        if self.max_timestamp is None:
+            await self.load_time_index()
+        assert self.max_timestamp is not None
+        return self.max_timestamp
+
+    async def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """From the batches, at Kafka's default distance. Raises BatchError for a damaged segment."""
+        rebuilt = Segment(self.log_dir, self.folder, self.base_offset)
+        rebuilt.file = self.file
+        index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        await rebuilt.take_up(index, times, size=self.written_size, index_interval=4096)
+        rebuilt.seal()
+        return index, times
+
+    # --- searching -----------------------------------------------------------------------------------------------
+    def _scan(self, position: int, end: int) -> HeaderScan:
+        assert self.file is not None
+        return HeaderScan(self.log_dir, self.file.handle, position=position, end=end)
+
+    def scan(self, position: int) -> HeaderScan:
+        """The batch headers from a batch boundary to the last one that may be read."""
+        return self._scan(position, self.written_size)
+
+    async def read(self, position: int, size: int) -> bytes:
+        """Bytes below `written_size`; fewer than asked only if the segment was cut meanwhile."""
+        assert self.file is not None
+        with self.file.in_use():
+            return await self.log_dir.read(self.file.handle, position, size)
+
+    def resume_point(self, offset: int) -> int | None:
+        """The position of the batch that begins at `offset`, if an earlier read ended there."""
+        return 0 if offset == self.base_offset else self._resume_points.get(offset)
+
+    async def first_part(self, size: int, *, end_offset: int, index_interval: int) -> "Segment":
+        """What this segment would be if it ended at the batch boundary `size`. The two share the file."""
+        index = (await self.load_index()).copy()
+        times = (await self.load_time_index()).copy()
+        index.truncate_to_position(size)
+        times.truncate_to_offset(end_offset)
+        part = Segment(self.log_dir, self.folder, self.base_offset)
+        part.file = self.file
+        await part.take_up(index, times, size=size, index_interval=index_interval)
+        part.next_offset = end_offset
+        return part
+
+    async def find_batch(self, offset: int) -> tuple[int, int] | None:
+        """(first offset, position) of the first batch that ends at or behind `offset`; None behind the last one."""
+        position = self.resume_point(offset)
+        if position is None:
+            position = (await self.load_index()).position_for(offset)
+        scan = self.scan(position)
+        while (found := await scan.next()) is not None:
+            header, position = found
+            if header.last_offset >= offset:
+                return header.base_offset, position
+        return None
+
+    async def find_end(self, start: int, *, size_limit: int, upper_offset: int, min_one_batch: bool) -> tuple[int, int]:
+        """Where to end a read of whole batches that begins at `start`: (position, next offset behind it).
+
+        The position is `start` itself when nothing fits.
+        """
+        end = self.written_size
+        if end <= size_limit and self.next_offset <= upper_offset:
+            return end, self.next_offset
+        index = await self.load_index()
+        # The batch of `upper_offset` itself may not be written yet, the one before it is.
+        near = min(index.position_at_or_before(size_limit), index.position_for(upper_offset - 1))
+        scan = self._scan(max(start, near), end)
+        position, next_offset = start, -1
+        while (found := await scan.next()) is not None:
+            header, position = found
+            fits = position + header.size <= size_limit or (min_one_batch and position == start)
+            if not fits or header.last_offset >= upper_offset:
+                next_offset = header.base_offset
+                break
+            position, next_offset = position + header.size, header.next_offset
+        if position > start:
+            self._note_resume_point(next_offset, position)
+        return position, next_offset
+
+    def _note_resume_point(self, offset: int, position: int) -> None:
+        self._resume_points[offset] = position
+        if len(self._resume_points) > RESUME_POINTS_MAX:
+            del self._resume_points[next(iter(self._resume_points))]

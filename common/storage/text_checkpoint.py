@@ -1,0 +1,81 @@
+"""The text of Kafka's checkpoint files: version, number of entries, one entry a line (core).
+
+Answers to Kafka's CheckpointFile with its two formatters: `topic partition offset` for the files of a log directory and
+`epoch start_offset` for a partition's leader epochs. Easy to get wrong: a file that is cut short or has one line too many
+must be refused as a whole, because a missing recovery point or epoch is worse than none at all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+VERSION = 0
+
+TopicPartition = tuple[str, int]
+
+
+class MalformedCheckpoint(Exception):
+    """The content is not a checkpoint of this kind; the text says what is wrong in which line."""
+
+
+def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Sorted by topic and partition, so that equal contents are equal bytes."""
+    return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+
+
+def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
+    """Raises MalformedCheckpoint."""
+    offsets: dict[TopicPartition, int] = {}
+    for number, fields in _parse(content, fields_per_line=3):
+        key = (fields[0], _number(fields[1], number))
+        if key in offsets:
+            raise MalformedCheckpoint(f"line {number} names {fields[0]}-{fields[1]} for the second time")
+        offsets[key] = _number(fields[2], number)
+    return offsets
+
+
+def format_epoch_checkpoint(entries: Sequence[tuple[int, int]]) -> bytes:
+    """`entries` are (leader epoch, start offset), ascending."""
+    return _format(f"{epoch} {start_offset}" for epoch, start_offset in entries)
+
+
+def parse_epoch_checkpoint(content: bytes) -> list[tuple[int, int]]:
+    """Raises MalformedCheckpoint, for entries that do not ascend as well."""
+    entries = [(_number(epoch, line), _number(start, line)) for line, (epoch, start) in _parse(content, fields_per_line=2)]
+    for before, after in pairwise(entries):
+        if after[0] <= before[0] or after[1] < before[1]:
+            raise MalformedCheckpoint(f"epoch {after[0]} at {after[1]} follows epoch {before[0]} at {before[1]}")
+    return entries
+
+
+def _format(lines: Iterable[str]) -> bytes:
+    body = list(lines)
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(body)), *body)).encode()
+
+
+def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]]]:
+    """The entries as (line number, fields)."""
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise MalformedCheckpoint("the content is not UTF-8") from None
+    if len(lines) < 2:
+        raise MalformedCheckpoint(f"{len(lines)} lines, a checkpoint begins with its version and its number of entries")
+    if _number(lines[0], 1) != VERSION:
+        raise MalformedCheckpoint(f"version {lines[0]} is unknown, only {VERSION} is")
+    expected = _number(lines[1], 2)
+    if expected != len(lines) - 2:
+        raise MalformedCheckpoint(f"{expected} entries are announced, {len(lines) - 2} are there")
+    entries = []
+    for number, line in enumerate(lines[2:], start=3):
+        fields = line.split()
+        if len(fields) != fields_per_line:
+            raise MalformedCheckpoint(f"line {number} has {len(fields)} fields, not {fields_per_line}")
+        entries.append((number, fields))
+    return entries
+
+
+def _number(text: str, line: int) -> int:
+    # int() accepts underscores, signs and other scripts' digits, none of which a checkpoint has.
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise MalformedCheckpoint(f"line {line}: '{text[:40]}' is not a number")
+    return int(text)

@@ -1,0 +1,106 @@
+"""The sparse time index of one segment: from a timestamp to an offset near it (core).
+
+Answers to Kafka's TimeIndex. A file entry is 12 bytes: a timestamp and an offset relative to the segment's base, meaning
+that no batch up to that offset has a later timestamp. The offset is the last one of the first batch that reached the
+timestamp. Easy to get wrong: timestamps come from clients and go up and down, so an entry is added only when the maximum so
+far has risen, and the last entry, written when a segment is closed, is the maximum of the whole segment.
+"""
+
+import sys
+from array import array
+from bisect import bisect_right
+from itertools import pairwise
+
+from common.storage.offset_index import CorruptIndex
+
+ENTRY_SIZE = 12
+
+
+class TimeIndex:
+    """Invariant: timestamps ascend strictly, offsets never descend."""
+
+    __slots__ = ("_offsets", "_timestamps", "base_offset")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._timestamps = array("q")
+        self._offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(timestamp, offset)."""
+        return [(time, self.base_offset + offset) for time, offset in zip(self._timestamps, self._offsets, strict=True)]
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """The greatest timestamp and its offset."""
+        return (self._timestamps[-1], self.base_offset + self._offsets[-1]) if self._timestamps else None
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Adds an entry if the maximum has risen. Batches without timestamps (-1) never do."""
+        if timestamp < 0:
+            return
+        relative = offset - self.base_offset
+        if self._timestamps and (timestamp <= self._timestamps[-1] or relative < self._offsets[-1]):
+            return
+        self._timestamps.append(timestamp)
+        self._offsets.append(relative)
+
+    def offset_for(self, timestamp: int) -> int:
+        """An offset before which every batch is older than `timestamp`: where a search for it may begin."""
+        found = bisect_right(self._timestamps, timestamp)
+        return self.base_offset + self._offsets[found - 1] if found else self.base_offset
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Forgets entries at or behind `offset`, the segment's new end."""
+        while self._offsets and self._offsets[-1] >= offset - self.base_offset:
+            self._offsets.pop()
+            self._timestamps.pop()
+
+    def copy(self) -> "TimeIndex":
+        """An index of its own with the same entries."""
+        index = TimeIndex(self.base_offset)
+        index._timestamps = self._timestamps[:]
+        index._offsets = self._offsets[:]
+        return index
+
+    def to_bytes(self) -> bytes:
+        """The content of the .timeindex file."""
+        times, offsets = self._timestamps[:], self._offsets[:]
+        if sys.byteorder == "little":
+            times.byteswap()
+            offsets.byteswap()
+        halves = array("i", times.tobytes())
+        interleaved = array("i", bytes(len(offsets) * ENTRY_SIZE))
+        interleaved[0::3] = halves[0::2]
+        interleaved[1::3] = halves[1::2]
+        interleaved[2::3] = offsets
+        return interleaved.tobytes()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int) -> "TimeIndex":
+        """Reads a .timeindex file and checks it against its segment. Raises CorruptIndex."""
+        if len(content) % ENTRY_SIZE:
+            raise CorruptIndex(f"{len(content)} bytes are no multiple of {ENTRY_SIZE}")
+        index = cls(base_offset)
+        if not content:
+            return index
+        interleaved = array("i", content)
+        halves = array("i", bytes(len(content) // ENTRY_SIZE * 8))
+        halves[0::2] = interleaved[0::3]
+        halves[1::2] = interleaved[1::3]
+        index._timestamps = array("q", halves.tobytes())
+        index._offsets = interleaved[2::3]
+        if sys.byteorder == "little":
+            index._timestamps.byteswap()
+            index._offsets.byteswap()
+        if index._offsets[0] < 0 or index._offsets[-1] >= end_offset - base_offset:
+            raise CorruptIndex("its offsets lie outside the segment")
+        times_ascend = all(before < after for before, after in pairwise(index._timestamps))
+        offsets_ascend = all(before <= after for before, after in pairwise(index._offsets))
+        if not (times_ascend and offsets_ascend):
+            raise CorruptIndex("its entries do not ascend")
+        return index
