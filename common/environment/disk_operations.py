@@ -1,0 +1,329 @@
+"""The blocking calls on one log directory, as its own threads make them (shell).
+
+Everything is opened relative to a held directory descriptor, so that a mount that vanished or was swapped is never written
+past. Easy to get wrong: nothing here may run on the loop, and a failed fsync must stay recognisable (`FsyncFailed`) inside
+an operation of several steps, because it is final whatever its errno is. Never mmap: on a dead XFS that is a SIGBUS.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from typing import Final
+
+from common.environment.interface import DirectoryEntry, FileStat, LogDirLocked, SpaceStat
+from common.environment.process import ProcessResources
+
+LOCK_FILE: Final = ".lock"
+PROBE_FILE: Final = ".diskraft-probe"
+BUFFERS_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux.
+_PROBE_SIZE: Final = 4096
+
+# The seams through which tests make a healthy disk fail.
+_pwritev = os.pwritev
+_pread = os.pread
+_fdatasync = os.fdatasync
+_fsync = os.fsync
+_ftruncate = os.ftruncate
+_open = os.open
+
+
+class FsyncFailed(OSError):
+    """An fsync failed: the directory cannot be trusted any more, whatever the errno says."""
+
+
+class DescribedError(OSError):
+    """An error that we found rather than the kernel; its text tells more than the errno."""
+
+
+class HeldDirectory:
+    """One log directory, held by a descriptor. Used by the two threads of a LogDir, `release_lock_now` by any."""
+
+    def __init__(self, path: str, process: ProcessResources) -> None:
+        self.path = path
+        self.dir_fd = -1
+        self._process = process
+        self._identity = (-1, -1)
+        self._lock_fd = -1
+        self._locked = False
+        # Every open data file. A descriptor is closed by whoever takes it out, so never twice.
+        self._open_files: dict[int, None] = {}
+
+    # --- the directory itself ------------------------------------------------------------------------------------
+    def attach(self, *, create: bool) -> None:
+        if create:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self.dir_fd = _open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = os.fstat(self.dir_fd)
+        self._identity = (held.st_dev, held.st_ino)
+
+    def lock(self) -> None:
+        dir_fd = self._held_fd()
+        if self._locked:
+            return
+        # Before `.lock` is opened: closing a second descriptor of it would drop the first one's lock.
+        if self._process.held_locks.setdefault(self._identity, self.release_lock_now) != self.release_lock_now:
+            raise LogDirLocked(f"{self.path} is in use by another node of this process")
+        self._locked = True
+        try:
+            self._lock_fd = _open(LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=dir_fd)
+            self._take_lock()
+        except (OSError, LogDirLocked):
+            self._close_lock()
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise LogDirLocked(f"{self.path} is in use by another process") from error
+            raise
+
+    def release_lock_now(self) -> None:
+        """Drops the lock without closing or any other call that reaches the disk."""
+        if self._locked:
+            self._locked = False
+            if self._lock_fd >= 0:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(self._lock_fd, fcntl.LOCK_UN)
+            self._process.held_locks.pop(self._identity, None)
+
+    def _close_lock(self) -> None:
+        self.release_lock_now()
+        if self._lock_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def close_everything(self) -> None:
+        """Closes all descriptors, `.lock` and the directory last. Errors of close change nothing any more."""
+        while self._open_files:
+            fd, _ = self._open_files.popitem()
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._close_lock()
+        if self.dir_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.dir_fd)
+            self.dir_fd = -1
+
+    def _held_fd(self) -> int:
+        if self.dir_fd < 0:
+            raise DescribedError(errno.EBADF, "not attached")
+        return self.dir_fd
+
+    def _check_identity(self) -> None:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError as error:
+            raise DescribedError(errno.ESTALE, "the path is gone") from error
+        if (found.st_dev, found.st_ino) != self._identity:
+            raise DescribedError(errno.ESTALE, "another directory is at this path")
+
+    def probe(self) -> None:
+        """Sees every persistent write fault and, around the cache, a read fault; listing and statvfs see neither."""
+        dir_fd = self._held_fd()
+        self._check_identity()
+        temporary = PROBE_FILE + ".tmp"
+        content = os.urandom(_PROBE_SIZE)
+        fd = _open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=dir_fd)
+        try:
+            write_all(fd, 0, (content,))
+            sync_all(fd)
+            os.rename(temporary, PROBE_FILE, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+            if self._read_around_cache(fd) != content:
+                raise DescribedError(errno.EIO, "the probe read back other bytes than it wrote")
+        finally:
+            os.close(fd)
+        os.unlink(PROBE_FILE, dir_fd=dir_fd)
+
+    def _read_around_cache(self, written_fd: int) -> bytes:
+        try:
+            fd = _open(PROBE_FILE, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=self._held_fd())
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # A file system without direct I/O (tmpfs): drop the clean pages and read again.
+            os.posix_fadvise(written_fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            return _pread(written_fd, _PROBE_SIZE, 0)
+        try:
+            aligned = _aligned_buffer(_PROBE_SIZE)
+            size = os.preadv(fd, (aligned,), 0)
+            return bytes(aligned[:size])
+        finally:
+            os.close(fd)
+
+    def statvfs(self) -> SpaceStat:
+        found = os.fstatvfs(self._held_fd())
+        return SpaceStat(
+            total_bytes=found.f_frsize * found.f_blocks,
+            usable_bytes=found.f_frsize * found.f_bavail,
+            free_inodes=found.f_favail,
+        )
+
+    # --- files ---------------------------------------------------------------------------------------------------
+    def open_file(self, name: str, *, create: bool) -> tuple[int, int]:
+        """The descriptor and the size of the file."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            # Without O_NOATIME a cached read may start a journal transaction, and on a hung disk that blocks the loop.
+            fd = _open(name, flags | os.O_NOATIME, 0o644, dir_fd=self._held_fd())
+        except PermissionError:
+            fd = _open(name, flags, 0o644, dir_fd=self._held_fd())
+        self._open_files[fd] = None
+        # No read-ahead: a page that is on its way in counts as cached and would stop a sendfile on the loop.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        return fd, os.fstat(fd).st_size
+
+    def close_file(self, fd: int) -> None:
+        if fd in self._open_files:
+            del self._open_files[fd]
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def read_file(self, name: str) -> bytes | None:
+        try:
+            fd = _open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._held_fd())
+        except FileNotFoundError:
+            return None
+        try:
+            return read_range(fd, 0, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+
+    def replace_file(self, name: str, content: bytes) -> None:
+        dir_fd = self._held_fd()
+        temporary = name + ".tmp"
+        fd = _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=dir_fd)
+        try:
+            write_all(fd, 0, (content,))
+            sync_all(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        self.fsync_dir(name.rpartition("/")[0])
+
+    # --- names ---------------------------------------------------------------------------------------------------
+    def mkdir(self, name: str) -> None:
+        os.mkdir(name, 0o755, dir_fd=self._held_fd())
+
+    def rename(self, old: str, new: str) -> None:
+        fd = self._held_fd()
+        os.rename(old, new, src_dir_fd=fd, dst_dir_fd=fd)
+
+    def fsync_dir(self, name: str) -> None:
+        fd = self._open_folder(name)
+        try:
+            sync_all(fd)
+        finally:
+            os.close(fd)
+
+    def list_folder(self, name: str) -> list[DirectoryEntry]:
+        fd = self._open_folder(name)
+        try:
+            with os.scandir(fd) as entries:
+                found = [DirectoryEntry(entry.name, entry.is_dir()) for entry in entries]
+        finally:
+            os.close(fd)
+        return sorted(found, key=lambda entry: entry.name)
+
+    def stat(self, name: str) -> FileStat | None:
+        try:
+            found = os.stat(name, dir_fd=self._held_fd())
+        except FileNotFoundError:
+            return None
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+
+    def remove(self, name: str) -> None:
+        _remove(name, self._held_fd())
+
+    def _open_folder(self, name: str) -> int:
+        # "." opens the directory anew: scandir on the held descriptor would share its read position.
+        return _open(name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._held_fd())
+
+
+# --- calls on one descriptor -------------------------------------------------------------------------------------
+def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+    """Writes all buffers at `position`, however short the single writes are. On an error what was written is cut off."""
+    start = position
+    pending = list(buffers)
+    first = 0
+    try:
+        while first < len(pending):
+            written = _pwritev(fd, pending[first : first + BUFFERS_PER_WRITE_MAX], position)
+            position += written
+            if not written and any(memoryview(buffer).nbytes for buffer in pending[first:]):
+                raise DescribedError(errno.EIO, "the write took nothing and gave no error")
+            # A disk that is nearly full takes part of a write and says nothing; the next one gets the error.
+            while first < len(pending) and written >= (size := memoryview(pending[first]).nbytes):
+                written -= size
+                first += 1
+            if written:
+                pending[first] = memoryview(pending[first]).cast("B")[written:]
+    except OSError:
+        if position > start:
+            with contextlib.suppress(OSError):
+                _ftruncate(fd, start)
+        raise
+
+
+def read_range(fd: int, position: int, size: int) -> bytes:
+    """`size` bytes, fewer only at the end of the file."""
+    data = _pread(fd, size, position)
+    if len(data) == size or not data:
+        return data
+    pieces = [data]
+    missing = size - len(data)
+    while missing and (data := _pread(fd, missing, position + size - missing)):
+        pieces.append(data)
+        missing -= len(data)
+    return b"".join(pieces)
+
+
+def truncate(fd: int, size: int) -> None:
+    """Sets the size of the file."""
+    _ftruncate(fd, size)
+
+
+def sync_data(fd: int) -> None:
+    """fdatasync, which brings a changed size to the disk too."""
+    try:
+        _fdatasync(fd)
+    except OSError as error:
+        raise FsyncFailed(error.errno, error.strerror) from error
+
+
+def sync_all(fd: int) -> None:
+    """fsync, for new files and for folders."""
+    try:
+        _fsync(fd)
+    except OSError as error:
+        raise FsyncFailed(error.errno, error.strerror) from error
+
+
+def _remove(name: str, dir_fd: int) -> None:
+    try:
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=dir_fd).st_mode):
+            os.unlink(name, dir_fd=dir_fd)
+            return
+        fd = _open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        try:
+            for entry in os.listdir(fd):
+                _remove(entry, fd)
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        # Gone already is what was wanted.
+        return
+
+
+def _aligned_buffer(size: int) -> memoryview:
+    # Direct I/O wants memory aligned to the block size. mmap would give it too; the house never maps.
+    raw = bytearray(2 * size)
+    skip = -ctypes.addressof(ctypes.c_char.from_buffer(raw)) % size
+    return memoryview(raw)[skip : skip + size]

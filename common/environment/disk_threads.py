@@ -1,0 +1,363 @@
+"""The two threads of a log directory and what they do with their queues (shell).
+
+The writer carries out everything but reads, in the order it was queued; appends of one file that continue each other are
+joined into one write, and results go back to the loop once per group, which is what makes a thread hop affordable. The
+easy thing to get wrong: a descriptor may only be closed when neither thread can still be using it, because its number is
+given out again at once. So whichever thread leaves last closes everything; a stuck one keeps its descriptors.
+"""
+
+import asyncio
+import errno
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final
+
+from common.environment import disk_operations
+from common.environment.disk_operations import BUFFERS_PER_WRITE_MAX, HeldDirectory
+from common.environment.interface import LogDirLocked
+
+GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
+# How long finished appends may wait for others of the same batch before the loop hears of them.
+_HAND_BACK_NS: Final = 1_000_000
+_BATCH_MAX: Final = 4096
+
+Job = Callable[[], object]
+
+
+class OpenFile:
+    """An open descriptor and what is under way on it. Closed, by the writer, when nothing refers to it any more.
+
+    The lifetime of the object is the reference count: handle, queued operations and regions still to be sent all hold it.
+    """
+
+    __slots__ = (
+        "_close",
+        "broken",
+        "broken_at",
+        "end",
+        "fd",
+        "name",
+        "reads_in_flight",
+        "truncated_to",
+        "truncations",
+        "unwritten_from",
+        "writes_in_flight",
+    )
+
+    def __init__(self, fd: int, name: str, end: int, close: Callable[[int], None]) -> None:
+        self.fd = fd
+        self.name = name
+        self._close = close
+        # Of the writer thread. After a failed group was cut back to `broken_at`, a later append beyond that would leave a
+        # hole: it fails with the same error, until the file is truncated or written from there.
+        self.broken: OSError | None = None
+        self.broken_at = 0
+        # Of the loop. Where the file ends once all that is queued is done; a read sees nothing that was queued after it.
+        self.end = end
+        # Of the loop. Reads below `unwritten_from` may pass what is queued for the writer.
+        self.writes_in_flight = 0
+        self.unwritten_from = 0
+        self.reads_in_flight = 0
+        # Of the loop. The lowest size any truncation asked for, and how many there were.
+        self.truncations = 0
+        self.truncated_to = 0
+
+    def __del__(self) -> None:
+        self._close(self.fd)
+
+    def truncate(self, size: int) -> None:
+        """Run by the writer."""
+        disk_operations.truncate(self.fd, size)
+        self.broken = None
+
+
+class Operation:
+    """One queued call: made on the loop, carried out by a thread, settled on the loop."""
+
+    __slots__ = ("error", "expired", "file", "finished", "future", "method", "name", "queued_ns", "result", "work")
+
+    def __init__(
+        self,
+        method: str,
+        name: str,
+        work: Job,
+        *,
+        future: "asyncio.Future[Any]",
+        queued_ns: int,
+        file: OpenFile | None = None,
+    ) -> None:
+        self.method = method
+        self.name = name
+        self.work = work
+        self.future = future
+        self.queued_ns = queued_ns
+        self.file = file
+        self.result: object = None
+        self.error: OSError | LogDirLocked | None = None
+        # Of the loop: its thread is done with it; its deadline passed before that.
+        self.finished = False
+        self.expired = False
+
+    def run(self) -> None:
+        try:
+            self.result = self.work()
+        except (OSError, LogDirLocked) as error:
+            self.error = error
+
+
+class Append:
+    """A queued append. The same life as an Operation, without a function: groups of them are carried out together."""
+
+    __slots__ = (
+        "buffers",
+        "error",
+        "expired",
+        "file",
+        "finished",
+        "future",
+        "position",
+        "queued_ns",
+        "size",
+    )
+    method: Final = "append"
+    result: Final = None
+
+    def __init__(
+        self,
+        file: OpenFile,
+        position: int,
+        buffers: Sequence[bytes | bytearray | memoryview],
+        size: int,
+        *,
+        future: "asyncio.Future[None]",
+        queued_ns: int,
+    ) -> None:
+        self.file = file
+        self.position = position
+        self.buffers = buffers
+        self.size = size
+        self.future = future
+        self.queued_ns = queued_ns
+        self.error: OSError | None = None
+        self.finished = False
+        self.expired = False
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+
+Queued = Operation | Append
+
+
+class _Group:
+    """Appends of one file that continue each other, to be written in one go."""
+
+    __slots__ = ("appends", "buffers", "end", "file", "start")
+
+    def __init__(self, first: Append) -> None:
+        self.file = first.file
+        self.appends = [first]
+        self.buffers = list(first.buffers)
+        self.start = first.position
+        self.end = first.position + first.size
+
+    def takes(self, append: Append) -> bool:
+        return (
+            append.position == self.end
+            and len(self.buffers) + len(append.buffers) <= BUFFERS_PER_WRITE_MAX
+            and self.end - self.start + append.size <= GROUP_BYTES_MAX
+        )
+
+    def add(self, append: Append) -> None:
+        self.appends.append(append)
+        self.buffers.extend(append.buffers)
+        self.end += append.size
+
+    def write(self) -> None:
+        """Writes all or nothing, as far as the disk lets it; the outcome is the same for every append in it."""
+        file = self.file
+        if file.broken is not None and self.start > file.broken_at:
+            error: OSError | None = file.broken
+        else:
+            error = None
+            file.broken = None
+            try:
+                disk_operations.write_all(file.fd, self.start, self.buffers)
+            except OSError as failure:
+                error = failure
+                file.broken = failure
+                file.broken_at = self.start
+        for append in self.appends:
+            append.error = error
+            append.buffers = ()
+
+
+class DiskThreads:
+    """Writer and reader of one directory. The public methods are the loop's; the callbacks given come on the loop."""
+
+    def __init__(
+        self,
+        directory: HeldDirectory,
+        loop: asyncio.AbstractEventLoop,
+        settle: Callable[[Sequence[Queued]], None],
+        all_left: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._loop = loop
+        self._settle = settle
+        self._all_left = all_left
+        self._writer_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
+        self._reader_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
+        self._abandoned = False
+        # What the writer may be waiting for the reader with; opened when the directory is given up.
+        self._gates: list[threading.Event] = []
+        self._leaving = threading.Lock()
+        self._inside: tuple[str, ...] = ("writer", "reader")
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The threads that have not left yet."""
+        return self._inside
+
+    def start(self) -> None:
+        for role, run in (("writer", self._run_writer), ("reader", self._run_reader)):
+            # Daemon threads: the interpreter must not wait for one that is stuck in the kernel.
+            threading.Thread(target=run, name=f"{role} of {self._directory.path}", daemon=True).start()
+
+    def write(self, queued: Queued) -> None:
+        self._writer_queue.put(queued)
+
+    def read(self, queued: Queued) -> None:
+        self._reader_queue.put(queued)
+
+    def read_after_writes(self, queued: Queued) -> None:
+        """The reader gets it when the writer has done all that is queued for it now."""
+        self._writer_queue.put(partial(self._reader_queue.put, queued))
+
+    def after_reads(self, work: Job) -> Job:
+        """`work`, for the writer, kept back until the reader has done all that is queued for it now."""
+        reads_done = threading.Event()
+        self._gates = [gate for gate in self._gates if not gate.is_set()] + [reads_done]
+        self._writer_queue.put(partial(self._reader_queue.put, reads_done.set))
+
+        def wait_and_work() -> object:
+            reads_done.wait()
+            if self._abandoned:
+                raise OSError(errno.ECANCELED, "the directory was given up")
+            return work()
+
+        return wait_and_work
+
+    def close_file(self, fd: int) -> None:
+        """Called wherever the last reference to an OpenFile is dropped, on any thread."""
+        self._writer_queue.put(partial(self._directory.close_file, fd))
+
+    def finish(self) -> None:
+        """Both threads leave when they have done what is queued."""
+        self._writer_queue.put(None)
+
+    def abandon(self) -> None:
+        """Both threads leave as soon as they can; what is queued is not begun any more."""
+        self._abandoned = True
+        for gate in self._gates:
+            gate.set()
+        self._writer_queue.put(None)
+        self._reader_queue.put(None)
+
+    # --- on the threads ------------------------------------------------------------------------------------------
+    def _run_writer(self) -> None:
+        queue = self._writer_queue
+        staying = True
+        while staying:
+            batch = [queue.get()]
+            # This thread alone takes from the queue, so a queue that is not empty gives at once.
+            while not queue.empty() and len(batch) < _BATCH_MAX:
+                batch.append(queue.get())
+            staying = self._carry_out(batch)
+            # Until the next batch comes nothing of this one may be kept alive, descriptors least of all.
+            batch.clear()
+        self._reader_queue.put(None)
+        self._leave("writer")
+
+    def _run_reader(self) -> None:
+        while (queued := self._reader_queue.get()) is not None:
+            if not isinstance(queued, Operation):
+                assert not isinstance(queued, Append)
+                queued()
+            elif not self._abandoned:
+                queued.run()
+                self._hand_back([queued])
+            del queued
+        self._leave("reader")
+
+    def _carry_out(self, batch: Sequence[Queued | Job | None]) -> bool:
+        """Does the batch in order; False if it says to leave. Appends of different files may pass each other."""
+        groups: dict[int, _Group] = {}
+        finished: list[Queued] = []
+        for queued in batch:
+            if isinstance(queued, Append):
+                group = groups.get(queued.file.fd)
+                if group is not None and group.takes(queued):
+                    group.add(queued)
+                    continue
+                if group is not None:
+                    self._write([group], finished)
+                groups[queued.file.fd] = _Group(queued)
+                continue
+            self._write(groups.values(), finished)
+            groups.clear()
+            if queued is None:
+                self._hand_back(finished)
+                return False
+            if not isinstance(queued, Operation):
+                queued()
+            elif not self._abandoned:
+                # What is written already must not wait for an fsync of another file.
+                self._hand_back(finished)
+                queued.run()
+                finished = [queued]
+        self._write(groups.values(), finished)
+        self._hand_back(finished)
+        return True
+
+    def _write(self, groups: Collection[_Group], finished: list[Queued]) -> None:
+        if not groups:
+            return
+        handed_back_ns = time.monotonic_ns()
+        for group in groups:
+            if self._abandoned:
+                return
+            group.write()
+            finished.extend(group.appends)
+            if time.monotonic_ns() - handed_back_ns > _HAND_BACK_NS:
+                self._hand_back(finished[:])
+                finished.clear()
+                handed_back_ns = time.monotonic_ns()
+
+    def _hand_back(self, finished: list[Queued]) -> None:
+        if not finished:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._settle, finished)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            return
+
+    def _leave(self, role: str) -> None:
+        with self._leaving:
+            self._inside = tuple(other for other in self._inside if other != role)
+            last = not self._inside
+        if last:
+            self._directory.close_everything()
+        try:
+            self._loop.call_soon_threadsafe(self._all_left if last else _nothing)
+        except RuntimeError:
+            return
+
+
+def _nothing() -> None:
+    pass

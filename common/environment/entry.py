@@ -1,0 +1,125 @@
+"""How a daemon process begins and ends: loop, signals, garbage collector, unexpected exceptions (shell).
+
+`run_daemon` never returns: a process whose disk hangs can only leave through `ProcessResources.exit`. Everything unexpected
+ends the daemon, in a loop callback or a thread as much as in its main task, because a daemon that limps on serves wrong
+answers. The easy thing to get wrong: asserts guard the codec and the replay, so `python -O` is refused.
+"""
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, NoReturn
+
+import structlog
+import uvloop
+
+from common.environment.process import PROCESS, ProcessResources
+from common.environment.real import RealEnvironment
+
+# A full collection walks everything alive, so it is left to be rare; what is loaded at start is frozen besides.
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+
+
+class ShutdownSignals:
+    """SIGTERM and SIGINT: the first asks for a controlled shutdown, the second ends the process with status 1."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, process: ProcessResources = PROCESS) -> None:
+        self._process = process
+        self._requested: asyncio.Future[None] = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received, number)
+
+    @property
+    def is_requested(self) -> bool:
+        return self._requested.done()
+
+    async def wait(self) -> None:
+        """Returns when the first of the signals has come."""
+        await asyncio.shield(self._requested)
+
+    def _received(self, number: signal.Signals) -> None:
+        if not self._requested.done():
+            self._requested.set_result(None)
+            return
+        sys.stderr.write(f"{number.name} came again before the controlled shutdown had ended; leaving at once\n")
+        self._process.exit(1)
+
+
+Main = Callable[[RealEnvironment, ShutdownSignals], Coroutine[Any, Any, int]]
+
+
+def run_daemon(main: Main, *, node_name: str) -> NoReturn:
+    """Runs `main(env, shutdown_signals)` on a new uvloop and ends the process with the status it returns.
+
+    Logging must be configured before. An exception that leaves `main` is logged and ends the process with status 1.
+    """
+    if not __debug__:
+        sys.stderr.write("python -O removes the checks that these daemons rely on; start them without it\n")
+        PROCESS.exit(1)
+    _raise_descriptor_limit()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    threading.excepthook = _thread_failed
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(main, node_name))
+    PROCESS.exit(1)
+
+
+def freeze_loaded_objects() -> None:
+    """Takes what is alive now out of the garbage collector's sight. Call once after the metadata was loaded."""
+    gc.collect()
+    gc.freeze()
+
+
+class _LastWord:
+    """Ends the process when its block ends, however that comes about: ports and locks must be free before it goes.
+
+    It acts inside the loop: closing the loop first would cancel and await what is left over, and that may hang.
+    """
+
+    def __init__(self) -> None:
+        self.status = 1
+
+    def __enter__(self) -> "_LastWord":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> NoReturn:
+        if error is not None:
+            _log_failure("daemon_failed", error)
+        PROCESS.exit(self.status)
+
+
+async def _run(main: Main, node_name: str) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_callback_failed)
+    with _LastWord() as last_word:
+        last_word.status = await main(RealEnvironment(node_name), ShutdownSignals(loop))
+
+
+def _callback_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    _log_failure("callback_failed", context.get("exception"), reason=context.get("message"))
+    PROCESS.exit(1)
+
+
+def _thread_failed(failure: threading.ExceptHookArgs) -> None:
+    thread = failure.thread.name if failure.thread is not None else ""
+    _log_failure("thread_failed", failure.exc_value, thread=thread)
+    PROCESS.exit(1)
+
+
+def _log_failure(event: str, error: BaseException | None, **fields: object) -> None:
+    structlog.get_logger().critical(event, exc_info=error, **fields)
+
+
+def _raise_descriptor_limit() -> None:
+    # Segments, indexes and connections soon pass the customary 1,024.
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

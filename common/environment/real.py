@@ -1,0 +1,121 @@
+"""The real environment: this machine's clock, network, disks and randomness (shell).
+
+Made inside the running loop, one per node; `PROCESS` is what the nodes of a process share. Apache Kafka has its counterpart
+scattered over `Time`, `Selector`, `SocketServer` and `LogManager`. The easy thing to get wrong: an ordinary end of the
+process waits for threads that a hung disk holds for ever and leaves the ports open; only `exit` ends it.
+"""
+
+import asyncio
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import NoReturn
+
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.registry import Collector
+
+from common.environment.interface import ConnectFailed, Connection, Environment, Listener, ListenFailed, LogDir, Receiver
+from common.environment.page_cache import PageCache
+from common.environment.process import PROCESS, ProcessResources
+from common.environment.real_connection import RealConnection
+from common.environment.real_log_dir import RealLogDir
+from common.environment.real_network import RealListener, Resolver, connected_socket, listening_socket
+from common.environment.real_timers import TimeoutAt, Timer, sleep_until
+from common.ids import Uuid, uuid_text
+
+
+class RealEnvironment(Environment):
+    """See Environment. `node_name` goes on every line of the log."""
+
+    def __init__(self, node_name: str, *, process: ProcessResources = PROCESS) -> None:
+        self.rng = random.Random(int.from_bytes(os.urandom(32), "big"))
+        self.log = structlog.get_logger().bind(node=node_name)
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._page_cache = PageCache()
+        self._resolver = Resolver(self._loop)
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, deadline_ns: int) -> None:
+        await sleep_until(self._loop, deadline_ns)
+
+    def timeout_at(self, deadline_ns: int) -> AbstractAsyncContextManager[None]:
+        return TimeoutAt(self._loop, deadline_ns)
+
+    def call_at(self, deadline_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
+        return Timer(self._loop, deadline_ns, callback).cancel
+
+    def uuid(self) -> Uuid:
+        while True:
+            raw = bytearray(os.urandom(16))
+            # Version 4, as Java makes them; so it is none of the reserved first 100 either.
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            uuid = Uuid(bytes(raw))
+            # A leading '-' would read as an option on a command line.
+            if not uuid_text(uuid).startswith("-"):
+                return uuid
+
+    def listen(self, host: str, port: int, accept: Callable[[Connection], Receiver]) -> Listener:
+        sock = listening_socket(host, port)
+        return RealListener(sock, accept=accept, loop=self._loop, log=self.log, process=self._process)
+
+    async def connect(
+        self, host: str, port: int, accept: Callable[[Connection], Receiver], *, deadline_ns: int
+    ) -> Connection:
+        try:
+            async with self.timeout_at(deadline_ns):
+                sock = await connected_socket(self._loop, self._resolver, host, port)
+        except TimeoutError:
+            raise ConnectFailed(f"cannot connect to {host}:{port}: no answer before the deadline") from None
+        try:
+            connection = RealConnection(sock, self._loop, self._process)
+        except OSError as error:
+            sock.close()
+            raise ConnectFailed(f"cannot connect to {host}:{port}: {error.strerror}") from error
+        connection.start(accept(connection))
+        return connection
+
+    def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
+        return RealLogDir(
+            path,
+            operation_timeout_ns=operation_timeout_ns,
+            loop=self._loop,
+            log=self.log,
+            process=self._process,
+            page_cache=self._page_cache,
+        )
+
+    def serve_metrics(self, host: str, port: int, collector: Collector) -> Callable[[], None]:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(collector)
+        try:
+            server, _thread = start_http_server(port, host or "0.0.0.0", registry)
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise ListenFailed(f"cannot serve metrics on {host or '*'}:{port}: {reason}") from error
+        listening: socket.socket = server.socket
+        self._process.sockets[listening] = None
+        self.log.info("metrics_served", host=server.server_address[0], port=server.server_port)
+
+        def stop() -> None:
+            if self._process.sockets.pop(listening, self) is self:
+                return
+            server.server_close()
+            # The server notices within its polling interval; nobody waits for that.
+            threading.Thread(target=server.shutdown, name="metrics stopping", daemon=True).start()
+
+        return stop
+
+    def exit(self, code: int) -> NoReturn:
+        self._process.exit(code)

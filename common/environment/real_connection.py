@@ -1,0 +1,355 @@
+"""A TCP connection on a socket of our own, driven by the loop's readiness callbacks (shell).
+
+Transports and streams cost a factor of two (reference/performance.md), and uvloop has no sendfile. Bytes go out by sendmsg,
+file regions by sendfile if that cannot wait for a disk, otherwise the log directory's reader thread reads them first. The
+easy thing to get wrong: while a region is being read by the thread the socket stays writable, so the writer callback must
+be off, or the loop spins.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final, cast
+
+from common.environment.interface import Connection, LogDirError, Receiver
+from common.environment.process import ProcessResources, close_socket
+from common.environment.real_log_dir import RealFileRegion
+from common.parts import Part
+
+RECEIVE_BUFFER_MIN: Final = 64 * 1024
+RECEIVE_BUFFER_MAX: Final = 1024 * 1024
+# Reads in a row that left most of the buffer empty before it shrinks again.
+_SMALL_READS_MAX: Final = 64
+# One sendfile, and one residency check before it.
+_SENDFILE_MAX: Final = 1024 * 1024
+_PARTS_PER_SEND_MAX: Final = 64
+# What one connection may send before the loop turns to the others.
+_TURN_BYTES: Final = 4 * 1024 * 1024
+_LINGER_RESET: Final = struct.pack("ii", 1, 0)
+
+# Where these come from sendfile, the socket's side failed and not the file's.
+_SOCKET_ERRNOS: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+        errno.ENETUNREACH,
+        errno.ENOTCONN,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+    }
+)
+# The file cannot be sent this way at all, or not now for lack of memory: reading it tells what is the matter.
+_SENDFILE_REFUSED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOMEM, errno.ENOBUFS})
+
+# The seams through which tests make sendfile fail.
+_sendfile = os.sendfile
+
+
+class RealConnection(Connection):
+    """See Connection. Given a connected, non-blocking socket; `start` before anything else."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, process: ProcessResources) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.peer = address_text(sock.getpeername())
+        self.local_host = host_text(sock.getsockname())
+        self._sock: socket.socket | None = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._process = process
+        self._receiver: Receiver | None = None
+        self._buffer_size = RECEIVE_BUFFER_MIN
+        self._view: memoryview | None = None
+        self._small_reads = 0
+        self._reading = False
+        self._paused = False
+        # Parts that have not left. Of a region at the front, `_region_sent` bytes have.
+        self._queue: deque[Part] = deque()
+        self._queued_bytes = 0
+        self._region_sent = 0
+        self._writing = False
+        self._flush_scheduled = False
+        self._region_read: asyncio.Future[bytes] | None = None
+        # The owner is owed a writable().
+        self._left_over = False
+        # Nothing more is taken; the socket closes when the queue is empty.
+        self._closing = False
+        process.sockets[sock] = None
+
+    def start(self, receiver: Receiver) -> None:
+        """Begins to read. The connection may have been closed by then."""
+        self._receiver = receiver
+        if self._sock is None:
+            # Closed by the very function that gave the receiver.
+            self._loop.call_soon(receiver.connection_lost, None)
+        else:
+            self._update_reading()
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    # --- receiving -----------------------------------------------------------------------------------------------
+    def take_buffer(self) -> None:
+        self._view = None
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._update_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        wanted = self._sock is not None and not self._paused and not self._closing and self._receiver is not None
+        if wanted and not self._reading:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+        elif self._reading and not wanted:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _on_readable(self) -> None:
+        if self._sock is None or not self._reading:
+            return
+        view = self._view
+        if view is None:
+            self._view = view = memoryview(bytearray(self._buffer_size))
+        try:
+            size = self._sock.recv_into(view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose(error.strerror)
+            return
+        if size == 0:
+            self._end_of_stream()
+            return
+        cast(Receiver, self._receiver).data_received(view[:size])
+        self._adapt_buffer(size, len(view))
+
+    def _adapt_buffer(self, received: int, capacity: int) -> None:
+        """A connection that fills its buffer gets a larger one, one that no longer does gives it back."""
+        if received == capacity:
+            self._small_reads = 0
+            if capacity < RECEIVE_BUFFER_MAX:
+                self._buffer_size = min(capacity * 4, RECEIVE_BUFFER_MAX)
+                self._view = None
+        elif capacity > RECEIVE_BUFFER_MIN and received < capacity // 8:
+            self._small_reads += 1
+            if self._small_reads >= _SMALL_READS_MAX:
+                self._small_reads = 0
+                self._buffer_size = RECEIVE_BUFFER_MIN
+                self._view = None
+        else:
+            self._small_reads = 0
+
+    def _end_of_stream(self) -> None:
+        # The peer may have closed its side only: it still gets what is queued for it.
+        self._closing = True
+        self._update_reading()
+        if not self._queue:
+            self._lose(None)
+
+    # --- sending -------------------------------------------------------------------------------------------------
+    def send(self, parts: Sequence[Part]) -> None:
+        if self._closing or self._sock is None:
+            return
+        queue = self._queue
+        size = 0
+        for part in parts:
+            part_size = part.nbytes if isinstance(part, memoryview) else len(part)
+            if part_size:
+                queue.append(part)
+                size += part_size
+        self._queued_bytes += size
+        # At the end of the step, so that responses which are ready together leave in one call.
+        if not self._flush_scheduled and not self._writing and self._region_read is None and queue:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        self._flush_scheduled = False
+        if not self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._sock is None or self._region_read is not None:
+            return
+        queue = self._queue
+        budget = _TURN_BYTES
+        while queue and budget > 0:
+            front = queue[0]
+            sent = self._send_region(front) if isinstance(front, RealFileRegion) else self._send_bytes()
+            if sent is None:
+                # Lost, or waiting for the reader thread.
+                return
+            if sent == 0:
+                break
+            budget -= sent
+            self._queued_bytes -= sent
+        if queue:
+            self._left_over = True
+            self._set_writing(True)
+            return
+        self._set_writing(False)
+        if self._closing:
+            self._lose(None)
+        elif self._left_over:
+            self._left_over = False
+            cast(Receiver, self._receiver).writable()
+
+    def _set_writing(self, wanted: bool) -> None:
+        if wanted and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._flush)
+        elif self._writing and not wanted:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _send_bytes(self) -> int | None:
+        """Sends parts up to the next region. None if the connection was lost, 0 if the socket takes nothing now."""
+        queue = self._queue
+        parts: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in islice(queue, _PARTS_PER_SEND_MAX):
+            if isinstance(part, RealFileRegion):
+                # The header of a response and the records behind it share a segment.
+                flags = socket.MSG_MORE
+                break
+            assert isinstance(part, bytes | bytearray | memoryview)
+            parts.append(part)
+        try:
+            sent = cast(socket.socket, self._sock).sendmsg(parts, (), flags)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self._lose(error.strerror)
+            return None
+        left = sent
+        for part in parts:
+            size = part.nbytes if isinstance(part, memoryview) else len(part)
+            if left < size:
+                if left:
+                    queue[0] = memoryview(part).cast("B")[left:]
+                break
+            left -= size
+            queue.popleft()
+        return sent
+
+    def _send_region(self, region: RealFileRegion) -> int | None:
+        """Sends a stretch of the region at the front. As `_send_bytes`; None too while the reader thread reads it."""
+        if not region.is_valid:
+            self._lose(f"{region.file.name} was truncated or its log directory closed while it was being sent")
+            return None
+        position = region.position + self._region_sent
+        size = min(region.size - self._region_sent, _SENDFILE_MAX)
+        if not region.log_dir.is_resident(region, position, size):
+            self._read_region(region, position, size)
+            return None
+        try:
+            sent = _sendfile(self._fd, region.file.fd, position, size)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            if error.errno in _SENDFILE_REFUSED:
+                self._read_region(region, position, size)
+                return None
+            self._lose(error.strerror)
+            if error.errno not in _SOCKET_ERRNOS:
+                region.log_dir.region_failed(region, error)
+            return None
+        if sent == 0:
+            self._lose(f"{region.file.name} ended before the range that was being sent")
+            return None
+        self._region_advanced(region, sent)
+        return sent
+
+    def _region_advanced(self, region: RealFileRegion, size: int) -> None:
+        self._region_sent += size
+        if self._region_sent == region.size:
+            self._region_sent = 0
+            self._queue.popleft()
+
+    def _read_region(self, region: RealFileRegion, position: int, size: int) -> None:
+        self._set_writing(False)
+        self._left_over = True
+        self._region_read = region.log_dir.read_region(region, position, size)
+        self._region_read.add_done_callback(self._on_region_read)
+
+    def _on_region_read(self, read: "asyncio.Future[bytes]") -> None:
+        self._region_read = None
+        if self._sock is None:
+            return
+        region = self._queue[0]
+        assert isinstance(region, RealFileRegion)
+        if not read.cancelled() and isinstance(error := read.exception(), LogDirError):
+            # Its directory knows. The response cannot be taken back, so the connection ends.
+            self._lose(str(error))
+            return
+        data = read.result()
+        asked = min(region.size - self._region_sent, _SENDFILE_MAX)
+        if len(data) < asked or not region.is_valid:
+            self._lose(f"{region.file.name} ended before the range that was being sent")
+            return
+        self._region_advanced(region, len(data))
+        self._queue.appendleft(data)
+        self._flush()
+
+    # --- the end -------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        if self._sock is None or self._closing:
+            return
+        self._closing = True
+        self._update_reading()
+        if not self._queue:
+            self._lose(None)
+
+    def abort(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        # A reset frees what the kernel still holds for a peer that does not read.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+        self._lose(None)
+
+    def _lose(self, reason: str | None) -> None:
+        """Ends the connection, once; the receiver hears of it when the step is over."""
+        sock = self._sock
+        if sock is None:
+            return
+        self._sock = None
+        self._update_reading()
+        self._set_writing(False)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._view = None
+        self._process.sockets.pop(sock, None)
+        if reason is None:
+            close_socket(sock)
+        else:
+            # A response that was cut short must not look like the end of a complete one.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+            sock.close()
+        if self._receiver is not None:
+            self._loop.call_soon(self._receiver.connection_lost, reason)
+
+
+def host_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    """The host of a socket address; an IPv4 peer of a dual-stack socket is shown as IPv4."""
+    return address[0].removeprefix("::ffff:")
+
+
+def address_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    """ "host:port", with brackets around an IPv6 host."""
+    host = host_text(address)
+    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"

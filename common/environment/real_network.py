@@ -1,0 +1,227 @@
+"""Listening, connecting and resolving names for the real environment (shell).
+
+A name is resolved on a thread of its own that may hang with the resolver: the loop's default executor is never used, since
+a call stuck there outlives the loop. Two easy things to get wrong: a process without free descriptors must stop accepting
+for a while or it spins, and a connect to a free local port above 32768 can meet itself.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, Receiver
+from common.environment.process import ProcessResources, close_socket
+from common.environment.real_connection import RealConnection, host_text
+
+_BACKLOG: Final = 1024
+_ACCEPTS_PER_TURN: Final = 64
+_ACCEPT_PAUSE_SECONDS: Final = 1.0
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+Accept = Callable[[Connection], Receiver]
+
+
+class RealListener(Listener):
+    """Accepts on a socket that listens already."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        accept: Accept,
+        loop: asyncio.AbstractEventLoop,
+        log: FilteringBoundLogger,
+        process: ProcessResources,
+    ) -> None:
+        address = sock.getsockname()
+        self.host = host_text(address)
+        self.port = address[1]
+        self._sock: socket.socket | None = sock
+        self._accept = accept
+        self._loop = loop
+        self._log = log
+        self._process = process
+        self._pause: asyncio.TimerHandle | None = None
+        process.sockets[sock] = None
+        loop.add_reader(sock.fileno(), self._on_readable)
+
+    def close(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        self._sock = None
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(sock.fileno())
+        self._process.sockets.pop(sock, None)
+        close_socket(sock)
+
+    def _on_readable(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            if self._sock is None:
+                return
+            try:
+                accepted, _peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    self._pause_accepting(error)
+                    return
+                # That connection failed before it was accepted; there may be others.
+                continue
+            self._begin(accepted)
+
+    def _begin(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setblocking(False)
+            connection = RealConnection(accepted, self._loop, self._process)
+        except OSError:
+            # The peer was gone before anything was said.
+            accepted.close()
+            return
+        connection.start(self._accept(connection))
+
+    def _pause_accepting(self, error: OSError) -> None:
+        assert self._sock is not None
+        self._log.error("accept_failed", host=self.host, port=self.port, error=error.strerror)
+        self._loop.remove_reader(self._sock.fileno())
+        self._pause = self._loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        if self._sock is not None:
+            self._loop.add_reader(self._sock.fileno(), self._on_readable)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens. "" means all interfaces, of both families where the machine has both."""
+    where = f"{host or '*'}:{port}"
+    try:
+        if host:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            # As Java does: a name with addresses of both families means the IPv4 one.
+            family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+            return _listen_on(family, address)
+        with contextlib.suppress(OSError):
+            return _listen_on(socket.AF_INET6, ("::", port, 0, 0))
+        return _listen_on(socket.AF_INET, ("0.0.0.0", port))
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ListenFailed(f"cannot listen on {where}: {reason}") from error
+
+
+def _listen_on(family: int, address: object) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.setblocking(False)
+        sock.bind(address)  # type: ignore[arg-type]  # typeshed takes Any here and nothing else that we have
+        sock.listen(_BACKLOG)
+    except (OSError, OverflowError):
+        sock.close()
+        raise
+    return sock
+
+
+class Resolver:
+    """Names to addresses. Callers that ask for the same name at once share one thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._asked: dict[tuple[str, int], asyncio.Future[list[_Address]]] = {}
+
+    async def resolve(self, host: str, port: int) -> list[_Address]:
+        """The addresses in the resolver's order. Raises OSError."""
+        try:
+            return _addresses(host, port, socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            pass  # A name, then.
+        key = (host, port)
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = self._loop.create_future()
+            # A failure that all callers stopped waiting for is nobody's error.
+            asked.add_done_callback(lambda done: done.exception())
+            threading.Thread(target=self._look_up, args=(key, asked), name=f"resolver of {host}", daemon=True).start()
+        return await asyncio.shield(asked)
+
+    def _look_up(self, key: tuple[str, int], asked: "asyncio.Future[list[_Address]]") -> None:
+        found: list[_Address] | OSError
+        try:
+            found = _addresses(*key, 0)
+        except OSError as error:
+            found = error
+        with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+            self._loop.call_soon_threadsafe(self._found, key, asked, found)
+
+    def _found(
+        self, key: tuple[str, int], asked: "asyncio.Future[list[_Address]]", found: "list[_Address] | OSError"
+    ) -> None:
+        self._asked.pop(key, None)
+        if isinstance(found, OSError):
+            asked.set_exception(found)
+        else:
+            asked.set_result(found)
+
+
+def _addresses(host: str, port: int, flags: int) -> list[_Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]  # (int, bytes): no IPv6 built in
+
+
+async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, host: str, port: int) -> socket.socket:
+    """The first of the host's addresses that takes the connection. Raises ConnectFailed with the last reason."""
+    reason = "the name has no address"
+    try:
+        addresses = await resolver.resolve(host, port)
+    except (OSError, OverflowError) as error:
+        raise ConnectFailed(f"cannot connect to {host}:{port}: {_reason(error)}") from error
+    for family, address in addresses:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        connected = False
+        try:
+            sock.setblocking(False)
+            await _connect(loop, sock, address)
+            if sock.getsockname() == sock.getpeername():
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens, the connection met itself")
+            connected = True
+            return sock
+        except OSError as error:
+            reason = _reason(error)
+        finally:
+            if not connected:
+                sock.close()
+    raise ConnectFailed(f"cannot connect to {host}:{port}: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: object) -> None:
+    code = sock.connect_ex(address)  # type: ignore[arg-type]
+    if code == errno.EINPROGRESS:
+        writable: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not writable.done():
+                writable.set_result(None)
+
+        loop.add_writer(sock.fileno(), wake)
+        try:
+            await writable
+        finally:
+            loop.remove_writer(sock.fileno())
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,87 @@
+"""The timers of the real environment, on a loop whose own clock is coarse (shell).
+
+uvloop's clock is cached and counts whole milliseconds, so a plain `call_later` may fire before the monotonic clock reached
+the deadline, and a loop that waits for its deadline then spins. These timers round up and look again before they fire:
+whoever wakes finds its deadline passed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+_MILLISECOND_NS: Final = 1_000_000
+# Loops overflow on absurd delays; a timer that far away simply looks again once a day.
+_DELAY_MAX_MS: Final = 24 * 3600 * 1000
+
+
+class Timer:
+    """Calls back once, on the loop, when the monotonic clock has reached the deadline."""
+
+    __slots__ = ("_callback", "_deadline_ns", "_handle", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_ns: int, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self._deadline_ns = deadline_ns
+        self._callback = callback
+        self._handle = self._schedule()
+
+    def cancel(self) -> None:
+        """The callback will not be called any more. Harmless after it was."""
+        self._handle.cancel()
+
+    def _schedule(self) -> asyncio.Handle:
+        remaining_ns = self._deadline_ns - time.monotonic_ns()
+        if remaining_ns <= 0:
+            return self._loop.call_soon(self._fire)
+        delay_ms = min(-(-remaining_ns // _MILLISECOND_NS), _DELAY_MAX_MS)
+        return self._loop.call_later(delay_ms / 1000, self._fire)
+
+    def _fire(self) -> None:
+        if time.monotonic_ns() < self._deadline_ns:
+            self._handle = self._schedule()
+        else:
+            self._callback()
+
+
+async def sleep_until(loop: asyncio.AbstractEventLoop, deadline_ns: int) -> None:
+    """Waits for the deadline; one that has passed still lets the loop turn once."""
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    timer = Timer(loop, deadline_ns, wake)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+
+
+class TimeoutAt:
+    """`asyncio.timeout` with the deadline kept by a `Timer`."""
+
+    __slots__ = ("_deadline_ns", "_loop", "_timeout", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_ns: int) -> None:
+        self._loop = loop
+        self._deadline_ns = deadline_ns
+        self._timeout = asyncio.timeout(None)
+        self._timer: Timer | None = None
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._timer = Timer(self._loop, self._deadline_ns, self._expire)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # It raises TimeoutError itself; it never swallows what the body raised.
+        await self._timeout.__aexit__(kind, value, traceback)
+
+    def _expire(self) -> None:
+        self._timeout.reschedule(self._loop.time())

@@ -1,0 +1,43 @@
+"""The table of DESIGN.md section 4, row by row."""
+
+import errno
+
+import pytest
+
+from common.environment.disk_errors import FSYNC_STEP, Verdict, classify
+from common.environment.interface import LogDirError
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["EIO", "EROFS", "ENODEV", "ENXIO", "EUCLEAN", "ESTALE", "EACCES", "EPERM", "EDQUOT", "ETIMEDOUT", "ENOENT", "ELOOP"],
+)
+def test_disk_errors_and_unknown_ones_fail_the_directory(code: str) -> None:
+    """Every errno of a dying disk, and any that nobody thought of, takes the directory offline; reads included."""
+    for operation in ("append", "read", "open", "probe"):
+        assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.DIRECTORY_FAILED
+
+
+@pytest.mark.parametrize("code", ["ENOSPC", "EIO", "EINVAL", "ENOMEM"])
+@pytest.mark.parametrize(("operation", "detail"), [("fsync", ""), ("fsync_dir", ""), ("replace_file", FSYNC_STEP)])
+def test_any_error_of_an_fsync_is_final(code: str, operation: str, detail: str) -> None:
+    """After a failed fsync the next may succeed over lost data, so the errno does not matter."""
+    assert classify(LogDirError("/d", operation, getattr(errno, code), detail=detail)) is Verdict.DIRECTORY_FAILED
+
+
+def test_a_full_disk_is_told_from_a_dead_one() -> None:
+    """ENOSPC of a write is synchronous and clean: the directory goes offline with another cause."""
+    assert classify(LogDirError("/d", "append", errno.ENOSPC)) is Verdict.DIRECTORY_FULL
+    assert classify(LogDirError("/d", "replace_file", errno.ENOSPC)) is Verdict.DIRECTORY_FULL
+
+
+@pytest.mark.parametrize("code", ["EMFILE", "ENFILE", "ENOMEM"])
+def test_limits_of_the_process_are_not_the_disks_fault(code: str) -> None:
+    """A process out of descriptors must not take its disks offline."""
+    assert classify(LogDirError("/d", "open", getattr(errno, code))) is Verdict.PROCESS_TROUBLE
+
+
+@pytest.mark.parametrize("code", ["EINVAL", "EBADF", "EFBIG"])
+def test_senseless_calls_are_our_bug(code: str) -> None:
+    """These say that we asked for nonsense; going on would be guessing."""
+    assert classify(LogDirError("/d", "append", getattr(errno, code))) is Verdict.OUR_BUG

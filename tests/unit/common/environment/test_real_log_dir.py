@@ -1,0 +1,596 @@
+"""RealLogDir on real temporary directories; faults come through the seams of disk_operations."""
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.environment import disk_operations
+from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked
+from common.environment.process import PROCESS
+from common.environment.real import RealEnvironment
+from common.environment.real_log_dir import RealLogDir
+from tests.unit.common.environment.conftest import MakeLogDir, Reports
+
+
+class Blocker:
+    """Stands in for an os call that hangs on a dead disk, until `release`. `entered` is set when a thread is in it."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.entered = threading.Event()
+        self.release = threading.Event()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.entered.set()
+        assert self.release.wait(30)
+        return self._call(*arguments)
+
+
+@pytest.fixture
+def blocked_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocker]:
+    blocker = Blocker(os.pwritev)
+    monkeypatch.setattr(disk_operations, "_pwritev", blocker)
+    yield blocker
+    blocker.release.set()
+
+
+@pytest.fixture
+def blocked_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocker]:
+    blocker = Blocker(os.pread)
+    monkeypatch.setattr(disk_operations, "_pread", blocker)
+    yield blocker
+    blocker.release.set()
+
+
+def open_descriptors(folder: Path) -> list[str]:
+    """What this process has open under the folder."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if target.startswith(str(folder)):
+            found.append(target)
+    return sorted(found)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+async def test_operations_of_a_file_keep_the_order_in_which_they_were_called(log_dir: RealLogDir) -> None:
+    """Nothing is awaited between the calls: a read sees the appends before it, a truncation comes after the read."""
+    file = await log_dir.open("a", create=True)
+    first = log_dir.append(file, 0, [b"abc", bytearray(b"def"), memoryview(b"ghi")])
+    whole = log_dir.read(file, 0, 100)
+    cut = log_dir.truncate(file, 4)
+    rest = log_dir.read(file, 0, 100)
+    again = log_dir.append(file, 4, [b"XYZ"])
+    end = log_dir.read(file, 2, 100)
+    synced = log_dir.fsync(file)
+    await asyncio.gather(first, cut, again, synced)
+    assert await whole == b"abcdefghi"
+    assert await rest == b"abcd"
+    assert await end == b"cdXYZ"
+
+
+async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, blocked_read: Blocker) -> None:
+    """The read is held up on the reader thread; the truncation that follows it on the writer must not overtake it."""
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"0123456789"])
+    read = log_dir.read(file, 0, 10)
+    await asyncio.get_running_loop().run_in_executor(None, blocked_read.entered.wait)
+    cut = log_dir.truncate(file, 0)
+    blocked_read.release.set()
+    assert await read == b"0123456789"
+    await cut
+    assert await log_dir.read(file, 0, 10) == b""
+
+
+async def test_reads_do_not_wait_for_appends_behind_them(log_dir: RealLogDir, blocked_write: Blocker) -> None:
+    """A consumer of old data is served while an append further on hangs."""
+    blocked_write.release.set()
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"old"])
+    blocked_write.release.clear()
+    append = log_dir.append(file, 3, [b"new"])
+    assert await log_dir.read(file, 0, 3) == b"old"
+    late = log_dir.read(file, 0, 6)
+    blocked_write.release.set()
+    await append
+    assert await late == b"oldnew"
+
+
+async def test_queued_appends_are_joined_into_one_write(
+    log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What queues up behind a slow write goes out in one call per file, files taking turns or not."""
+    a, b = await log_dir.open("a", create=True), await log_dir.open("b", create=True)
+    slow = log_dir.append(a, 0, [b"-"])
+    await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
+    calls: list[tuple[int, int]] = []
+
+    def counted(fd: int, buffers: list[bytes], position: int) -> int:
+        calls.append((len(buffers), position))
+        return os.pwritev(fd, buffers, position)
+
+    monkeypatch.setattr(disk_operations, "_pwritev", counted)
+    appends = [
+        log_dir.append(file, start + 2 * i, [b"%d" % i, b"%d" % i]) for i in range(10) for file, start in ((a, 1), (b, 0))
+    ]
+    blocked_write.release.set()
+    await asyncio.gather(slow, *appends)
+    assert calls == [(20, 1), (20, 0)]
+    assert await log_dir.read(a, 0, 99) == b"-00112233445566778899"
+    assert await log_dir.read(b, 0, 99) == b"00112233445566778899"
+
+
+async def test_groups_are_bounded_and_gaps_are_not_joined(log_dir: RealLogDir, blocked_write: Blocker) -> None:
+    """More buffers than the kernel takes at once, and appends that do not continue each other, are all written right."""
+    file = await log_dir.open("a", create=True)
+    slow = log_dir.append(file, 0, [b"x"])
+    await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
+    many = [log_dir.append(file, 1 + i, [b"%d" % (i % 10)]) for i in range(2500)]
+    rewritten = log_dir.append(file, 0, [b"y" * 2])
+    large = log_dir.append(file, 2501, [b"z"] * 3000)
+    blocked_write.release.set()
+    await asyncio.gather(slow, *many, rewritten, large)
+    content = await log_dir.read(file, 0, 1 << 20)
+    assert content == b"yy" + b"".join(b"%d" % (i % 10) for i in range(1, 2500)) + b"z" * 3000
+
+
+async def test_short_writes_are_continued(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nearly full disk takes part of a write without an error; the rest must follow, across buffer borders."""
+
+    def short(fd: int, buffers: list[bytes], position: int) -> int:
+        return os.pwrite(fd, b"".join(buffers)[:7], position)
+
+    monkeypatch.setattr(disk_operations, "_pwritev", short)
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"0123", b"", b"456789", memoryview(b"abcdef"), b"g"])
+    assert await log_dir.read(file, 0, 99) == b"0123456789abcdefg"
+
+
+async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
+    log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes five bytes of a group and is full then. No append of the group is acknowledged, nothing of it stays,
+    and what was queued behind it fails too instead of leaving a hole; from the cut the file can be written again."""
+    reports = Reports(log_dir)
+    file = await log_dir.open("a", create=True)
+    slow = log_dir.append(file, 0, [b"base"])
+    await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
+
+    def nearly_full(fd: int, buffers: list[bytes], position: int) -> int:
+        if position > 4:
+            raise OSError(errno.ENOSPC, "full")
+        return os.pwrite(fd, b"".join(buffers)[:5], position)
+
+    monkeypatch.setattr(disk_operations, "_pwritev", nearly_full)
+    group = [log_dir.append(file, 4 + 4 * i, [b"lost"]) for i in range(3)]
+    behind = log_dir.append(file, 16, [b"hole"] * 1024)
+    blocked_write.release.set()
+    await slow
+    failures = await asyncio.gather(*group, behind, return_exceptions=True)
+    assert [(type(error), getattr(error, "errno_code", None)) for error in failures] == [(LogDirError, errno.ENOSPC)] * 4
+    assert reports.codes == [("append", errno.ENOSPC)] * 4
+    assert await log_dir.read(file, 0, 99) == b"base"
+    monkeypatch.setattr(disk_operations, "_pwritev", os.pwritev)
+    with pytest.raises(LogDirError):
+        await log_dir.append(file, 8, [b"still a hole"])
+    await log_dir.append(file, 4, [b"kept"])
+    await log_dir.append(file, 8, [b"more"])
+    assert await log_dir.read(file, 0, 99) == b"basekeptmore"
+
+
+async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """close_file lets what is queued finish and does not take the descriptor from a region that is still to be sent."""
+    file = await log_dir.open("a", create=True)
+    append = log_dir.append(file, 0, [b"x"])
+    region = log_dir.region(file, 0, 1)
+    log_dir.close_file(file)
+    await append
+    path = str(tmp_path / "disk" / "a")
+    await log_dir.stat("a")
+    assert path in open_descriptors(tmp_path)
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.append(file, 1, [b"y"])
+    assert caught.value.errno_code == errno.EBADF
+    del region, append
+    await log_dir.stat("a")  # The closing was queued before it.
+    await log_dir.stat("a")
+    assert path not in open_descriptors(tmp_path)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+async def test_names(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """Folders, listing, renaming, replacing and removing, all relative to the held directory."""
+    await log_dir.mkdir("t-0")
+    await log_dir.replace_file("t-0/partition.metadata", b"version: 0\n")
+    await log_dir.replace_file("t-0/partition.metadata", b"version: 1\n")
+    await log_dir.open("t-0/1.log", create=True)
+    await log_dir.rename("t-0", "t-0.delete")
+    await log_dir.fsync_dir()
+    await log_dir.fsync_dir("t-0.delete")
+    assert await log_dir.list() == [DirectoryEntry("t-0.delete", True)]
+    assert await log_dir.list("t-0.delete") == [DirectoryEntry("1.log", False), DirectoryEntry("partition.metadata", False)]
+    assert await log_dir.read_file("t-0.delete/partition.metadata") == b"version: 1\n"
+    assert await log_dir.read_file("absent") is None
+    assert await log_dir.stat("absent") is None
+    found = await log_dir.stat("t-0.delete/partition.metadata")
+    assert found is not None
+    assert (found.size, found.is_directory) == (11, False)
+    assert found.modified_ms == (tmp_path / "disk/t-0.delete/partition.metadata").stat().st_mtime_ns // 1_000_000
+    await log_dir.remove("t-0.delete")
+    await log_dir.remove("t-0.delete")
+    assert await log_dir.list() == []
+    space = await log_dir.statvfs()
+    assert 0 < space.usable_bytes <= space.total_bytes
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a\0b"])
+async def test_names_outside_the_directory_are_refused(log_dir: RealLogDir, name: str) -> None:
+    """The last line of defence against a topic name that is a path."""
+    with pytest.raises(ValueError, match="not a name"):
+        log_dir.open(name)
+
+
+async def test_a_missing_file_is_an_error_that_the_owner_sees_first(log_dir: RealLogDir) -> None:
+    """on_error is called before whoever waits goes on."""
+    reports = Reports(log_dir)
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.open("absent")
+    assert reports.errors == [caught.value]
+    assert str(caught.value) == f"open on {log_dir.path}/absent failed with ENOENT"
+
+
+async def test_a_failed_fsync_inside_replace_file_says_so(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classification needs to know that an ENOSPC came from an fsync; the old content stays."""
+    await log_dir.replace_file("checkpoint", b"old")
+
+    def failing(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(disk_operations, "_fsync", failing)
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.replace_file("checkpoint", b"new")
+    assert (caught.value.operation, caught.value.errno_code, caught.value.detail) == ("replace_file", errno.ENOSPC, "fsync")
+    assert await log_dir.read_file("checkpoint") == b"old"
+
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+async def test_a_hung_write_meets_its_deadline_and_its_late_completion_is_ignored(
+    make_log_dir: MakeLogDir, blocked_write: Blocker
+) -> None:
+    """The append and what waits behind it fail with ETIMEDOUT while the thread is stuck; when it comes back nothing
+    changes, and the age of the oldest operation goes up and down with it."""
+    log_dir = await make_log_dir(timeout_ms=50)
+    reports = Reports(log_dir)
+    file = await log_dir.open("a", create=True)
+    stuck = log_dir.append(file, 0, [b"x"])
+    behind = log_dir.stat("a")
+    for pending in (stuck, behind):
+        with pytest.raises(LogDirError) as caught:
+            await pending
+        assert caught.value.errno_code == errno.ETIMEDOUT
+    assert reports.codes == [("append", errno.ETIMEDOUT), ("stat", errno.ETIMEDOUT)]
+    assert log_dir.oldest_operation_age_ns > 50_000_000
+    blocked_write.release.set()
+    await log_dir.stat("a")
+    assert reports.codes == [("append", errno.ETIMEDOUT), ("stat", errno.ETIMEDOUT)]
+    assert log_dir.oldest_operation_age_ns == 0
+
+
+async def test_other_directories_do_not_notice_a_hung_one(make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads and queues are per directory: a hung write on one leaves appends and reads of another alone."""
+    hung, healthy = await make_log_dir("hung"), await make_log_dir("healthy")
+    hung_file, file = await hung.open("a", create=True), await healthy.open("a", create=True)
+    entered, release = threading.Event(), threading.Event()
+
+    def block_first(fd: int, buffers: list[bytes], position: int) -> int:
+        if not entered.is_set():
+            entered.set()
+            assert release.wait(30)
+        return os.pwritev(fd, buffers, position)
+
+    monkeypatch.setattr(disk_operations, "_pwritev", block_first)
+    stuck = hung.append(hung_file, 0, [b"x"])
+    await asyncio.get_running_loop().run_in_executor(None, entered.wait)
+    for i in range(50):
+        await healthy.append(file, i, [b"y"])
+    assert await healthy.read(file, 0, 99) == b"y" * 50
+    release.set()
+    await stuck
+
+
+async def test_a_process_that_stood_still_does_not_blame_the_disk(
+    env: RealEnvironment, make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a SIGSTOP or a blocked loop the timer comes very late. The write finished meanwhile or gets a fresh chance."""
+    monkeypatch.setattr("common.environment.real_log_dir._STALL_NS", 0)
+    log_dir = await make_log_dir(timeout_ms=40)
+    reports = Reports(log_dir)
+    file = await log_dir.open("a", create=True)
+    append = log_dir.append(file, 0, [b"x"])
+    await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
+    await env.sleep_until(env.now_ns() + 60_000_000)
+    blocked_write.release.set()
+    await append
+    assert reports.errors == []
+
+
+# --- going offline ---------------------------------------------------------------------------------------------------
+async def test_offline_fails_everything_and_closes_everything(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """Pending and later operations raise the error given; the threads close all files, the lock and the directory."""
+    await log_dir.lock()
+    file = await log_dir.open("a", create=True)
+    reports = Reports(log_dir)
+    pending = log_dir.append(file, 0, [b"x"])
+    error = LogDirError(log_dir.path, "probe", errno.EIO)
+    log_dir.take_offline(error)
+    log_dir.take_offline(LogDirError(log_dir.path, "probe", errno.EROFS))
+    for operation in (
+        pending,
+        log_dir.append(file, 1, [b"y"]),
+        log_dir.read(file, 0, 1),
+        log_dir.stat("a"),
+        log_dir.probe(),
+    ):
+        with pytest.raises(LogDirError) as caught:
+            await operation
+        assert caught.value is error
+    await log_dir.released
+    assert open_descriptors(tmp_path) == []
+    assert PROCESS.held_locks == {}
+    # The owner gave the error, so it is not told of it again.
+    assert reports.errors == []
+    await log_dir.close()
+
+
+async def test_offline_from_inside_on_error(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner may give the directory up in the very call that reports the first error."""
+
+    def failing(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "dead")
+
+    monkeypatch.setattr(disk_operations, "_pwritev", failing)
+    reports = Reports(log_dir, offline=True)
+    file = await log_dir.open("a", create=True)
+    appends = [log_dir.append(file, i * 10, [b"x"]) for i in range(5)]
+    results = await asyncio.gather(*appends, return_exceptions=True)
+    assert [getattr(error, "errno_code", None) for error in results] == [errno.EIO] * 5
+    assert reports.codes == [("append", errno.EIO)]
+    await log_dir.released
+
+
+async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
+    make_log_dir: MakeLogDir, blocked_write: Blocker, tmp_path: Path
+) -> None:
+    """Offline with a thread inside the kernel: nobody waits for it, the lock can be released at once, and only when the
+    thread comes back are the descriptors closed; a number that it still uses must not be given out again."""
+    log_dir = await make_log_dir()
+    await log_dir.lock()
+    file = await log_dir.open("a", create=True)
+    stuck = log_dir.append(file, 0, [b"x"])
+    await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
+    unwritten = log_dir.append(file, 1, [b"y"])
+    log_dir.take_offline(LogDirError(log_dir.path, "append", errno.ETIMEDOUT))
+    for pending in (stuck, unwritten):
+        with pytest.raises(LogDirError):
+            await pending
+    assert not log_dir.released.done()
+    assert str(tmp_path / "disk/a") in open_descriptors(tmp_path)
+    log_dir.release_lock_now()
+    assert lock_from_another_process(tmp_path / "disk") == "free"
+    blocked_write.release.set()
+    await log_dir.released
+    assert open_descriptors(tmp_path) == []
+    # The thread finished the call it was in, and began no other.
+    assert (tmp_path / "disk/a").read_bytes() == b"x"
+
+
+async def test_offline_frees_a_writer_that_waits_for_a_stuck_reader(make_log_dir: MakeLogDir, blocked_read: Blocker) -> None:
+    """A truncation waits for reads; when the directory is given up it must not wait for ever."""
+    log_dir = await make_log_dir()
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"x"])
+    read, cut = log_dir.read(file, 0, 1), log_dir.truncate(file, 0)
+    await asyncio.get_running_loop().run_in_executor(None, blocked_read.entered.wait)
+    log_dir.take_offline(LogDirError(log_dir.path, "read", errno.ETIMEDOUT))
+    blocked_read.release.set()
+    await log_dir.released
+    for pending in (read, cut):
+        with pytest.raises(LogDirError):
+            await pending
+
+
+async def test_close_finishes_what_is_queued(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """An orderly end loses nothing and refuses what comes after."""
+    await log_dir.lock()
+    file = await log_dir.open("a", create=True)
+    appends = [log_dir.append(file, i, [b"x"]) for i in range(100)]
+    await log_dir.close()
+    assert all(future.done() for future in appends)  # type: ignore[attr-defined]
+    assert (tmp_path / "disk/a").read_bytes() == b"x" * 100
+    assert open_descriptors(tmp_path) == []
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.stat("a")
+    assert caught.value.errno_code == errno.EBADF
+
+
+async def test_close_meets_its_deadline_too(make_log_dir: MakeLogDir, blocked_write: Blocker) -> None:
+    """A disk that hangs at shutdown must not hold the process up, and can still be given up then."""
+    log_dir = await make_log_dir(timeout_ms=50)
+    reports = Reports(log_dir, offline=True)
+    file = await log_dir.open("a", create=True)
+    stuck = log_dir.append(file, 0, [b"x"])
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.close()
+    assert caught.value.errno_code == errno.ETIMEDOUT
+    assert reports.codes == [("append", errno.ETIMEDOUT)]
+    with pytest.raises(LogDirError):
+        await stuck
+    blocked_write.release.set()
+    await log_dir.released
+
+
+async def test_operations_before_attach_fail(env: RealEnvironment, tmp_path: Path) -> None:
+    """Nothing may be touched that is not held; a missing directory is an error of attach."""
+    log_dir = env.log_dir(str(tmp_path / "absent"), operation_timeout_ns=10**10)
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.stat("a")
+    assert caught.value.errno_code == errno.EBADF
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.attach()
+    assert (caught.value.operation, caught.value.errno_code) == ("attach", errno.ENOENT)
+    await log_dir.close()
+
+
+async def test_the_queue_is_bounded(log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that does not keep up must not eat the memory: the process says no, the directory is not blamed."""
+    monkeypatch.setattr("common.environment.real_log_dir._PENDING_BYTES_MAX", 1000)
+    file = await log_dir.open("a", create=True)
+    accepted = log_dir.append(file, 0, [bytes(900)])
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.append(file, 900, [bytes(101)])
+    assert caught.value.errno_code == errno.ENOMEM
+    blocked_write.release.set()
+    await accepted
+    await log_dir.append(file, 900, [bytes(101)])
+
+
+# --- lock and probe --------------------------------------------------------------------------------------------------
+def lock_from_another_process(folder: Path) -> str:
+    """Tries Apache Kafka's lock in a process of its own."""
+    script = (
+        "import fcntl, os, sys\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR)\n"
+        "try:\n    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except OSError:\n    print('held')\nelse:\n    print('free')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder / ".lock")], check=True, capture_output=True, text=True, timeout=30
+    )
+    return done.stdout.strip()
+
+
+@contextmanager
+def lock_held_by_another_process(folder: Path) -> Iterator[None]:
+    """Holds `.lock` in a process that lives as long as the block."""
+    script = (
+        "import fcntl, os, sys\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)\n"
+        "fcntl.lockf(fd, fcntl.LOCK_EX)\nprint('held', flush=True)\nsys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, str(folder / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield
+        holder.stdin.close()
+
+
+async def test_the_lock_is_seen_by_other_processes(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """A record lock, held until the directory is closed."""
+    await log_dir.lock()
+    assert lock_from_another_process(tmp_path / "disk") == "held"
+    await log_dir.close()
+    assert lock_from_another_process(tmp_path / "disk") == "free"
+
+
+async def test_a_lock_of_another_process_is_respected(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """And it can be had when that process is gone."""
+    with lock_held_by_another_process(tmp_path / "disk"):
+        with pytest.raises(LogDirLocked, match="another process"):
+            await log_dir.lock()
+        assert PROCESS.held_locks == {}
+    await log_dir.lock()
+
+
+async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_dir: MakeLogDir, tmp_path: Path) -> None:
+    """Record locks do not conflict inside a process; the second node must fail all the same, under any path, and its
+    attempt must not drop the first one's lock."""
+    await log_dir.lock()
+    (tmp_path / "alias").symlink_to(tmp_path / "disk")
+    second = await make_log_dir("alias")
+    with pytest.raises(LogDirLocked, match="this process"):
+        await second.lock()
+    assert lock_from_another_process(tmp_path / "disk") == "held"
+    await log_dir.close()
+    await second.lock()
+
+
+async def test_a_healthy_directory_passes_the_probe_and_keeps_nothing_of_it(log_dir: RealLogDir) -> None:
+    """Create, write, fsync, rename, read around the cache, unlink."""
+    await log_dir.probe()
+    await log_dir.probe()
+    assert await log_dir.list() == []
+
+
+async def test_the_probe_notices_a_directory_that_was_swapped_or_vanished(log_dir: RealLogDir, tmp_path: Path) -> None:
+    """The path leads elsewhere although every descriptor still works: nothing may be written past that."""
+    (tmp_path / "disk").rename(tmp_path / "away")
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.probe()
+    assert (caught.value.errno_code, caught.value.detail) == (errno.ESTALE, "the path is gone")
+    (tmp_path / "disk").mkdir()
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.probe()
+    assert (caught.value.errno_code, caught.value.detail) == (errno.ESTALE, "another directory is at this path")
+    assert list((tmp_path / "disk").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("seam", "code", "detail"), [("_pwritev", errno.EROFS, ""), ("_fsync", errno.ENOSPC, "fsync"), ("_open", errno.EIO, "")]
+)
+async def test_the_probe_reports_each_step(
+    log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, seam: str, code: int, detail: str
+) -> None:
+    """Whichever step fails, the error has the kernel's errno, and an fsync is recognisable."""
+
+    def failing(*_arguments: object, **_keywords: object) -> int:
+        raise OSError(code, "injected")
+
+    monkeypatch.setattr(disk_operations, seam, failing)
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.probe()
+    assert (caught.value.operation, caught.value.errno_code, caught.value.detail) == ("probe", code, detail)
+
+
+async def test_the_probe_compares_what_it_reads(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that gives back other bytes without an error is dead too."""
+    monkeypatch.setattr(disk_operations.HeldDirectory, "_read_around_cache", lambda *_: bytes(4096))
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.probe()
+    assert caught.value.errno_code == errno.EIO
+
+
+async def test_the_probe_without_direct_io(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where O_DIRECT is refused the pages are dropped and read again."""
+
+    def no_direct(path: str, flags: int, *arguments: Any, **keywords: Any) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct I/O here")
+        return os.open(path, flags, *arguments, **keywords)
+
+    monkeypatch.setattr(disk_operations, "_open", no_direct)
+    await log_dir.probe()
+
+
+async def test_a_failure_that_nobody_awaits_reaches_the_owner_and_not_the_loop(log_dir: RealLogDir) -> None:
+    """The loop's exception handler ends the daemon, so a fire-and-forget operation must not get there."""
+    seen: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(context))
+    reports = Reports(log_dir)
+    log_dir.mkdir("absent/x")
+    await log_dir.stat("a")
+    assert reports.codes == [("mkdir", errno.ENOENT)]
+    assert seen == []
