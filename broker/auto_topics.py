@@ -1,0 +1,59 @@
+"""Creates topics that clients asked for and that do not exist yet (shell).
+
+Answers to Kafka's AutoTopicCreationManager: the Metadata request is answered at once with an error that clients retry, and
+the topic is created beside it. Easy to get wrong: a client asks for the same topic many times a second while it is being
+created, and that must not become as many requests to the controller.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from broker.controller_channel import ControllerChannel, ControllerUnavailable
+from common.environment.interface import Environment
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+MS = 1_000_000
+TIMEOUT_MS = 30_000
+USE_DEFAULT = -1
+
+# Benign when several brokers create the same topic at the same moment.
+EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+class AutoTopics:
+    """Does nothing unless auto.create.topics.enable is set."""
+
+    def __init__(
+        self, env: Environment, *, is_enabled: bool, channel: ControllerChannel, task_group: asyncio.TaskGroup
+    ) -> None:
+        self._env = env
+        self._is_enabled = is_enabled
+        self._channel = channel
+        self._task_group = task_group
+        self._under_way: dict[str, None] = {}
+
+    def create(self, names: Sequence[str]) -> None:
+        """Starts the creation of those that are not under way already, with the cluster's defaults."""
+        fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
+        if self._is_enabled and fresh:
+            self._under_way.update(dict.fromkeys(fresh))
+            self._task_group.create_task(self._create(fresh))
+
+    async def _create(self, names: Sequence[str]) -> None:
+        topics = [CreatableTopic(name=name, num_partitions=USE_DEFAULT, replication_factor=USE_DEFAULT) for name in names]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+        try:
+            response: CreateTopicsResponse = await self._channel.send(
+                request, deadline_ns=self._env.now_ns() + TIMEOUT_MS * MS
+            )
+            for result in response.topics:
+                if result.error_code not in EXPECTED:
+                    self._env.log.warning(
+                        "auto_topic_refused", topic=result.name, error_code=result.error_code, reason=result.error_message
+                    )
+        except ControllerUnavailable as error:
+            self._env.log.warning("auto_topic_not_created", topics=names, reason=str(error))
+        finally:
+            for name in names:
+                self._under_way.pop(name, None)

@@ -1,0 +1,181 @@
+"""Metadata and DescribeCluster: the brokers, and topics with leaders and replicas, from the newest image (shell).
+
+Answers to Kafka's KRaftMetadataCache and its handlers. A replica is offline by the one rule of DESIGN.md section 6, and what
+a client is told of a broker is its endpoint on the listener that the client came in by. Easy to get wrong: ControllerId
+names an unfenced *broker*, since admin clients send their requests there and the controllers are on another network.
+"""
+
+from collections.abc import Iterable
+
+from broker.auto_topics import AutoTopics
+from common.environment.interface import Environment
+from common.ids import NO_LEADER, ZERO_UUID, BrokerId, TopicId
+from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic
+from common.metadata.state import MetadataState
+from common.metadata.topic_names import InvalidTopicName, is_internal_topic, validate_topic_name
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+BROKER_ENDPOINTS = 1
+
+# Bits of Kafka's AclOperation: what an unsecured cluster lets everybody do with a topic, and with the cluster.
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+NOT_ASKED = -0x80000000
+
+
+class MetadataRequests:
+    """Handlers of Metadata and DescribeCluster."""
+
+    def __init__(
+        self, env: Environment, state: MetadataState, *, broker_id: BrokerId, cluster_id: str, auto_topics: AutoTopics
+    ) -> None:
+        self._env = env
+        self._state = state
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._auto_topics = auto_topics
+
+    def handle_metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        """Every topic that was asked for, with an error of its own where there is one."""
+        with_operations = request.include_topic_authorized_operations
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=id_, host=host, port=port, rack=rack)
+                for id_, host, port, rack in self._unfenced(context.listener_name)
+            ],
+            cluster_id=self._cluster_id,
+            controller_id=self._controller_id(),
+            topics=[
+                self._with_operations(topic, with_operations)
+                for topic in self._topics(context.listener_name, request, context.api_version)
+            ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
+        )
+
+    def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        """The unfenced brokers. Controllers are not reached by this listener."""
+        if request.endpoint_type != BROKER_ENDPOINTS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="This listener answers for brokers only; ask a controller for controllers.",
+                endpoint_type=BROKER_ENDPOINTS,
+            )
+        return DescribeClusterResponse(
+            cluster_id=self._cluster_id,
+            controller_id=self._controller_id(),
+            brokers=[
+                DescribeClusterBroker(broker_id=id_, host=host, port=port, rack=rack)
+                for id_, host, port, rack in self._unfenced(context.listener_name)
+            ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
+        )
+
+    # --- brokers --------------------------------------------------------------------------------------------------
+
+    def _unfenced(self, listener_name: str) -> Iterable[tuple[BrokerId, str, int, str | None]]:
+        for broker_id in sorted(self._state.brokers):
+            registration = self._state.brokers[broker_id]
+            endpoint = registration.endpoint(listener_name)
+            if not registration.fenced and endpoint is not None:
+                yield broker_id, endpoint.host, endpoint.port, registration.rack
+
+    def _controller_id(self) -> int:
+        unfenced = [id_ for id_ in sorted(self._state.brokers) if not self._state.brokers[id_].fenced]
+        if self._broker_id in unfenced:
+            return self._broker_id
+        return self._env.rng.choice(unfenced) if unfenced else -1
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def _topics(self, listener: str, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
+        if request.topics is None or (version == 0 and not request.topics):
+            return [
+                self._describe(self._state.topics[self._state.topic_ids[name]], listener, version)
+                for name in sorted(self._state.topic_ids)
+            ]
+        missing: list[str] = []
+        answers = [self._one(asked, listener, version, missing) for asked in request.topics]
+        if missing and request.allow_auto_topic_creation:
+            self._auto_topics.create(missing)
+        return answers
+
+    def _one(self, asked: MetadataRequestTopic, listener: str, version: int, missing: list[str]) -> MetadataResponseTopic:
+        if asked.topic_id != ZERO_UUID:
+            topic = self._state.topics.get(TopicId(asked.topic_id))
+            if topic is None:
+                name = None if version >= 12 else ""
+                return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
+            return self._describe(topic, listener, version)
+        asked_name = asked.name or ""
+        topic = self._state.topic_named(asked_name)
+        if topic is not None:
+            return self._describe(topic, listener, version)
+        try:
+            validate_topic_name(asked_name)
+        except InvalidTopicName:
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=asked_name)
+        missing.append(asked_name)
+        # A client asks again after this error, and by then an automatically created topic is there.
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
+
+    def _describe(self, topic: Topic, listener: str, version: int) -> MetadataResponseTopic:
+        partitions = [
+            self._describe_partition(index, topic.partitions[index], listener, version) for index in sorted(topic.partitions)
+        ]
+        return MetadataResponseTopic(
+            name=topic.name, topic_id=topic.id, is_internal=is_internal_topic(topic.name), partitions=partitions
+        )
+
+    def _describe_partition(
+        self, index: int, partition: PartitionRegistration, listener: str, version: int
+    ) -> MetadataResponsePartition:
+        leader = self._state.brokers.get(partition.leader)
+        error = ErrorCode.NONE
+        if partition.leader == NO_LEADER or leader is None:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        elif leader.endpoint(listener) is None:
+            error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=partition.leader if error == ErrorCode.NONE else NO_LEADER,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=self._offline_replicas(partition, listener),
+        )
+
+    def _offline_replicas(self, partition: PartitionRegistration, listener: str) -> list[int]:
+        offline: list[int] = []
+        for broker_id, directory_id in zip(partition.replicas, partition.directories, strict=True):
+            registration = self._state.brokers.get(broker_id)
+            if _is_offline(registration, listener) or not self._state.is_replica_online(broker_id, directory_id):
+                offline.append(broker_id)
+        return offline
+
+    def _with_operations(self, topic: MetadataResponseTopic, asked: bool) -> MetadataResponseTopic:
+        if asked and topic.error_code == ErrorCode.NONE:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+        return topic
+
+
+def _is_offline(registration: BrokerRegistration | None, listener: str) -> bool:
+    return registration is None or registration.fenced or registration.endpoint(listener) is None

@@ -1,0 +1,167 @@
+"""What the tools ask brokers: one blocking connection at a time, no retries, clear errors (shell).
+
+A tool runs once and ends, so it needs no loop and no pool. Easy to get wrong: DescribeLogDirs is answered by the very broker
+it concerns, everything else by any of them.
+"""
+
+import socket
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from common.configuration.endpoints import HostPort, parse_host_port
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode, ProtocolError
+from common.protocol.framing import encode_request_frame, parse_response
+from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct, message_schema
+from tools.errors import ToolError
+
+CLIENT_ID = "diskraft-tool"
+TIMEOUT_SECONDS = 60.0
+RESPONSE_BYTES_MAX = 512 * 1024 * 1024
+
+
+class NodeConnection:
+    """One connection. Everything it raises is ToolError."""
+
+    def __init__(self, address: HostPort, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.address = address
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection((address.host, address.port), timeout=timeout)
+        except OSError as error:
+            raise ToolError(f"cannot connect to {address}: {error}; is a broker listening there?") from error
+        self._versions: dict[int, tuple[int, int]] = {}
+        answer: ApiVersionsResponse = self._exchange(
+            ApiVersionsRequest(client_software_name="diskraft", client_software_version="1"), 3
+        )
+        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+
+    def __enter__(self) -> "NodeConnection":
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, request: Struct) -> Any:
+        """The response in the newest version that both sides know."""
+        api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
+        if api.key not in self._versions:
+            raise ToolError(f"{self.address} does not serve {api.key.name}")
+        low, high = self._versions[api.key]
+        version = min(api.versions.last, high)
+        if version < max(api.versions.first, low):
+            raise ToolError(f"{self.address} serves {api.key.name} only in versions {low} to {high}")
+        return self._exchange(request, version)
+
+    def _exchange(self, request: Struct, version: int) -> Any:
+        api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
+        self._correlation_id += 1
+        header = RequestHeader(
+            request_api_key=api.key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=CLIENT_ID,
+        )
+        parts = [
+            part
+            for part in encode_request_frame(header, request, version)
+            if isinstance(part, bytes | bytearray | memoryview)
+        ]
+        try:
+            self._socket.sendall(b"".join(parts))
+            size = int.from_bytes(self._read_exactly(4), "big")
+            if size > RESPONSE_BYTES_MAX:
+                raise ToolError(f"{self.address} does not speak Kafka's protocol (a response of {size} bytes)")
+            _, response = parse_response(api.response, self._read_exactly(size), version)
+        except OSError as error:
+            raise ToolError(f"{self.address} did not answer: {error}") from error
+        except ProtocolError as error:
+            raise ToolError(f"{self.address} does not speak Kafka's protocol: {error}") from error
+        return response
+
+    def _read_exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(min(size - len(data), 1 << 20))
+            if not chunk:
+                raise ToolError(f"{self.address} closed the connection")
+            data += chunk
+        return bytes(data)
+
+
+class AdminClient:
+    """Asks the first bootstrap server that answers; closes at the end of a with statement."""
+
+    def __init__(self, bootstrap: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._timeout = timeout
+        self._addresses = _parse_bootstrap(bootstrap)
+        self._connection: NodeConnection | None = None
+
+    def __enter__(self) -> "AdminClient":
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def send(self, request: Struct) -> Any:
+        """The answer of any broker. Raises ToolError."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection.send(request)
+
+    def send_to(self, address: HostPort, request: Struct) -> Any:
+        """The answer of this broker. Raises ToolError."""
+        with NodeConnection(address, timeout=self._timeout) as connection:
+            return connection.send(request)
+
+    def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
+        """All topics, or those named; never creates one."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        response: MetadataResponse = self.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        return response
+
+    def brokers(self) -> dict[int, HostPort]:
+        """The unfenced brokers by id."""
+        return {broker.node_id: HostPort(broker.host, broker.port) for broker in self.metadata([]).brokers}
+
+    def _connect(self) -> NodeConnection:
+        reasons: list[str] = []
+        for address in self._addresses:
+            try:
+                return NodeConnection(address, timeout=self._timeout)
+            except ToolError as error:
+                reasons.append(str(error))
+        raise ToolError("; ".join(reasons))
+
+
+def check(error_code: int, message: str | None, what: str) -> None:
+    """Raises ToolError unless the code is NONE."""
+    if error_code != ErrorCode.NONE:
+        raise ToolError(f"{what}: {message or error_name(error_code)}")
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a code, or the number of one that is not known."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def _parse_bootstrap(text: str) -> list[HostPort]:
+    try:
+        addresses = [parse_host_port(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ToolError(f"--bootstrap-server {text}: {error}; it takes host:port, several separated by commas") from error
+    if not addresses:
+        raise ToolError("--bootstrap-server is empty; it takes host:port, several separated by commas")
+    return addresses
