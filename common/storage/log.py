@@ -398,6 +398,12 @@ class Log:
             self._store_epochs()
         return self._send(segment, position, [view], first_offset, expected)
 
+    def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
+        """A leader's epoch begins at the log's end, before there is a batch of it. Followers that ask where an earlier
+        epoch ended get their answer from this entry."""
+        if self.leader_epochs.assign(leader_epoch, self.log_end_offset):
+            self._store_epochs()
+
     def _check_appendable(self) -> None:
         self._check_usable()
         if self._is_changing:
