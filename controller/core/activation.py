@@ -1,0 +1,64 @@
+"""What a controller writes when it becomes the active one (core).
+
+Answers to Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records: within one transaction the finalized
+features, metadata.version first, and ZkMigrationState NONE, which Apache's nodes expect once. A log that ends in an open
+transaction gets an abort, since the controller that began it is gone. Easy to get wrong: the feature that numbers the
+reserved directory ids must come before anything that names a directory; readers learn the numbering from it.
+"""
+
+from collections.abc import Sequence
+
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    DIRECTORY_NUMBERING_FEATURE,
+    DIRECTORY_NUMBERING_KIP858,
+    METADATA_VERSION_FEATURE,
+    TRANSACTIONS_LEVEL,
+    ZK_MIGRATION_LEVEL,
+)
+from common.metadata.state import MetadataState
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    ZkMigrationRecord,
+)
+
+ZK_MIGRATION_NONE = 0
+
+
+def default_bootstrap_records() -> list[FeatureLevelRecord]:
+    """What a directory that was formatted without a word about features stands for."""
+    return [
+        FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=DEFAULT_LEVEL),
+        FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=DIRECTORY_NUMBERING_KIP858),
+    ]
+
+
+def generate_activation_records(
+    state: MetadataState, bootstrap: Sequence[FeatureLevelRecord], *, is_transaction_open: bool
+) -> list[ApiMessageAndVersion]:
+    """The first records of this controller's term; none where the log is in order."""
+    records: list[ApiMessageAndVersion] = []
+    if is_transaction_open:
+        abort = AbortTransactionRecord(reason="the controller that began it is no longer active")
+        records.append(ApiMessageAndVersion(abort, 0))
+    if METADATA_VERSION_FEATURE not in state.features:
+        records += _bootstrap(bootstrap or default_bootstrap_records())
+    return records
+
+
+def _bootstrap(features: Sequence[FeatureLevelRecord]) -> list[ApiMessageAndVersion]:
+    ordered = sorted(features, key=lambda record: (record.name != METADATA_VERSION_FEATURE, record.name))
+    level = ordered[0].feature_level if ordered[0].name == METADATA_VERSION_FEATURE else 0
+    if level == 0:
+        raise ValueError(f"the bootstrap records name no {METADATA_VERSION_FEATURE}")
+    records = [ApiMessageAndVersion(record, 0) for record in ordered]
+    if level >= ZK_MIGRATION_LEVEL:
+        records.append(ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=ZK_MIGRATION_NONE), 0))
+    if level >= TRANSACTIONS_LEVEL:
+        begin = ApiMessageAndVersion(BeginTransactionRecord(name="Bootstrap records"), 0)
+        records = [begin, *records, ApiMessageAndVersion(EndTransactionRecord(), 0)]
+    return records

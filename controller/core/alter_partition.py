@@ -1,0 +1,135 @@
+"""A leader changes the ISR of its partitions (core; KIP-497, KIP-704, KIP-841, KIP-903).
+
+Answers to alterPartition of Kafka's ReplicationControlManager, with its order of checks. A new ISR may hold only replicas
+that could lead: registered, unfenced, not shutting down, with the epoch that the leader saw (KIP-903, -1 skips that check),
+and, unlike in Kafka, in a directory that is online. Easy to get wrong: a *higher* epoch than ours does not mean that the
+leader errs but that this controller is behind, hence NOT_CONTROLLER.
+"""
+
+from collections.abc import Sequence
+
+from common.ids import BrokerEpoch, BrokerId, TopicId
+from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration, TopicIdPartition
+from common.metadata.state import MetadataState
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    RequestPartitionData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
+from controller.core.broker_epochs import registration_of
+from controller.core.eligibility import Eligibility
+from controller.core.partition_change import PartitionChanges
+from controller.core.result import ControllerResult
+from controller.core.settings import ControllerSettings
+
+# The leader does not know, or does not say, in which incarnation it saw the replica.
+NO_EPOCH = BrokerEpoch(-1)
+MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
+
+
+def handle_alter_partition(
+    state: MetadataState, settings: ControllerSettings, request: AlterPartitionRequest
+) -> ControllerResult[AlterPartitionResponse]:
+    """One answer for each partition. Raises ApiError(STALE_BROKER_EPOCH)."""
+    leader = registration_of(state, request.broker_id, request.broker_epoch).broker_id
+    changes = PartitionChanges(state, settings, Eligibility(state))
+    records: list[ApiMessageAndVersion] = []
+    answered: set[TopicIdPartition] = set()
+    response = AlterPartitionResponse()
+    for topic in request.topics:
+        topic_id = TopicId(topic.topic_id)
+        results: list[ResponsePartitionData] = []
+        for wish in topic.partitions:
+            try:
+                if (topic_id, wish.partition_index) in answered:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "the partition occurs twice")
+                answered.add((topic_id, wish.partition_index))
+                partition, isr = _validated(state, changes.eligibility, leader, topic_id, wish)
+            except ApiError as error:
+                results.append(ResponsePartitionData(partition_index=wish.partition_index, error_code=error.code))
+                continue
+            change = changes.change(
+                topic_id, wish.partition_index, isr=isr, leader_recovery_state=wish.leader_recovery_state
+            )
+            if change is not None:
+                records.append(change)
+            results.append(_result(wish.partition_index, partition, change))
+        response.topics.append(ResponseTopicData(topic_id=topic_id, partitions=results))
+    # Each partition stands for itself: one may be refused while another is changed.
+    return ControllerResult(records, response, is_atomic=False)
+
+
+def _validated(
+    state: MetadataState, eligibility: Eligibility, leader: BrokerId, topic_id: TopicId, wish: RequestPartitionData
+) -> tuple[PartitionRegistration, list[BrokerId]]:
+    """The partition as it is, and the ISR that it may have. Raises ApiError."""
+    if topic_id not in state.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = state.partition(topic_id, wish.partition_index)
+    if partition is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if wish.leader_epoch > partition.leader_epoch or wish.partition_epoch > partition.partition_epoch:
+        raise ApiError(ErrorCode.NOT_CONTROLLER)
+    if wish.leader_epoch < partition.leader_epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+    if leader != partition.leader:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the sender does not lead the partition")
+    if wish.partition_epoch < partition.partition_epoch:
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION)
+    members = _members(wish)
+    isr = [broker_id for broker_id, _ in members]
+    if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or leader not in isr:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the ISR is no set of replicas with the leader among them")
+    _validate_recovery(partition, wish.leader_recovery_state, isr)
+    for broker_id, epoch in members:
+        registration = eligibility.registration(broker_id)
+        if not eligibility.is_eligible(broker_id, partition.directory(broker_id)) or (
+            registration is not None and epoch not in (NO_EPOCH, registration.epoch)
+        ):
+            raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} may not be in the ISR")
+    return partition, isr
+
+
+def _members(wish: RequestPartitionData) -> MembersWithEpochs:
+    # Version 3 names epochs; version 2 has the bare list.
+    if wish.new_isr_with_epochs:
+        return [(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in wish.new_isr_with_epochs]
+    return [(BrokerId(each), NO_EPOCH) for each in wish.new_isr]
+
+
+def _validate_recovery(partition: PartitionRegistration, wished: int, isr: Sequence[BrokerId]) -> None:
+    if wished not in tuple(LeaderRecoveryState):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no leader recovery state {wished}")
+    if wished == LeaderRecoveryState.RECOVERING:
+        if len(isr) > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a recovering leader is alone in the ISR")
+        if partition.leader_recovery_state == LeaderRecoveryState.RECOVERED:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a recovered leader does not start recovering again")
+
+
+def _result(index: int, partition: PartitionRegistration, change: ApiMessageAndVersion | None) -> ResponsePartitionData:
+    result = ResponsePartitionData(
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=partition.leader_recovery_state,
+        partition_epoch=partition.partition_epoch,
+    )
+    if change is None or not isinstance(change.record, PartitionChangeRecord):
+        return result
+    record = change.record
+    result.partition_epoch += 1
+    if record.isr is not None:
+        result.isr = list(record.isr)
+    if record.leader_recovery_state >= 0:
+        result.leader_recovery_state = record.leader_recovery_state
+    if record.leader != NO_LEADER_CHANGE:
+        result.leader_id = record.leader
+        result.leader_epoch += 1
+    return result

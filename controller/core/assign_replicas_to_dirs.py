@@ -1,0 +1,110 @@
+"""A broker says in which directories its replicas are (core; KIP-858).
+
+Answers to handleAssignReplicasToDirs of Kafka's ReplicationControlManager. Any directory id is accepted, LOST and ids that
+are not registered included: an assignment to a directory that is not online is how a broker reports a replica that it could
+not place before the directory failed, and takes it out of ISR and leadership in the same record. Assigned to an online
+directory, a replica may lead again, and is elected at once where the partition has no leader. Easy to get wrong: a fenced
+broker may assign, since it stays fenced until its assignments are known.
+"""
+
+from common.ids import BrokerId, DirectoryId, TopicId
+from common.metadata import metadata_version
+from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.metadata.state import MetadataState
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    ResponseDirectoryData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.broker_epochs import registration_of
+from controller.core.eligibility import Eligibility
+from controller.core.partition_change import PartitionChanges, moves_leader
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+
+
+def handle_assign_replicas_to_dirs(
+    state: MetadataState, settings: ControllerSettings, request: AssignReplicasToDirsRequest
+) -> ControllerResult[AssignReplicasToDirsResponse]:
+    """An answer for each partition, in the order asked. Raises ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
+    if not metadata_version.is_directory_assignment_supported(state.metadata_version):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "assignments need metadata.version 3.7-IV2")
+    registration = registration_of(state, request.broker_id, request.broker_epoch)
+    # The last word on a partition counts, should a request name it twice.
+    accepted: dict[TopicIdPartition, DirectoryId] = {}
+    response = AssignReplicasToDirsResponse()
+    for directory in request.directories:
+        topics: list[ResponseTopicData] = []
+        for topic in directory.topics:
+            partitions: list[ResponsePartitionData] = []
+            for partition in topic.partitions:
+                key = (TopicId(topic.topic_id), partition.partition_index)
+                code = _verdict(state, registration.broker_id, key)
+                partitions.append(ResponsePartitionData(partition_index=partition.partition_index, error_code=code))
+                if code is ErrorCode.NONE:
+                    accepted[key] = DirectoryId(directory.id)
+            topics.append(ResponseTopicData(topic_id=topic.topic_id, partitions=partitions))
+        response.directories.append(ResponseDirectoryData(id=directory.id, topics=topics))
+    changes = PartitionChanges(state, settings, Eligibility(state))
+    records: list[ApiMessageAndVersion] = []
+    lost: dict[DirectoryId, list[ApiMessageAndVersion]] = {}
+    for (topic_id, index), directory_id in accepted.items():
+        change = _assignment(state, changes, registration.broker_id, (topic_id, index), directory_id)
+        if change is not None:
+            records.append(change)
+            if not registration.has_online_directory(directory_id):
+                lost.setdefault(directory_id, []).append(change)
+    events = [_offline_event(registration.broker_id, directory_id, made) for directory_id, made in lost.items()]
+    # Each assignment stands for itself.
+    return ControllerResult(records, response, is_atomic=False, events=events)
+
+
+def _verdict(state: MetadataState, broker_id: BrokerId, key: TopicIdPartition) -> ErrorCode:
+    topic = state.topics.get(key[0])
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = topic.partitions.get(key[1])
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if broker_id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _assignment(
+    state: MetadataState,
+    changes: PartitionChanges,
+    broker_id: BrokerId,
+    key: TopicIdPartition,
+    directory_id: DirectoryId,
+) -> ApiMessageAndVersion | None:
+    topic_id, index = key
+    partition = state.topics[topic_id].partitions[index]
+    registration = state.brokers[broker_id]
+    isr = partition.isr
+    if not registration.has_online_directory(directory_id):
+        isr = tuple(member for member in isr if member != broker_id)
+    return changes.change(topic_id, index, isr=isr, directories=_directories_with(partition, broker_id, directory_id))
+
+
+def _directories_with(
+    partition: PartitionRegistration, broker_id: BrokerId, directory_id: DirectoryId
+) -> tuple[DirectoryId, ...]:
+    return tuple(
+        directory_id if replica == broker_id else known
+        for replica, known in zip(partition.replicas, partition.directories, strict=True)
+    )
+
+
+def _offline_event(broker_id: BrokerId, directory_id: DirectoryId, records: list[ApiMessageAndVersion]) -> ControllerEvent:
+    return ControllerEvent(
+        "replicas_assigned_offline",
+        {
+            "broker_id": broker_id,
+            "directory_id": directory_id,
+            "partitions": len(records),
+            "leaders": sum(moves_leader(record) for record in records),
+        },
+    )

@@ -1,0 +1,71 @@
+"""The four states in which the controller sees a broker, and the transition that a heartbeat makes (core).
+
+Answers to BrokerControlState and calculateNextBrokerState of Kafka's BrokerHeartbeatManager. A pure function of plain
+values, tested for every (state, request) pair. Easy to get wrong: CONTROLLED_SHUTDOWN does not end when the last leadership
+is gone but when every other active broker has *seen* that, else clients are sent to a leader that has left.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from common.metadata.registrations import BrokerRegistration
+
+
+class BrokerControlState(Enum):
+    """SHUTDOWN_NOW is only ever a next state: the broker is fenced and told to go."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+    @property
+    def is_fenced(self) -> bool:
+        return self in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerWish:
+    """What a heartbeat asks for, and what the controller knows about granting it."""
+
+    wants_fence: bool
+    wants_shut_down: bool
+    # The broker has applied its own registration.
+    is_caught_up: bool
+    # Leaderships remain, directories that this heartbeat reports as failed left aside.
+    leads_partitions: bool = False
+    # Every other active broker has applied the records that moved the leaderships away.
+    is_shutdown_seen: bool = False
+    # Every directory of the broker is gone, or the heartbeat named one that it never had.
+    may_not_be_unfenced: bool = False
+    has_lost_everything: bool = False
+
+
+def current_broker_state(registration: BrokerRegistration) -> BrokerControlState:
+    """The state that the metadata says the broker is in."""
+    if registration.fenced:
+        return BrokerControlState.FENCED
+    return BrokerControlState.CONTROLLED_SHUTDOWN if registration.in_controlled_shutdown else BrokerControlState.UNFENCED
+
+
+def calculate_next_broker_state(current: BrokerControlState, wish: BrokerWish) -> BrokerControlState:
+    """The state after the heartbeat."""
+    if current is BrokerControlState.FENCED:
+        return _next_after_fenced(wish)
+    if current is BrokerControlState.CONTROLLED_SHUTDOWN:
+        if not wish.leads_partitions and wish.is_shutdown_seen:
+            return BrokerControlState.SHUTDOWN_NOW
+        return BrokerControlState.FENCED if wish.has_lost_everything else BrokerControlState.CONTROLLED_SHUTDOWN
+    if wish.wants_fence or wish.has_lost_everything:
+        return BrokerControlState.SHUTDOWN_NOW if wish.wants_shut_down else BrokerControlState.FENCED
+    if wish.wants_shut_down:
+        return BrokerControlState.CONTROLLED_SHUTDOWN if wish.leads_partitions else BrokerControlState.SHUTDOWN_NOW
+    return BrokerControlState.UNFENCED
+
+
+def _next_after_fenced(wish: BrokerWish) -> BrokerControlState:
+    if wish.wants_shut_down:
+        return BrokerControlState.SHUTDOWN_NOW
+    if wish.wants_fence or not wish.is_caught_up or wish.may_not_be_unfenced or wish.has_lost_everything:
+        return BrokerControlState.FENCED
+    return BrokerControlState.UNFENCED

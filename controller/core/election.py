@@ -1,0 +1,50 @@
+"""Chooses the leader of one partition (core).
+
+Answers to the election half of Kafka's PartitionChangeBuilder. A clean election takes an eligible member of the ISR: the
+present leader if it is one, else the first in replica order. Where the topic allows unclean elections, any eligible replica
+may follow, and after that a LOST replica of an active broker, which starts empty (DESIGN section 6): it is the only way in
+which such a partition ever has a leader again. Easy to get wrong: an unclean leader is alone in the ISR.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.ids import NO_LEADER, BrokerId, DirectoryId
+from common.metadata.directory_ids import LOST
+from controller.core.eligibility import Eligibility
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """Who leads, NO_LEADER included. `revives_lost` says that the leader's replica was LOST and will start empty."""
+
+    leader: BrokerId
+    is_unclean: bool = False
+    revives_lost: bool = False
+
+
+def elect_leader(
+    *,
+    replicas: Sequence[BrokerId],
+    directories: Sequence[DirectoryId],
+    isr: Sequence[BrokerId],
+    current_leader: BrokerId,
+    eligibility: Eligibility,
+    is_unclean_allowed: bool,
+    prefers_first: bool = False,
+) -> Election:
+    """The outcome for these replicas; `prefers_first` moves leadership to the first replica if that can lead cleanly."""
+    placed = list(zip(replicas, directories, strict=True))
+    clean = [broker for broker, directory in placed if broker in isr and eligibility.is_eligible(broker, directory)]
+    if clean:
+        if current_leader in clean and not (prefers_first and clean[0] == replicas[0]):
+            return Election(current_leader)
+        return Election(clean[0])
+    if is_unclean_allowed:
+        for broker, directory in placed:
+            if eligibility.is_eligible(broker, directory):
+                return Election(broker, is_unclean=True)
+        for broker, directory in placed:
+            if directory == LOST and eligibility.is_active(broker):
+                return Election(broker, is_unclean=True, revives_lost=True)
+    return Election(NO_LEADER)

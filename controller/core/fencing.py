@@ -1,0 +1,70 @@
+"""Takes a whole broker out of every ISR and leadership: fencing, controlled shutdown, unregistration (core).
+
+Answers to handleBrokerFenced and maybeFenceReplicas of Kafka's ReplicationControlManager. Partition changes come before the
+registration change, so that whoever replays in order never sees a fenced leader. Easy to get wrong: one broker per operation
+(KAFKA-13173). Two that are taken out by one batch would each be counted as the other's successor.
+"""
+
+from collections.abc import Container
+from dataclasses import replace
+
+from common.ids import BrokerId
+from common.metadata.registrations import BrokerRegistration, TopicIdPartition
+from common.metadata.state import MetadataState
+from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.eligibility import Eligibility
+from controller.core.partition_change import PartitionChanges
+from controller.core.registration_change import registration_change
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+
+
+def generate_removal_records(
+    state: MetadataState,
+    changes: PartitionChanges,
+    broker_id: BrokerId,
+    *,
+    except_for: Container[TopicIdPartition] = (),
+) -> list[ApiMessageAndVersion]:
+    """Takes the broker out of every ISR that has another member, and out of every leadership."""
+    records: list[ApiMessageAndVersion] = []
+    for topic_id, index in state.partitions_with_broker_in_isr(broker_id):
+        if (topic_id, index) not in except_for:
+            change = changes.without(topic_id, index, broker_id)
+            if change is not None:
+                records.append(change)
+    return records
+
+
+def generate_fencing_records(
+    state: MetadataState, settings: ControllerSettings, registration: BrokerRegistration
+) -> list[ApiMessageAndVersion]:
+    """Everything that fencing this broker does."""
+    after = replace(registration, fenced=True)
+    eligibility = Eligibility(state, subject=registration.broker_id, after=after)
+    records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), registration.broker_id)
+    change = registration_change(state.metadata_version, registration, after)
+    if change is not None:
+        records.append(change)
+    return records
+
+
+def unfenced_brokers(state: MetadataState) -> list[BrokerId]:
+    """The brokers that have a session to lose, by id."""
+    return sorted(broker_id for broker_id, registration in state.brokers.items() if not registration.fenced)
+
+
+def fence_stale_broker(
+    state: MetadataState, sessions: BrokerSessions, settings: ControllerSettings, *, now_ns: int
+) -> ControllerResult[BrokerId | None]:
+    """Fences the broker that has been silent the longest, if its session is over. The response names it."""
+    broker_id = sessions.longest_silent(unfenced_brokers(state), now_ns)
+    if broker_id is None:
+        return ControllerResult([], None)
+    records = generate_fencing_records(state, settings, state.brokers[broker_id])
+    sessions.set_controlled_shutdown_offset(broker_id, None)
+    event = ControllerEvent(
+        "broker_fenced", {"broker_id": broker_id, "reason": "session timeout", "partitions": len(records) - 1}
+    )
+    return ControllerResult(records, broker_id, events=[event])

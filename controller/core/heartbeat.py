@@ -1,0 +1,204 @@
+"""Answers a broker's heartbeat: its session, its failed directories, its fencing (core).
+
+Answers to processBrokerHeartbeat of Kafka's ReplicationControlManager, in another order: lost directories come first, and
+the fencing decision and its elections see them gone. One heartbeat that unfences a broker and reports a directory could
+else elect a leader on that directory for good. Records: changes of partitions that lose this broker, then its registration
+change, then elections that need it unfenced; each partition at most once.
+Easy to get wrong: a heartbeat that names an id which the broker never had is answered LOG_DIR_NOT_FOUND, and still keeps the
+session and still records the failures that are known; it just acknowledges nothing and unfences nobody.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from common.ids import BrokerId, DirectoryId, Offset
+from common.metadata import metadata_version
+from common.metadata.registrations import BrokerRegistration
+from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.broker_epochs import registration_of
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.broker_state import (
+    BrokerControlState,
+    BrokerWish,
+    calculate_next_broker_state,
+    current_broker_state,
+)
+from controller.core.directory_failure import DirectoryFailure, directory_failure_events, handle_directory_failure
+from controller.core.eligibility import Eligibility
+from controller.core.fencing import generate_removal_records
+from controller.core.leaderless import generate_elections_on_broker
+from controller.core.partition_change import PartitionChanges
+from controller.core.registration_change import registration_change
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedDirectories:
+    """The offline directories of a heartbeat, sorted out against the registration, each once, in the order sent."""
+
+    # Registered by this incarnation, whether or not they were reported before.
+    known: tuple[DirectoryId, ...]
+    # Of these, registered as online until now.
+    news: tuple[DirectoryId, ...]
+    unknown: tuple[DirectoryId, ...]
+    # What stays online; empty when the last one went.
+    remaining: tuple[DirectoryId, ...]
+
+    @property
+    def is_last_lost(self) -> bool:
+        return bool(self.news) and not self.remaining
+
+
+def sort_out_reported_directories(
+    state: MetadataState, registration: BrokerRegistration, reported: Sequence[DirectoryId]
+) -> ReportedDirectories:
+    """Below metadata.version 17, and for a registration without directories, nothing counts as reported."""
+    online = registration.directories
+    if not metadata_version.is_directory_assignment_supported(state.metadata_version) or not online:
+        return ReportedDirectories((), (), (), online)
+    ever_registered = {*online, *registration.lost_directories}
+    unique = tuple(dict.fromkeys(reported))
+    return ReportedDirectories(
+        known=tuple(directory for directory in unique if directory in ever_registered),
+        news=tuple(directory for directory in unique if directory in online),
+        unknown=tuple(directory for directory in unique if directory not in ever_registered),
+        remaining=tuple(directory for directory in online if directory not in unique),
+    )
+
+
+def handle_broker_heartbeat(
+    state: MetadataState,
+    sessions: BrokerSessions,
+    settings: ControllerSettings,
+    request: BrokerHeartbeatRequest,
+    *,
+    now_ns: int,
+    next_write_offset: Offset,
+) -> ControllerResult[BrokerHeartbeatResponse]:
+    """Raises ApiError(STALE_BROKER_EPOCH) for a broker that is not registered with this epoch."""
+    registration = registration_of(state, request.broker_id, request.broker_epoch)
+    broker_id = registration.broker_id
+    sessions.touch(broker_id, Offset(request.current_metadata_offset), now_ns)
+    reported = sort_out_reported_directories(state, registration, [DirectoryId(each) for each in request.offline_log_dirs])
+    wish = _wish(state, sessions, registration, reported, request)
+    following = calculate_next_broker_state(current_broker_state(registration), wish)
+    after = replace(
+        registration,
+        fenced=following.is_fenced,
+        in_controlled_shutdown=registration.in_controlled_shutdown or following is BrokerControlState.CONTROLLED_SHUTDOWN,
+        directories=reported.remaining or registration.directories,
+        lost_directories=tuple(sorted({*registration.lost_directories, *reported.news})),
+    )
+    changes = PartitionChanges(state, settings, Eligibility(state, subject=broker_id, after=after))
+    failures = [handle_directory_failure(state, changes, broker_id, directory) for directory in reported.known]
+    records = _records(state, changes, registration, after, failures)
+    _follow_shutdown(sessions, broker_id, following, records, next_write_offset)
+    response = BrokerHeartbeatResponse(
+        error_code=ErrorCode.LOG_DIR_NOT_FOUND if reported.unknown else ErrorCode.NONE,
+        is_caught_up=wish.is_caught_up,
+        is_fenced=following.is_fenced,
+        should_shut_down=following is BrokerControlState.SHUTDOWN_NOW,
+    )
+    events = _events(registration, after, reported, failures)
+    return ControllerResult(records, response, events=events)
+
+
+def _wish(
+    state: MetadataState,
+    sessions: BrokerSessions,
+    registration: BrokerRegistration,
+    reported: ReportedDirectories,
+    request: BrokerHeartbeatRequest,
+) -> BrokerWish:
+    is_leaving = request.want_shut_down or registration.in_controlled_shutdown
+    return BrokerWish(
+        wants_fence=request.want_fence,
+        wants_shut_down=request.want_shut_down,
+        is_caught_up=request.current_metadata_offset >= state.registration_offsets[registration.broker_id],
+        leads_partitions=is_leaving and _leads_outside(state, registration.broker_id, reported.known),
+        is_shutdown_seen=is_leaving and _is_shutdown_seen(state, sessions, registration.broker_id),
+        may_not_be_unfenced=bool(reported.unknown),
+        has_lost_everything=reported.is_last_lost,
+    )
+
+
+def _leads_outside(state: MetadataState, broker_id: BrokerId, failed: Sequence[DirectoryId]) -> bool:
+    if not failed:
+        return state.leads_any(broker_id)
+    return any(
+        state.topics[topic_id].partitions[index].directory(broker_id) not in failed
+        for topic_id, index in state.partitions_led_by(broker_id)
+    )
+
+
+def _is_shutdown_seen(state: MetadataState, sessions: BrokerSessions, broker_id: BrokerId) -> bool:
+    moved_at = sessions.controlled_shutdown_offset(broker_id)
+    if moved_at is None:
+        return False
+    return all(
+        sessions.metadata_offset(other) >= moved_at
+        for other, registration in state.brokers.items()
+        if other != broker_id and not registration.fenced and not registration.in_controlled_shutdown
+    )
+
+
+def _records(
+    state: MetadataState,
+    changes: PartitionChanges,
+    registration: BrokerRegistration,
+    after: BrokerRegistration,
+    failures: Sequence[DirectoryFailure],
+) -> list[ApiMessageAndVersion]:
+    records = [record for failure in failures for record in failure.records]
+    handled = {partition for failure in failures for partition in failure.partitions}
+    if after.in_controlled_shutdown or (after.fenced and not registration.fenced):
+        # Repeated by every heartbeat of a controlled shutdown, because leaderships may have come in meanwhile.
+        records += generate_removal_records(state, changes, registration.broker_id, except_for=handled)
+    change = registration_change(state.metadata_version, registration, after)
+    if change is not None:
+        records.append(change)
+    if registration.fenced and not after.fenced:
+        records += generate_elections_on_broker(state, changes, registration.broker_id, except_for=handled)
+    return records
+
+
+def _follow_shutdown(
+    sessions: BrokerSessions,
+    broker_id: BrokerId,
+    following: BrokerControlState,
+    records: Sequence[ApiMessageAndVersion],
+    next_write_offset: Offset,
+) -> None:
+    if following is not BrokerControlState.CONTROLLED_SHUTDOWN:
+        sessions.set_controlled_shutdown_offset(broker_id, None)
+    elif records or sessions.controlled_shutdown_offset(broker_id) is None:
+        sessions.set_controlled_shutdown_offset(broker_id, Offset(next_write_offset + len(records) - 1))
+
+
+def _events(
+    registration: BrokerRegistration,
+    after: BrokerRegistration,
+    reported: ReportedDirectories,
+    failures: Sequence[DirectoryFailure],
+) -> list[ControllerEvent]:
+    broker = {"broker_id": registration.broker_id, "broker_epoch": registration.epoch}
+    events: list[ControllerEvent] = []
+    for failure in failures:
+        is_news = failure.directory_id in reported.news and not (registration.fenced and reported.is_last_lost)
+        events += directory_failure_events(registration.broker_id, failure, is_news=is_news)
+    events += [
+        ControllerEvent("unknown_log_dir_reported", broker | {"directory_id": directory}, is_about_commit=False)
+        for directory in reported.unknown
+    ]
+    if after.in_controlled_shutdown and not registration.in_controlled_shutdown:
+        events.append(ControllerEvent("broker_controlled_shutdown", broker))
+    if registration.fenced and not after.fenced:
+        events.append(ControllerEvent("broker_unfenced", broker))
+    if after.fenced and not registration.fenced:
+        reason = "every log directory is lost" if reported.is_last_lost else "the broker asked for it"
+        events.append(ControllerEvent("broker_fenced", broker | {"reason": reason}))
+    return events

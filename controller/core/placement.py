@@ -1,0 +1,108 @@
+"""Chooses the brokers, and where it can the directory, of new replicas (core).
+
+Answers to Kafka's StripedReplicaPlacer. Leaders go round all usable brokers; followers prefer racks that the partition does
+not have yet, and start from a place that moves on with every round, so that the partitions of one leader do not all share
+the same followers. A broker that is fenced or shutting down is the last choice and never the first replica. Randomness is
+only in where the round starts; it comes from outside. Easy to get wrong: the directory is the broker's choice, unless it has
+only one (KIP-858 as in seed 003).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from common.ids import BrokerId, DirectoryId
+from common.metadata import metadata_version
+from common.metadata.directory_ids import MIGRATING, UNASSIGNED
+from common.metadata.state import MetadataState
+from common.protocol.errors import ApiError, ErrorCode
+
+
+class RandomSource(Protocol):
+    """As much of random.Random as placement needs."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementBroker:
+    """A registered broker. `is_usable`: neither fenced nor shutting down."""
+
+    broker_id: BrokerId
+    rack: str | None
+    is_usable: bool
+
+
+def placement_brokers(state: MetadataState) -> list[PlacementBroker]:
+    """All registered brokers, by id."""
+    return [
+        PlacementBroker(broker_id, registration.rack, not (registration.fenced or registration.in_controlled_shutdown))
+        for broker_id, registration in sorted(state.brokers.items())
+    ]
+
+
+def default_directory(state: MetadataState, broker_id: BrokerId) -> DirectoryId:
+    """The directory that a new replica on this broker is assigned to until the broker says where it put it."""
+    if not metadata_version.is_directory_assignment_supported(state.metadata_version):
+        return MIGRATING
+    registration = state.brokers.get(broker_id)
+    if registration is None:
+        return UNASSIGNED
+    if not registration.directories:
+        return MIGRATING
+    return registration.directories[0] if len(registration.directories) == 1 else UNASSIGNED
+
+
+def place_replicas(
+    brokers: Sequence[PlacementBroker], *, partitions: int, replication_factor: int, rng: RandomSource
+) -> list[tuple[BrokerId, ...]]:
+    """The replicas of each partition, the preferred leader first. Raises ApiError(INVALID_REPLICATION_FACTOR)."""
+    if replication_factor > len(brokers):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor} needs as many brokers, {len(brokers)} are registered",
+        )
+    usable = _interleaved([broker for broker in brokers if broker.is_usable])
+    if not usable:
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "every broker is fenced or shutting down")
+    unusable = _interleaved([broker for broker in brokers if not broker.is_usable])
+    start, shift = rng.randrange(len(usable)), rng.randrange(len(usable))
+    result: list[tuple[BrokerId, ...]] = []
+    for partition in range(partitions):
+        turn = start + partition
+        leader = turn % len(usable)
+        others = _rotated(usable[leader + 1 :] + usable[:leader], shift + partition // len(usable))
+        chosen = [usable[leader]]
+        _choose(chosen, others, replication_factor)
+        _choose(chosen, _rotated(unusable, turn), replication_factor)
+        result.append(tuple(broker.broker_id for broker in chosen))
+    return result
+
+
+def _interleaved(brokers: Iterable[PlacementBroker]) -> list[PlacementBroker]:
+    """The brokers in an order in which neighbours are in different racks, as far as the racks allow."""
+    racks: dict[str, list[PlacementBroker]] = {}
+    for broker in brokers:
+        racks.setdefault(broker.rack or "", []).append(broker)
+    waiting = [racks[rack] for rack in sorted(racks)]
+    result: list[PlacementBroker] = []
+    for row in range(max(map(len, waiting), default=0)):
+        result += [rack[row] for rack in waiting if row < len(rack)]
+    return result
+
+
+def _rotated(brokers: list[PlacementBroker], by: int) -> list[PlacementBroker]:
+    if not brokers:
+        return brokers
+    cut = by % len(brokers)
+    return brokers[cut:] + brokers[:cut]
+
+
+def _choose(chosen: list[PlacementBroker], candidates: Sequence[PlacementBroker], size: int) -> None:
+    """Extends `chosen` to `size` as far as there are candidates: first one of each new rack, then the rest in order."""
+    left = list(candidates)
+    while left and len(chosen) < size:
+        used = {broker.rack for broker in chosen}
+        pick = next((broker for broker in left if broker.rack not in used), left[0])
+        left.remove(pick)
+        chosen.append(pick)

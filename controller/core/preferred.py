@@ -1,0 +1,42 @@
+"""Moves leaderships back to the first replicas (core; auto.leader.rebalance.enable).
+
+Answers to maybeBalancePartitionLeaders of Kafka's ReplicationControlManager. Only clean moves: the first replica must be in
+the ISR and eligible. Easy to get wrong: an imbalance is no fault, so one pass moves a limited number of leaders.
+"""
+
+from common.ids import NO_LEADER
+from common.metadata.registrations import PartitionRegistration
+from common.metadata.state import MetadataState
+from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.eligibility import Eligibility
+from controller.core.partition_change import PartitionChanges
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+
+ELECTIONS_PER_PASS_MAX = 1_000
+
+
+def is_led_by_preferred(partition: PartitionRegistration) -> bool:
+    """Whether the first replica leads. A partition without a leader counts as imbalanced too, as in Kafka."""
+    return partition.leader == partition.replicas[0]
+
+
+def elect_preferred_leaders(state: MetadataState, settings: ControllerSettings) -> ControllerResult[int]:
+    """Gives leadership back where that can be done. The response is how many leaders moved."""
+    changes = PartitionChanges(state, settings, Eligibility(state))
+    records: list[ApiMessageAndVersion] = []
+    for topic in state.topics.values():
+        for index, partition in topic.partitions.items():
+            if partition.leader == NO_LEADER or is_led_by_preferred(partition):
+                continue
+            change = changes.change(topic.id, index, prefers_first=True)
+            if change is not None:
+                records.append(change)
+            if len(records) == ELECTIONS_PER_PASS_MAX:
+                return _result(records)
+    return _result(records)
+
+
+def _result(records: list[ApiMessageAndVersion]) -> ControllerResult[int]:
+    events = [ControllerEvent("preferred_leaders_elected", {"partitions": len(records)})] if records else []
+    return ControllerResult(records, len(records), is_atomic=False, events=events)

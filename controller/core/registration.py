@@ -1,0 +1,235 @@
+"""Registers a broker's incarnation with its endpoints, features and directories (core).
+
+Answers to registerBroker of Kafka's ClusterControlManager, with the rules of DESIGN sections 5 and 6. A new incarnation gets
+a new epoch and starts fenced; whatever its predecessor still held (ISRs, leaderships) goes in the same batch, before it, as
+if it had been fenced, and an unclean predecessor leaves the ISR wherever another member remains. The same incarnation keeps
+epoch, fencing and controlled shutdown, and can only lose directories: one that it leaves out is a reported failure, one
+that it lost before stays lost. Easy to get wrong: the epoch is the offset at which the batch begins, so it is unique and
+rises; what a broker must have applied to be caught up is the offset of its registration record itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, uuid_text
+from common.metadata import metadata_version
+from common.metadata.directory_ids import is_reserved
+from common.metadata.metadata_version import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.registrations import BrokerRegistration
+from common.metadata.state import MetadataState
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.directory_failure import DirectoryFailure, directory_failure_events, handle_directory_failure
+from controller.core.eligibility import Eligibility
+from controller.core.fencing import generate_removal_records
+from controller.core.partition_change import PartitionChanges
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+
+
+def handle_broker_registration(
+    state: MetadataState,
+    sessions: BrokerSessions,
+    settings: ControllerSettings,
+    request: BrokerRegistrationRequest,
+    *,
+    now_ns: int,
+    next_write_offset: Offset,
+) -> ControllerResult[BrokerRegistrationResponse]:
+    """Raises ApiError for everything that forbids the registration; nothing is written then."""
+    previous = state.brokers.get(BrokerId(request.broker_id))
+    is_same_incarnation = previous is not None and previous.incarnation_id == request.incarnation_id
+    if request.cluster_id != settings.cluster_id:
+        raise ApiError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"this is cluster {settings.cluster_id}, the broker belongs to {request.cluster_id}",
+        )
+    if previous is not None and not is_same_incarnation:
+        _validate_predecessor_is_gone(previous, sessions, now_ns)
+    if request.is_migrating_zk_broker:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no ZooKeeper cluster to migrate from")
+    directories = _validated_directories(state, request)
+    _validate_features(state, request)
+    if previous is not None and is_same_incarnation:
+        return _register_again(state, settings, request, previous, directories)
+    sessions.remove(BrokerId(request.broker_id))
+    epoch = BrokerEpoch(next_write_offset)
+    return _register_new_incarnation(state, settings, request, previous, directories, epoch=epoch)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------
+
+
+def _validate_predecessor_is_gone(previous: BrokerRegistration, sessions: BrokerSessions, now_ns: int) -> None:
+    # A fenced predecessor never blocks; one that is merely unfenced blocks for as long as it may still be alive.
+    if not previous.fenced and sessions.is_valid(previous.broker_id, now_ns):
+        raise ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"broker {previous.broker_id} is running as another incarnation, {uuid_text(previous.incarnation_id)}",
+        )
+
+
+def _validated_directories(state: MetadataState, request: BrokerRegistrationRequest) -> tuple[DirectoryId, ...]:
+    sent = [DirectoryId(each) for each in request.log_dirs]
+    if not metadata_version.is_directory_assignment_supported(state.metadata_version):
+        if len(sent) > 1:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{len(sent)} log directories need metadata.version 3.7-IV2, this cluster has "
+                f"{metadata_version.level_name(state.metadata_version)}",
+            )
+        return ()
+    if not sent:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the registration names no log directory")
+    for directory_id in sent:
+        if is_reserved(directory_id):
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, f"directory id {uuid_text(directory_id)} is reserved")
+    if len(set(sent)) != len(sent):
+        raise ApiError(ErrorCode.INVALID_REGISTRATION, "the registration names a directory id twice")
+    for directory_id in sent:
+        owner = state.directory_owner(directory_id)
+        if owner is not None and owner != request.broker_id:
+            raise ApiError(
+                ErrorCode.INVALID_REGISTRATION, f"directory id {uuid_text(directory_id)} belongs to broker {owner}"
+            )
+    return tuple(sorted(sent))
+
+
+def _validate_features(state: MetadataState, request: BrokerRegistrationRequest) -> None:
+    supported = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
+    }
+    supported.setdefault(METADATA_VERSION_FEATURE, (1, 1))
+    for name in sorted(state.features):
+        level = state.features[name]
+        # kraft.version is the quorum's business; it is never finalized in a record of ours.
+        if level == 0 or name == KRAFT_VERSION_FEATURE:
+            continue
+        low, high = supported.get(name, (0, 0))
+        if not low <= level <= high:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{name} is finalized at level {level}, the broker supports {low} to {high}",
+            )
+
+
+# --- records ----------------------------------------------------------------------------------------------------
+
+
+def _register_new_incarnation(
+    state: MetadataState,
+    settings: ControllerSettings,
+    request: BrokerRegistrationRequest,
+    previous: BrokerRegistration | None,
+    directories: tuple[DirectoryId, ...],
+    *,
+    epoch: BrokerEpoch,
+) -> ControllerResult[BrokerRegistrationResponse]:
+    broker_id = BrokerId(request.broker_id)
+    records: list[ApiMessageAndVersion] = []
+    is_clean = previous is None or request.previous_broker_epoch == previous.epoch
+    if previous is not None:
+        # Covers both a predecessor that was never fenced and an unclean one: it leaves every ISR that has another member,
+        # and every leadership. One that shut down in order has nothing left to leave.
+        eligibility = Eligibility(state, subject=broker_id, after=replace(previous, fenced=True))
+        records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), broker_id)
+    terms = _Terms(epoch, fenced=True, in_controlled_shutdown=False, directories=directories)
+    records.append(_register_broker_record(state, request, terms))
+    event = ControllerEvent(
+        "broker_registered",
+        {
+            "broker_id": broker_id,
+            "broker_epoch": epoch,
+            "incarnation_id": request.incarnation_id,
+            "is_clean_restart": is_clean,
+            "directories": [uuid_text(each) for each in directories],
+            "partitions_left": len(records) - 1,
+        },
+    )
+    return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=epoch), events=[event])
+
+
+def _register_again(
+    state: MetadataState,
+    settings: ControllerSettings,
+    request: BrokerRegistrationRequest,
+    previous: BrokerRegistration,
+    sent: tuple[DirectoryId, ...],
+) -> ControllerResult[BrokerRegistrationResponse]:
+    recorded = tuple(each for each in sent if each not in previous.lost_directories)
+    if sent and not recorded:
+        # Recording none would say "a broker without directories", for which everything counts as online.
+        raise ApiError(ErrorCode.INVALID_REGISTRATION, "this incarnation has lost every directory that it names")
+    left_out = tuple(each for each in previous.directories if each not in recorded)
+    after = replace(
+        previous,
+        directories=recorded,
+        lost_directories=tuple(sorted({*previous.lost_directories, *left_out} - {*recorded})),
+    )
+    failures: list[DirectoryFailure] = []
+    if recorded:
+        eligibility = Eligibility(state, subject=previous.broker_id, after=after)
+        changes = PartitionChanges(state, settings, eligibility)
+        failures = [handle_directory_failure(state, changes, previous.broker_id, each) for each in left_out]
+    records = [record for failure in failures for record in failure.records]
+    terms = _Terms(previous.epoch, previous.fenced, previous.in_controlled_shutdown, recorded)
+    records.append(_register_broker_record(state, request, terms))
+    events: list[ControllerEvent] = []
+    for failure in failures:
+        events += directory_failure_events(previous.broker_id, failure, is_news=True)
+    events.append(
+        ControllerEvent(
+            "broker_registered_again",
+            {
+                "broker_id": previous.broker_id,
+                "broker_epoch": previous.epoch,
+                "directories": [uuid_text(each) for each in recorded],
+            },
+        )
+    )
+    return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=previous.epoch), events=events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What of a registration the controller decides."""
+
+    epoch: BrokerEpoch
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: Sequence[DirectoryId]
+
+
+def _register_broker_record(state: MetadataState, request: BrokerRegistrationRequest, terms: _Terms) -> ApiMessageAndVersion:
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=IncarnationId(request.incarnation_id),
+        broker_epoch=terms.epoch,
+        end_points=[
+            BrokerEndpoint(
+                name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.security_protocol,
+            )
+            for listener in request.listeners
+        ],
+        features=[
+            BrokerFeature(
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
+            )
+            for feature in request.features
+        ],
+        rack=request.rack,
+        fenced=terms.fenced,
+        # Below 3.3-IV3 the record cannot say it, and nothing there reads it.
+        in_controlled_shutdown=terms.in_controlled_shutdown
+        and state.metadata_version >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
+        log_dirs=list(terms.directories),
+    )
+    return ApiMessageAndVersion(record, metadata_version.register_broker_record_version(state.metadata_version))

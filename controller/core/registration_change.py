@@ -1,0 +1,45 @@
+"""The record that takes a broker's registration from what it is to what it shall be (core).
+
+Fencing, unfencing, controlled shutdown and lost directories travel in one BrokerRegistrationChangeRecord, in the lowest
+version that can say it, as Kafka's controller writes it. Easy to get wrong: an empty list of directories means "no change"
+on replay, so the loss of the last one cannot be said; that broker is fenced instead and stays so.
+"""
+
+from common.metadata import metadata_version
+from common.metadata.registrations import BrokerRegistration
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ControlledShutdownChange,
+    FenceBrokerRecord,
+    FencingChange,
+    UnfenceBrokerRecord,
+)
+
+
+def registration_change(level: int, before: BrokerRegistration, after: BrokerRegistration) -> ApiMessageAndVersion | None:
+    """None where nothing changes that this metadata.version can say."""
+    fencing = FencingChange.NONE
+    if after.fenced != before.fenced:
+        fencing = FencingChange.FENCE if after.fenced else FencingChange.UNFENCE
+    if level < metadata_version.BROKER_REGISTRATION_CHANGE_LEVEL:
+        return _legacy_fencing(fencing, before)
+    record = BrokerRegistrationChangeRecord(broker_id=before.broker_id, broker_epoch=before.epoch, fenced=fencing)
+    version = 0
+    is_leaving = after.in_controlled_shutdown and not before.in_controlled_shutdown
+    if is_leaving and level >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL:
+        record.in_controlled_shutdown = ControlledShutdownChange.IN_CONTROLLED_SHUTDOWN
+        version = 1
+    if after.directories != before.directories:
+        record.log_dirs = list(after.directories)
+        version = 2
+    if record == BrokerRegistrationChangeRecord(broker_id=before.broker_id, broker_epoch=before.epoch):
+        return None
+    return ApiMessageAndVersion(record, version)
+
+
+def _legacy_fencing(fencing: FencingChange, before: BrokerRegistration) -> ApiMessageAndVersion | None:
+    if fencing is FencingChange.NONE:
+        return None
+    record_class = FenceBrokerRecord if fencing is FencingChange.FENCE else UnfenceBrokerRecord
+    return ApiMessageAndVersion(record_class(id=before.broker_id, epoch=before.epoch), 0)

@@ -1,0 +1,34 @@
+"""The part of the configuration by which the controller decides (core).
+
+An immutable value, so that operations stay functions of their arguments. Durations are monotonic nanoseconds, as
+everywhere inside; the configuration's keys are in milliseconds.
+"""
+
+from dataclasses import dataclass
+
+from common.configuration.server import ServerConfig
+from common.configuration.topic import TopicConfig, default_topic_config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What operations need to know beyond state and request."""
+
+    cluster_id: str
+    session_timeout_ns: int
+    topic_defaults: TopicConfig
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    is_topic_deletion_enabled: bool = True
+
+
+def controller_settings(config: ServerConfig, cluster_id: str) -> ControllerSettings:
+    """The settings that follow from server.properties."""
+    return ControllerSettings(
+        cluster_id=cluster_id,
+        session_timeout_ns=config.broker_session_timeout_ms * 1_000_000,
+        topic_defaults=default_topic_config(config),
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        is_topic_deletion_enabled=config.delete_topic_enable,
+    )

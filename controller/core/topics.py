@@ -1,0 +1,304 @@
+"""Creates and deletes topics (core).
+
+Answers to createTopics and deleteTopics of Kafka's ReplicationControlManager, with Kafka's error codes for each way in which
+a request can be wrong. One request is one atomic batch, in which each topic stands for itself: a bad one gets its error and
+the others are created. A topic's ConfigRecords come before its TopicRecord, because a broker that sees the partitions must
+have their configuration. Easy to get wrong: only replicas that could lead enter the first ISR (KAFKA-13083), and the
+numbers of a request are looked at before anything of that size is built.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from common.configuration.settings import ConfigError, key_of, keys_of
+from common.configuration.topic import TopicConfig, topic_config, validate_topic_overrides
+from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId
+from common.metadata import metadata_version
+from common.metadata.registrations import LeaderRecoveryState
+from common.metadata.state import MetadataState
+from common.metadata.topic_names import InvalidTopicName, collision_key, validate_topic_name
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    ConfigRecord,
+    ConfigResourceType,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from controller.core.eligibility import Eligibility
+from controller.core.placement import RandomSource, default_directory, place_replicas, placement_brokers
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+
+# As in Kafka: one request may write no more than this.
+RECORDS_PER_REQUEST_MAX = 10_000
+# "The server decides", in num_partitions and replication_factor.
+SERVER_DEFAULT = -1
+# Kafka's ConfigSource numbers in a CreateTopics response.
+SOURCE_TOPIC = 1
+SOURCE_DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTopic:
+    """A topic that can be created as it stands."""
+
+    name: str
+    topic_id: TopicId
+    replicas: Sequence[tuple[BrokerId, ...]]
+    records: Sequence[ApiMessageAndVersion]
+    config: TopicConfig
+    overrides: Mapping[str, str]
+
+
+def create_topics(
+    state: MetadataState,
+    settings: ControllerSettings,
+    request: CreateTopicsRequest,
+    *,
+    rng: RandomSource,
+    new_topic_id: Callable[[], TopicId],
+) -> ControllerResult[CreateTopicsResponse]:
+    """One answer for each topic; the records of those that can be created, none of them for `validate_only`."""
+    response = CreateTopicsResponse()
+    created: dict[str, _NewTopic] = {}
+    room = RECORDS_PER_REQUEST_MAX
+    wishes = {topic.name: topic for topic in request.topics}
+    occurrences = Counter(topic.name for topic in request.topics)
+    for name, wish in wishes.items():
+        try:
+            if occurrences[name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic '{name}' occurs twice in the request")
+            _validate_name(state, name, created)
+            topic = _new_topic(state, settings, wish, rng=rng, new_topic_id=new_topic_id, room=room)
+        except ApiError as error:
+            response.topics.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
+            continue
+        room -= len(topic.records)
+        created[name] = topic
+        response.topics.append(_created(topic, request.validate_only))
+    if request.validate_only:
+        return ControllerResult([], response)
+    records = [record for topic in created.values() for record in topic.records]
+    events = [
+        ControllerEvent(
+            "topic_created",
+            {
+                "topic": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": len(topic.replicas),
+                "replication_factor": len(topic.replicas[0]),
+            },
+        )
+        for topic in created.values()
+    ]
+    return ControllerResult(records, response, events=events)
+
+
+def _validate_name(state: MetadataState, name: str, created: Mapping[str, object]) -> None:
+    try:
+        validate_topic_name(name)
+    except InvalidTopicName as error:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if name == METADATA_TOPIC_NAME:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"'{name}' is not for clients to create")
+    if name in state.topic_ids:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
+    key = collision_key(name)
+    if "_" not in key:
+        return
+    for names in (state.topic_ids, created):
+        for other in names:
+            if collision_key(other) == key:
+                raise ApiError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' would share its metric names with '{other}'"
+                )
+
+
+def _new_topic(
+    state: MetadataState,
+    settings: ControllerSettings,
+    wish: CreatableTopic,
+    *,
+    rng: RandomSource,
+    new_topic_id: Callable[[], TopicId],
+    room: int,
+) -> _NewTopic:
+    overrides = _validated_overrides(wish)
+    config = topic_config(settings.topic_defaults, overrides)
+    replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(state, settings, wish, rng, room)
+    if len(overrides) + 1 + len(replicas) > room:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
+    topic_id = new_topic_id()
+    records = [
+        ApiMessageAndVersion(
+            ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=wish.name, name=key, value=value), 0
+        )
+        for key, value in sorted(overrides.items())
+    ]
+    records.append(ApiMessageAndVersion(TopicRecord(name=wish.name, topic_id=topic_id), 0))
+    eligibility = Eligibility(state)
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if wish.assignments else ErrorCode.INVALID_REPLICATION_FACTOR
+    for index, brokers in enumerate(replicas):
+        isr = [broker_id for broker_id in brokers if eligibility.is_active(broker_id)]
+        if not isr:
+            raise ApiError(code, f"every broker of partition {index} is fenced or shutting down")
+        records.append(_partition_record(state, topic_id, index, brokers, isr))
+    return _NewTopic(wish.name, topic_id, replicas, records, config, overrides)
+
+
+def _validated_overrides(wish: CreatableTopic) -> dict[str, str]:
+    overrides = {config.name: config.value for config in wish.configs}
+    try:
+        validate_topic_overrides(overrides)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    # Keys that are known but have no effect may name what is done anyway; there is nothing to remember of them.
+    known = keys_of(TopicConfig)
+    return {key: value for key, value in overrides.items() if value is not None and key in known}
+
+
+def _assigned_replicas(state: MetadataState, wish: CreatableTopic) -> list[tuple[BrokerId, ...]]:
+    if wish.replication_factor != SERVER_DEFAULT or wish.num_partitions != SERVER_DEFAULT:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "with replica assignments, partitions and replication factor must both be -1"
+        )
+    by_index: dict[int, CreatableReplicaAssignment] = {}
+    for assignment in wish.assignments:
+        if assignment.partition_index in by_index:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {assignment.partition_index} is assigned twice")
+        by_index[assignment.partition_index] = assignment
+    if sorted(by_index) != list(range(len(by_index))):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+    size = len(by_index[0].broker_ids)
+    for index in range(len(by_index)):
+        brokers = by_index[index].broker_ids
+        if not brokers:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} has no replica")
+        if len(brokers) != size:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas")
+        if len(set(brokers)) != len(brokers):
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} names a broker twice")
+        unknown = [broker for broker in brokers if BrokerId(broker) not in state.brokers]
+        if unknown:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {unknown[0]} is not registered")
+    return [tuple(map(BrokerId, by_index[index].broker_ids)) for index in range(len(by_index))]
+
+
+def _placed_replicas(
+    state: MetadataState, settings: ControllerSettings, wish: CreatableTopic, rng: RandomSource, room: int
+) -> list[tuple[BrokerId, ...]]:
+    partitions = settings.num_partitions if wish.num_partitions == SERVER_DEFAULT else wish.num_partitions
+    factor = settings.default_replication_factor
+    if wish.replication_factor != SERVER_DEFAULT:
+        factor = wish.replication_factor
+    if partitions <= 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{wish.num_partitions} is no number of partitions")
+    if factor <= 0:
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{wish.replication_factor} is no replication factor")
+    if partitions > room:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
+    return place_replicas(placement_brokers(state), partitions=partitions, replication_factor=factor, rng=rng)
+
+
+def _partition_record(
+    state: MetadataState, topic_id: TopicId, index: int, brokers: Sequence[BrokerId], isr: Sequence[BrokerId]
+) -> ApiMessageAndVersion:
+    record = PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(brokers),
+        isr=list(isr),
+        leader=isr[0],
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+    if metadata_version.is_directory_assignment_supported(state.metadata_version):
+        record.directories = [default_directory(state, broker_id) for broker_id in brokers]
+    return ApiMessageAndVersion(record, metadata_version.partition_record_version(state.metadata_version))
+
+
+def _created(topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=ZERO_UUID if is_validation else topic.topic_id,
+        num_partitions=len(topic.replicas),
+        replication_factor=len(topic.replicas[0]),
+        configs=[
+            CreatableTopicConfigs(
+                name=key_of(field.name),
+                value=_config_text(getattr(topic.config, field.name)),
+                config_source=SOURCE_TOPIC if key_of(field.name) in topic.overrides else SOURCE_DEFAULT,
+            )
+            for field in fields(TopicConfig)
+        ],
+    )
+
+
+def _config_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------
+
+
+def delete_topics(
+    state: MetadataState, settings: ControllerSettings, request: DeleteTopicsRequest
+) -> ControllerResult[DeleteTopicsResponse]:
+    """One answer for each topic named, by name or by id."""
+    wishes = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+    response = DeleteTopicsResponse()
+    records: list[ApiMessageAndVersion] = []
+    events: list[ControllerEvent] = []
+    deleted: set[TopicId] = set()
+    for wish in wishes:
+        result = DeletableTopicResult(name=wish.name, topic_id=wish.topic_id)
+        response.responses.append(result)
+        try:
+            if not settings.is_topic_deletion_enabled:
+                raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+            topic_id = _topic_to_delete(state, wish)
+            if topic_id in deleted:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request")
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        deleted.add(topic_id)
+        name = state.topics[topic_id].name
+        result.name, result.topic_id = name, topic_id
+        records.append(ApiMessageAndVersion(RemoveTopicRecord(topic_id=topic_id), 0))
+        events.append(ControllerEvent("topic_deleted", {"topic": name, "topic_id": topic_id}))
+    return ControllerResult(records, response, events=events)
+
+
+def _topic_to_delete(state: MetadataState, wish: DeleteTopicState) -> TopicId:
+    if wish.name is not None:
+        if wish.topic_id != ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
+        topic_id = state.topic_ids.get(wish.name)
+        if topic_id is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{wish.name}'")
+        return topic_id
+    if wish.topic_id == ZERO_UUID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
+    topic_id = TopicId(wish.topic_id)
+    if topic_id not in state.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+    return topic_id

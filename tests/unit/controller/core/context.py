@@ -1,0 +1,399 @@
+"""A controller without its shell: domain verbs that run an operation, replay its records and check the invariants.
+
+Every record is replayed on its own and the invariants of the image (I4, I6, I7, I9, I10 and I12 of the fault reference) are
+checked after each, because a follower that is half-way through a batch must not see a leader on a dead disk either. Every
+record is also encoded in the version that the operation chose for it.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from common.configuration.topic import TopicConfig
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId, Uuid
+from common.metadata.metadata_version import (
+    DIRECTORY_NUMBERING_FEATURE,
+    METADATA_VERSION_FEATURE,
+)
+from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+)
+from common.protocol.messages.alter_partition import RequestPartitionData as AlterPartitionData
+from common.protocol.messages.alter_partition import RequestTopicData as AlterTopicData
+from common.protocol.messages.alter_partition import ResponsePartitionData as AlterPartitionResult
+from common.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    RequestDirectoryData,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from common.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.numbering import Numbering
+from common.records.metadata_frame import ApiMessageAndVersion, encode_record
+from common.records.metadata_records import FeatureLevelRecord, KnownRecord, PartitionChangeRecord
+from controller.core.alter_partition import handle_alter_partition
+from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.fencing import fence_stale_broker
+from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.leaderless import elect_leaderless
+from controller.core.preferred import elect_preferred_leaders
+from controller.core.registration import handle_broker_registration
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+from controller.core.topics import create_topics, delete_topics
+from controller.core.unregister import handle_unregister_broker
+
+CLUSTER_ID = "cluster-of-the-test"
+SESSION_TIMEOUT_NS = 9_000_000_000
+# "The broker has applied everything", in heartbeats.
+CAUGHT_UP = 2**40
+
+Response = TypeVar("Response")
+
+
+def directory(name: str) -> DirectoryId:
+    """The same id for the same short name, none of them reserved."""
+    return DirectoryId(Uuid(name.encode().ljust(16, b".")))
+
+
+def incarnation(name: str) -> IncarnationId:
+    return IncarnationId(Uuid(name.encode().ljust(16, b"!")))
+
+
+class ControllerContext:
+    """State, soft state and time of one active controller."""
+
+    def __init__(self, *, level: int = 21, unclean: bool = False, seed: int = 1) -> None:
+        self.state = MetadataState()
+        self.sessions = BrokerSessions(SESSION_TIMEOUT_NS)
+        self.settings = ControllerSettings(
+            cluster_id=CLUSTER_ID,
+            session_timeout_ns=SESSION_TIMEOUT_NS,
+            topic_defaults=TopicConfig(unclean_leader_election_enable=unclean),
+        )
+        self.now_ns = 1_000_000_000
+        self.rng = random.Random(seed)
+        self.log: list[KnownRecord] = []
+        self.last_records: list[ApiMessageAndVersion] = []
+        self.last_events: list[ControllerEvent] = []
+        self._topics_made = 0
+        self._leaders: dict[tuple[TopicIdPartition, int], BrokerId] = {}
+        self.apply(
+            ControllerResult(
+                [
+                    ApiMessageAndVersion(FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=level), 0),
+                    ApiMessageAndVersion(FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1), 0),
+                ],
+                None,
+            )
+        )
+
+    # --- verbs --------------------------------------------------------------------------------------------------
+
+    @property
+    def next_write_offset(self) -> Offset:
+        return Offset(len(self.log))
+
+    def apply(self, result: ControllerResult[Response]) -> Response:
+        """Replays what an operation returned, record by record, with the invariants checked after each."""
+        self.last_records = list(result.records)
+        self.last_events = list(result.events)
+        for written in result.records:
+            assert encode_record(written.record, written.version, Numbering.KIP858)
+            before = self._partition_of(written.record)
+            self.state.replay(written.record, offset=self.next_write_offset)
+            self.log.append(written.record)
+            self._check_epochs(written.record, before)
+            self.check_invariants()
+        return result.response
+
+    def register(
+        self,
+        broker_id: int,
+        directories: Sequence[str] = (),
+        *,
+        incarnation_name: str = "first",
+        rack: str | None = None,
+        previous_epoch: int = -1,
+        features: Sequence[tuple[str, int, int]] = (
+            (METADATA_VERSION_FEATURE, 1, 22),
+            (DIRECTORY_NUMBERING_FEATURE, 0, 1),
+        ),
+        cluster_id: str = CLUSTER_ID,
+        is_migrating: bool = False,
+    ) -> BrokerRegistrationResponse:
+        request = BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            incarnation_id=incarnation(f"{broker_id}-{incarnation_name}"),
+            listeners=[Listener(name="PLAINTEXT", host=f"host-{broker_id}", port=9092)],
+            features=[
+                Feature(name=name, min_supported_version=low, max_supported_version=high) for name, low, high in features
+            ],
+            rack=rack,
+            is_migrating_zk_broker=is_migrating,
+            log_dirs=[directory(name) for name in directories],
+            previous_broker_epoch=previous_epoch,
+        )
+        return self.apply(
+            handle_broker_registration(
+                self.state,
+                self.sessions,
+                self.settings,
+                request,
+                now_ns=self.now_ns,
+                next_write_offset=self.next_write_offset,
+            )
+        )
+
+    def heartbeat(
+        self,
+        broker_id: int,
+        *,
+        offline: Sequence[str] = (),
+        want_fence: bool = False,
+        want_shut_down: bool = False,
+        metadata_offset: int = CAUGHT_UP,
+        epoch: int | None = None,
+    ) -> BrokerHeartbeatResponse:
+        registration = self.state.brokers.get(BrokerId(broker_id))
+        request = BrokerHeartbeatRequest(
+            broker_id=broker_id,
+            broker_epoch=epoch if epoch is not None else registration.epoch if registration is not None else -1,
+            current_metadata_offset=metadata_offset,
+            want_fence=want_fence,
+            want_shut_down=want_shut_down,
+            offline_log_dirs=[directory(name) for name in offline],
+        )
+        result = handle_broker_heartbeat(
+            self.state,
+            self.sessions,
+            self.settings,
+            request,
+            now_ns=self.now_ns,
+            next_write_offset=self.next_write_offset,
+        )
+        if registration is not None and not registration.in_controlled_shutdown and not want_shut_down:
+            self._check_only_failed_directories_change(result, broker_id, request.offline_log_dirs)
+        return self.apply(result)
+
+    def start(self, broker_id: int, directories: Sequence[str] = (), *, rack: str | None = None) -> None:
+        """A broker that is registered and unfenced."""
+        self.register(broker_id, directories, rack=rack)
+        response = self.heartbeat(broker_id)
+        assert response.error_code == ErrorCode.NONE
+        assert not response.is_fenced
+
+    def fence(self, broker_id: int) -> None:
+        assert self.heartbeat(broker_id, want_fence=True).is_fenced
+
+    def advance(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1_000_000_000)
+
+    def fence_stale(self) -> BrokerId | None:
+        return self.apply(fence_stale_broker(self.state, self.sessions, self.settings, now_ns=self.now_ns))
+
+    def create(
+        self,
+        name: str,
+        assignments: Sequence[Sequence[int]] = (),
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str | None] | None = None,
+        validate_only: bool = False,
+    ) -> CreateTopicsResponse:
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                for index, brokers in enumerate(assignments)
+            ],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        return self.create_request(CreateTopicsRequest(topics=[topic], validate_only=validate_only))
+
+    def create_request(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        return self.apply(create_topics(self.state, self.settings, request, rng=self.rng, new_topic_id=self._new_topic_id))
+
+    def topic(
+        self,
+        name: str,
+        assignments: Sequence[Sequence[int]],
+        directories: Mapping[int, str] | None = None,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> TopicId:
+        """A topic laid out as said; `directories` names for each broker where all its replicas of the topic are."""
+        response = self.create(name, assignments, configs=configs)
+        assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
+        topic_id = TopicId(response.topics[0].topic_id)
+        for broker_id, directory_name in (directories or {}).items():
+            indexes = [index for index, brokers in enumerate(assignments) if broker_id in brokers]
+            self.assign(broker_id, {directory_name: [(topic_id, index) for index in indexes]})
+        return topic_id
+
+    def delete(self, *names: str, ids: Sequence[TopicId] = ()) -> DeleteTopicsResponse:
+        topics = [DeleteTopicState(topic_id=topic_id) for topic_id in ids]
+        request = DeleteTopicsRequest(topics=topics, topic_names=list(names))
+        return self.apply(delete_topics(self.state, self.settings, request))
+
+    def assign(
+        self,
+        broker_id: int,
+        assignments: Mapping[str, Sequence[TopicIdPartition]],
+        *,
+        ids: Mapping[DirectoryId, Sequence[TopicIdPartition]] | None = None,
+        epoch: int | None = None,
+    ) -> AssignReplicasToDirsResponse:
+        wishes = {directory(name): keys for name, keys in assignments.items()} | dict(ids or {})
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker_id,
+            broker_epoch=self.epoch(broker_id) if epoch is None else epoch,
+            directories=[
+                RequestDirectoryData(
+                    id=directory_id,
+                    topics=[
+                        RequestTopicData(topic_id=topic_id, partitions=[RequestPartitionData(partition_index=index)])
+                        for topic_id, index in keys
+                    ],
+                )
+                for directory_id, keys in wishes.items()
+            ],
+        )
+        return self.apply(handle_assign_replicas_to_dirs(self.state, self.settings, request))
+
+    def alter(self, topic_id: TopicId, index: int, isr: Sequence[int], **other: int) -> AlterPartitionResult:
+        """The leader of the partition asks for this ISR; `other` overrides fields of the request."""
+        partition = self.state.partition(topic_id, index)
+        sender = other.pop("sender", partition.leader if partition is not None else 1)
+        wish = AlterPartitionData(
+            partition_index=index,
+            leader_epoch=other.pop("leader_epoch", partition.leader_epoch if partition is not None else 0),
+            partition_epoch=other.pop("partition_epoch", partition.partition_epoch if partition is not None else 0),
+            leader_recovery_state=other.pop("leader_recovery_state", 0),
+            new_isr_with_epochs=[
+                BrokerState(broker_id=member, broker_epoch=other.get(f"epoch_of_{member}", -1)) for member in isr
+            ],
+        )
+        response = self.alter_request(sender, topic_id, wish)
+        return response.topics[0].partitions[0]
+
+    def alter_request(self, sender: int, topic_id: TopicId, *wishes: AlterPartitionData) -> AlterPartitionResponse:
+        request = AlterPartitionRequest(
+            broker_id=sender,
+            broker_epoch=self.epoch(sender),
+            topics=[AlterTopicData(topic_id=topic_id, partitions=list(wishes))],
+        )
+        return self.apply(handle_alter_partition(self.state, self.settings, request))
+
+    def unregister(self, broker_id: int) -> UnregisterBrokerResponse:
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        return self.apply(handle_unregister_broker(self.state, self.sessions, self.settings, request))
+
+    def sweep(self) -> int:
+        return self.apply(elect_leaderless(self.state, self.settings))
+
+    def prefer(self) -> int:
+        return self.apply(elect_preferred_leaders(self.state, self.settings))
+
+    # --- what there is ------------------------------------------------------------------------------------------
+
+    def epoch(self, broker_id: int) -> BrokerEpoch:
+        return self.state.brokers[BrokerId(broker_id)].epoch
+
+    def partition(self, topic_id: TopicId, index: int = 0) -> PartitionRegistration:
+        return self.state.topics[topic_id].partitions[index]
+
+    def leader_and_isr(self, topic_id: TopicId, index: int = 0) -> tuple[int, list[int]]:
+        partition = self.partition(topic_id, index)
+        return partition.leader, list(partition.isr)
+
+    @property
+    def records(self) -> list[KnownRecord]:
+        """What the last operation wrote."""
+        return [written.record for written in self.last_records]
+
+    def event(self, name: str) -> Mapping[str, object]:
+        """The fields of the one event of that name in the last operation."""
+        (found,) = [event.fields for event in self.last_events if event.name == name]
+        return found
+
+    def _new_topic_id(self) -> TopicId:
+        self._topics_made += 1
+        return TopicId(Uuid(b"topic" + self._topics_made.to_bytes(11, "big")))
+
+    # --- invariants ---------------------------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        owners: dict[DirectoryId, BrokerId] = {}
+        for broker in self.state.brokers.values():
+            for directory_id in broker.directories:
+                assert owners.setdefault(directory_id, broker.broker_id) == broker.broker_id
+                assert directory_id not in broker.lost_directories
+        for topic in self.state.topics.values():
+            for partition in topic.partitions.values():
+                self._check_partition(partition)
+
+    def _check_partition(self, partition: PartitionRegistration) -> None:
+        assert len(partition.directories) == len(partition.replicas)
+        assert partition.isr
+        assert set(partition.isr) <= set(partition.replicas)
+        eligible = [
+            member for member in partition.isr if self.state.is_replica_electable(member, partition.directory(member))
+        ]
+        if partition.leader != NO_LEADER:
+            assert partition.leader in eligible
+        if len(partition.isr) > 1:
+            assert eligible == list(partition.isr)
+
+    def _check_epochs(self, record: KnownRecord, before: PartitionRegistration | None) -> None:
+        if before is None or not isinstance(record, PartitionChangeRecord):
+            return
+        key = (TopicId(record.topic_id), record.partition_id)
+        after = self.partition(*key)
+        assert after.partition_epoch == before.partition_epoch + 1
+        assert after.leader_epoch >= before.leader_epoch
+        assert after.leader_epoch > before.leader_epoch or after.leader == before.leader
+        assert self._leaders.setdefault((key, after.leader_epoch), after.leader) == after.leader
+
+    def _partition_of(self, record: KnownRecord) -> PartitionRegistration | None:
+        if isinstance(record, PartitionChangeRecord):
+            return self.state.partition(TopicId(record.topic_id), record.partition_id)
+        return None
+
+    def _check_only_failed_directories_change(
+        self, result: ControllerResult[BrokerHeartbeatResponse], broker_id: int, offline: Sequence[Uuid]
+    ) -> None:
+        """I12: a heartbeat that changes nothing but directories touches only replicas in those directories."""
+        registration = self.state.brokers[BrokerId(broker_id)]
+        if result.response.is_fenced != registration.fenced:
+            return
+        for written in result.records:
+            record = written.record
+            if isinstance(record, PartitionChangeRecord):
+                partition = self.partition(TopicId(record.topic_id), record.partition_id)
+                assert partition.directory(BrokerId(broker_id)) in offline

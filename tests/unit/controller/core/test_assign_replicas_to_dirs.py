@@ -1,0 +1,126 @@
+"""Assignments of replicas to directories: accepted for any id, with the leader and ISR changes that follow."""
+
+import pytest
+
+from common.ids import NO_LEADER, TopicId, Uuid
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.protocol.errors import ApiError, ErrorCode
+from common.records.metadata_records import PartitionChangeRecord
+from tests.unit.controller.core.context import ControllerContext, directory
+
+
+def two_brokers() -> ControllerContext:
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    controller.start(2, ["c", "d"])
+    return controller
+
+
+def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> None:
+    """The record has the whole list, the other replicas' directories as they were."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[2, 1]])
+    controller.assign(1, {"b": [(topic_id, 0)]})
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, directories=[UNASSIGNED, directory("b")])
+    ]
+    controller.assign(1, {"b": [(topic_id, 0)]})
+    assert controller.records == []
+
+
+def test_an_assignment_to_an_offline_directory_elects() -> None:
+    """The directory failed before the broker could say that the replica is there: directory, ISR and leader change at
+    once, as if the failure were reported now."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1, 2]])
+    controller.heartbeat(1, offline=["a"])
+    assert controller.leader_and_isr(topic_id) == (1, [1, 2])
+    controller.assign(1, {"a": [(topic_id, 0)]})
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2], leader=2, directories=[directory("a"), UNASSIGNED])
+    ]
+    assert controller.event("replicas_assigned_offline") == {
+        "broker_id": 1,
+        "directory_id": directory("a"),
+        "partitions": 1,
+        "leaders": 1,
+    }
+
+
+@pytest.mark.parametrize("directory_id", [LOST, directory("never registered"), directory("c")])
+def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> None:
+    """LOST, an id that nobody registered, and another broker's id all mean: not online here."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1, 2]], {2: "d"})
+    response = controller.assign(1, {}, ids={directory_id: [(topic_id, 0)]})  # type: ignore[dict-item]
+    assert response.directories[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert controller.leader_and_isr(topic_id) == (2, [2])
+
+
+def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
+    """And leads again as soon as it is assigned to an online directory."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1]])
+    controller.assign(1, {}, ids={LOST: [(topic_id, 0)]})
+    assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
+    controller.assign(1, {"b": [(topic_id, 0)]})
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1, directories=[directory("b")])
+    ]
+
+
+def test_a_fenced_broker_may_assign() -> None:
+    """It stays fenced until its assignments are known, so it must be able to make them known."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1, 2]])
+    controller.fence(1)
+    controller.assign(1, {"a": [(topic_id, 0)]})
+    assert controller.partition(topic_id).directories == (directory("a"), UNASSIGNED)
+    assert controller.leader_and_isr(topic_id) == (2, [2])
+
+
+def test_errors_are_per_partition() -> None:
+    """Unknown topic, unknown partition and not a replica, beside one that is accepted; the answer echoes the request."""
+    controller = two_brokers()
+    controller.start(3, ["e"])
+    topic_id = controller.topic("t", [[1, 2], [2, 3]])
+    unknown = TopicId(Uuid(b"?" * 16))
+    response = controller.assign(1, {"a": [(unknown, 0), (topic_id, 9), (topic_id, 1), (topic_id, 0)]})
+    assert [each.id for each in response.directories] == [directory("a")]
+    codes = [topic.partitions[0].error_code for topic in response.directories[0].topics]
+    assert codes == [
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NONE,
+    ]
+    assert len(controller.records) == 1
+
+
+def test_the_last_word_on_a_partition_counts() -> None:
+    """One request names it twice: one record with the later directory."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1]])
+    controller.assign(1, {"a": [(topic_id, 0)], "b": [(topic_id, 0)]})
+    assert controller.records == [PartitionChangeRecord(partition_id=0, topic_id=topic_id, directories=[directory("b")])]
+
+
+def test_a_stale_broker_epoch_writes_nothing() -> None:
+    """The assignment of an earlier incarnation says nothing about this one."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1]])
+    written = len(controller.log)
+    with pytest.raises(ApiError) as caught:
+        controller.assign(1, {"a": [(topic_id, 0)]}, epoch=0)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert len(controller.log) == written
+
+
+def test_assignments_need_level_17() -> None:
+    """The records could not hold them."""
+    controller = ControllerContext(level=16)
+    controller.start(1)
+    topic_id = controller.topic("t", [[1]])
+    with pytest.raises(ApiError) as caught:
+        controller.assign(1, {"a": [(topic_id, 0)]})
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,380 @@
+"""Heartbeats: unfencing, fencing, failed directories, controlled shutdown, and their order within one heartbeat."""
+
+import pytest
+
+from common.ids import NO_LEADER, BrokerId
+from common.metadata.directory_ids import UNASSIGNED
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from common.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    UnfenceBrokerRecord,
+)
+from tests.unit.controller.core.context import ControllerContext, directory
+
+ONE = BrokerId(1)
+
+
+def three_brokers() -> ControllerContext:
+    """Brokers 1, 2 and 3 with directories a and b, c and d, e and f."""
+    controller = ControllerContext()
+    for broker_id, names in ((1, "ab"), (2, "cd"), (3, "ef")):
+        controller.start(broker_id, list(names))
+    return controller
+
+
+# --- unfencing and epochs ---------------------------------------------------------------------------------------
+
+
+def test_a_caught_up_broker_is_unfenced() -> None:
+    """It must have applied its own registration, and no more than that (KAFKA-13959)."""
+    controller = ControllerContext()
+    controller.register(1, ["a"])
+    registered_at = controller.next_write_offset - 1
+    controller.register(2, ["b"])
+    early = controller.heartbeat(1, metadata_offset=registered_at - 1)
+    assert early == BrokerHeartbeatResponse(is_caught_up=False, is_fenced=True)
+    assert controller.records == []
+    response = controller.heartbeat(1, metadata_offset=registered_at)
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+    assert controller.records == [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), fenced=-1)]
+
+
+@pytest.mark.parametrize("epoch", [0, 10**6])
+def test_another_epoch_is_stale(epoch: int) -> None:
+    """A heartbeat of another incarnation changes nothing, not even the session."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    controller.advance(10)
+    with pytest.raises(ApiError) as caught:
+        controller.heartbeat(1, epoch=epoch)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert controller.fence_stale() == 1
+
+
+def test_a_heartbeat_before_registration_is_stale() -> None:
+    """An unregistered broker has no epoch at all."""
+    with pytest.raises(ApiError) as caught:
+        ControllerContext().heartbeat(1)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_unfencing_elects_the_last_isr_member() -> None:
+    """A partition whose only ISR member comes back has a leader in the same batch, after the registration change."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    topic_id = controller.topic("t", [[1]])
+    controller.fence(1)
+    assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
+    controller.heartbeat(1)
+    assert controller.records == [
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), fenced=-1),
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1),
+    ]
+
+
+def test_levels_below_6_fence_with_their_own_records() -> None:
+    """metadata.version 5 has no BrokerRegistrationChangeRecord."""
+    controller = ControllerContext(level=5)
+    controller.register(1)
+    controller.heartbeat(1)
+    assert controller.records == [UnfenceBrokerRecord(id=1, epoch=controller.epoch(1))]
+    controller.fence(1)
+    assert controller.records == [FenceBrokerRecord(id=1, epoch=controller.epoch(1))]
+
+
+# --- failed directories -----------------------------------------------------------------------------------------
+
+
+def test_a_failed_directory_moves_its_leaders_and_no_others() -> None:
+    """Partition changes first, then the registration change with what is still online; other directories untouched."""
+    controller = three_brokers()
+    layout = [[1, 2, 3], [2, 1, 3]]
+    on_a = controller.topic("on-a", layout, {1: "a"})
+    on_b = controller.topic("on-b", layout, {1: "b"})
+    response = controller.heartbeat(1, offline=["a"])
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=on_a, isr=[2, 3], leader=2),
+        PartitionChangeRecord(partition_id=1, topic_id=on_a, isr=[2, 3]),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), log_dirs=[directory("b")]),
+    ]
+    assert [written.version for written in controller.last_records] == [1, 1, 2]
+    assert controller.leader_and_isr(on_b, 0) == (1, [1, 2, 3])
+    assert controller.event("log_dir_reported_offline")["directory_id"] == directory("a")
+    assert controller.event("leaders_moved") == {
+        "broker_id": 1,
+        "directory_id": directory("a"),
+        "partitions": 2,
+        "leaders": 1,
+    }
+
+
+def test_a_repeated_report_writes_nothing_when_all_is_well() -> None:
+    """Every heartbeat names all lost directories; only the first one has anything to do."""
+    controller = three_brokers()
+    controller.topic("t", [[1, 2]], {1: "a"})
+    controller.heartbeat(1, offline=["a"])
+    written = len(controller.log)
+    response = controller.heartbeat(1, offline=["a"])
+    assert response.error_code == ErrorCode.NONE
+    assert len(controller.log) == written
+    assert controller.last_events == []
+
+
+def test_a_repeated_report_repairs_what_is_still_there() -> None:
+    """However a leader or ISR entry got onto a lost directory (here: records of a controller without these rules), the
+    next report of the directory takes it away."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2], [2, 1]], {1: "a"})
+    controller.heartbeat(1, offline=["a"])
+    for index, leader in ((0, 1), (1, 2)):
+        record = PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=[2, 1], leader=leader)
+        controller.state.replay(record, offset=controller.next_write_offset)
+        controller.log.append(record)
+    # The invariants are broken until both records are replayed, so they are replayed without looking.
+    controller.check_invariants = lambda: None  # type: ignore[method-assign]
+    controller.heartbeat(1, offline=["a"])
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2], leader=2),
+        PartitionChangeRecord(partition_id=1, topic_id=topic_id, isr=[2]),
+    ]
+    ControllerContext.check_invariants(controller)
+    assert [event.name for event in controller.last_events] == ["leaders_moved"]
+
+
+def test_two_directories_at_once() -> None:
+    """Both are worked off, one registration change says what is left."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b", "c"])
+    controller.start(2, ["d"])
+    on_a = controller.topic("on-a", [[1, 2]], {1: "a"})
+    on_b = controller.topic("on-b", [[1, 2]], {1: "b"})
+    controller.heartbeat(1, offline=["b", "a", "b"])
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=on_b, isr=[2], leader=2),
+        PartitionChangeRecord(partition_id=0, topic_id=on_a, isr=[2], leader=2),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), log_dirs=[directory("c")]),
+    ]
+
+
+def test_the_last_isr_member_in_a_failed_directory_stays_without_leading() -> None:
+    """The ISR never becomes empty: only that replica is known to hold everything."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2]], {1: "a"})
+    controller.fence(2)
+    controller.heartbeat(1, offline=["a"])
+    assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
+    # The other one may come back and does not become leader: it lacks what was acknowledged without it.
+    controller.heartbeat(2)
+    assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
+
+
+def test_the_last_isr_member_gives_way_where_unclean_elections_are_allowed() -> None:
+    """The topic's configuration decides; the new leader is alone in the ISR and recovering."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2]], {1: "a"}, {"unclean.leader.election.enable": "true"})
+    controller.fence(2)
+    controller.heartbeat(2)
+    controller.heartbeat(1, offline=["a"])
+    assert controller.records[0] == PartitionChangeRecord(
+        partition_id=0, topic_id=topic_id, isr=[2], leader=2, leader_recovery_state=1
+    )
+
+
+def test_a_heartbeat_that_unfences_and_reports_a_failure_at_once() -> None:
+    """Lost directories come first: the elections of the unfencing see the directory gone, so nobody leads on it."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    on_a = controller.topic("on-a", [[1]], {1: "a"})
+    on_b = controller.topic("on-b", [[1]], {1: "b"})
+    controller.fence(1)
+    response = controller.heartbeat(1, offline=["a"])
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+    assert controller.records == [
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), fenced=-1, log_dirs=[directory("b")]),
+        PartitionChangeRecord(partition_id=0, topic_id=on_b, leader=1),
+    ]
+    assert controller.leader_and_isr(on_a) == (NO_LEADER, [1])
+
+
+def test_a_heartbeat_that_loses_the_last_directory_fences_in_the_same_batch() -> None:
+    """That nothing is left cannot be said in a registration change; the broker is fenced instead, and stays so."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2]], {1: "b"})
+    elsewhere = controller.topic("unassigned", [[1, 2]])
+    controller.heartbeat(1, offline=["a"])
+    response = controller.heartbeat(1, offline=["a", "b"])
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True)
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2], leader=2),
+        PartitionChangeRecord(partition_id=0, topic_id=elsewhere, isr=[2], leader=2),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), fenced=1),
+    ]
+    assert controller.event("broker_fenced")["reason"] == "every log directory is lost"
+    written = len(controller.log)
+    assert controller.heartbeat(1, offline=["a", "b"]).is_fenced
+    assert len(controller.log) == written
+
+
+def test_a_single_directory_broker_that_loses_it_is_fenced() -> None:
+    """Also when it is the only one that it ever had."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    topic_id = controller.topic("t", [[1]])
+    assert controller.heartbeat(1, offline=["a"]).is_fenced
+    assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
+
+
+def test_an_unassigned_replica_is_not_touched_by_a_failure() -> None:
+    """The controller cannot know that it was in that directory; its broker will assign it there."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2]])
+    assert controller.partition(topic_id).directories == (UNASSIGNED, UNASSIGNED)
+    controller.heartbeat(1, offline=["a"])
+    assert controller.leader_and_isr(topic_id) == (1, [1, 2])
+
+
+def test_a_failure_reported_while_fenced_is_recorded() -> None:
+    """A broker that wants to stay fenced still loses its directory."""
+    controller = ControllerContext()
+    controller.register(1, ["a", "b"])
+    controller.heartbeat(1, want_fence=True, offline=["b"])
+    assert controller.state.brokers[ONE].directories == (directory("a"),)
+    assert controller.state.brokers[ONE].lost_directories == (directory("b"),)
+
+
+def test_a_heartbeat_that_asks_for_the_fence_and_reports_a_failure() -> None:
+    """Each partition is changed once although both reasons apply to it."""
+    controller = three_brokers()
+    on_a = controller.topic("on-a", [[1, 2]], {1: "a"})
+    on_b = controller.topic("on-b", [[1, 2]], {1: "b"})
+    controller.heartbeat(1, offline=["a"], want_fence=True)
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=on_a, isr=[2], leader=2),
+        PartitionChangeRecord(partition_id=0, topic_id=on_b, isr=[2], leader=2),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), fenced=1, log_dirs=[directory("b")]),
+    ]
+
+
+# --- unknown directories ----------------------------------------------------------------------------------------
+
+
+def test_an_unknown_directory_is_an_error_but_known_failures_count() -> None:
+    """LOG_DIR_NOT_FOUND, the known failure is recorded, the session is kept."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2]], {1: "a"})
+    controller.advance(5)
+    response = controller.heartbeat(1, offline=["nobody's", "a"])
+    assert response.error_code == ErrorCode.LOG_DIR_NOT_FOUND
+    assert not response.is_fenced
+    assert controller.leader_and_isr(topic_id) == (2, [2])
+    assert controller.state.brokers[ONE].lost_directories == (directory("a"),)
+    assert controller.event("unknown_log_dir_reported")["directory_id"] == directory("nobody's")
+    controller.advance(5)
+    assert controller.sessions.is_valid(ONE, controller.now_ns)
+
+
+def test_another_brokers_directory_is_unknown() -> None:
+    """Naming it does nothing to the broker that has it."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[2, 1]], {2: "c"})
+    response = controller.heartbeat(1, offline=["c"])
+    assert response.error_code == ErrorCode.LOG_DIR_NOT_FOUND
+    assert controller.records == []
+    assert controller.leader_and_isr(topic_id) == (2, [2, 1])
+
+
+def test_a_broker_is_not_unfenced_by_a_heartbeat_with_an_unknown_directory() -> None:
+    """The error acknowledges nothing; the next heartbeat without it unfences."""
+    controller = ControllerContext()
+    controller.register(1, ["a"])
+    assert controller.heartbeat(1, offline=["nobody's"]).is_fenced
+    assert controller.state.brokers[ONE].fenced
+    assert not controller.heartbeat(1).is_fenced
+
+
+def test_below_17_offline_directories_mean_nothing() -> None:
+    """The registration has no directories, so none can be unknown either."""
+    controller = ControllerContext(level=16)
+    controller.register(1, ["a"])
+    response = controller.heartbeat(1, offline=["a"])
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+
+
+# --- controlled shutdown ----------------------------------------------------------------------------------------
+
+
+def test_controlled_shutdown_from_first_wish_to_go() -> None:
+    """Leaders move at once, the broker stays until the others have applied that, then it is fenced and told to go."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2, 3], [2, 1, 3]])
+    alone = controller.topic("alone", [[1]])
+    response = controller.heartbeat(1, want_shut_down=True)
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2, 3], leader=2),
+        PartitionChangeRecord(partition_id=1, topic_id=topic_id, isr=[2, 3]),
+        PartitionChangeRecord(partition_id=0, topic_id=alone, leader=NO_LEADER),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), in_controlled_shutdown=1),
+    ]
+    moved_at = controller.next_write_offset - 1
+    assert controller.leader_and_isr(alone) == (NO_LEADER, [1])
+
+    controller.heartbeat(2, metadata_offset=moved_at)
+    controller.heartbeat(3, metadata_offset=moved_at - 1)
+    assert not controller.heartbeat(1, want_shut_down=True).should_shut_down
+    assert controller.records == []
+
+    controller.heartbeat(3, metadata_offset=moved_at)
+    response = controller.heartbeat(1, want_shut_down=True)
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True, should_shut_down=True)
+    assert controller.records == [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=controller.epoch(1), fenced=1)]
+
+
+def test_a_broker_without_leaderships_goes_at_once() -> None:
+    """It leaves the ISRs and is fenced in the heartbeat that asks."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[2, 1]])
+    assert controller.heartbeat(1, want_shut_down=True).should_shut_down
+    assert controller.leader_and_isr(topic_id) == (2, [2])
+    assert controller.state.brokers[ONE].fenced
+
+
+def test_a_leadership_in_a_directory_that_fails_in_the_same_heartbeat_does_not_delay_the_shutdown() -> None:
+    """The decision sees the lost directory: nothing is left to move."""
+    controller = three_brokers()
+    topic_id = controller.topic("t", [[1, 2]], {1: "a"})
+    response = controller.heartbeat(1, want_shut_down=True, offline=["a"])
+    assert response.should_shut_down
+    assert controller.leader_and_isr(topic_id) == (2, [2])
+
+
+def test_a_new_active_controller_makes_a_leaving_broker_wait_for_the_others() -> None:
+    """Soft state is gone with the old controller; the shutdown goes on by what the metadata says."""
+    controller = three_brokers()
+    controller.topic("t", [[1, 2]])
+    controller.heartbeat(1, want_shut_down=True)
+    controller.sessions.remove(BrokerId(1))
+    controller.sessions.remove(BrokerId(2))
+    controller.sessions.remove(BrokerId(3))
+    controller.sessions.begin([BrokerId(1), BrokerId(2), BrokerId(3)], controller.now_ns)
+    assert not controller.heartbeat(1, want_shut_down=True).should_shut_down
+    controller.heartbeat(2)
+    controller.heartbeat(3)
+    assert controller.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_a_leaving_broker_that_falls_silent_is_fenced() -> None:
+    """The session timeout holds in controlled shutdown too; the next heartbeat tells it to go."""
+    controller = three_brokers()
+    controller.topic("t", [[1, 2]])
+    controller.heartbeat(1, want_shut_down=True)
+    controller.advance(8)
+    controller.heartbeat(2)
+    controller.heartbeat(3)
+    controller.advance(2)
+    assert controller.fence_stale() == 1
+    assert controller.heartbeat(1, want_shut_down=True).should_shut_down

@@ -1,0 +1,244 @@
+"""Registration of a broker: what is refused, what a new incarnation takes from its predecessor, what the same one keeps."""
+
+from collections.abc import Callable
+
+import pytest
+
+from common.ids import NO_LEADER, BrokerId, Uuid
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest
+from common.records.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
+from controller.core.registration import handle_broker_registration
+from tests.unit.controller.core.context import CLUSTER_ID, ControllerContext, directory, incarnation
+
+ONE = BrokerId(1)
+
+
+def test_a_first_registration_is_fenced_and_lists_its_directories() -> None:
+    """The whole record, directories sorted, and the epoch is the offset at which it is written."""
+    controller = ControllerContext()
+    response = controller.register(1, ["b", "a"], rack="r")
+    assert response.error_code == ErrorCode.NONE
+    assert response.broker_epoch == 2
+    assert controller.records == [
+        RegisterBrokerRecord(
+            broker_id=1,
+            incarnation_id=incarnation("1-first"),
+            broker_epoch=2,
+            end_points=[BrokerEndpoint(name="PLAINTEXT", host="host-1", port=9092, security_protocol=0)],
+            features=[
+                BrokerFeature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                BrokerFeature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
+            ],
+            rack="r",
+            fenced=True,
+            log_dirs=[directory("a"), directory("b")],
+        )
+    ]
+    assert [written.version for written in controller.last_records] == [3]
+    assert controller.event("broker_registered")["broker_id"] == 1
+
+
+Refused = Callable[[ControllerContext], object]
+
+
+def _register_raw(controller: ControllerContext, log_dirs: list[Uuid]) -> object:
+    request = BrokerRegistrationRequest(broker_id=9, cluster_id=CLUSTER_ID, log_dirs=log_dirs)
+    return handle_broker_registration(
+        controller.state,
+        controller.sessions,
+        controller.settings,
+        request,
+        now_ns=controller.now_ns,
+        next_write_offset=controller.next_write_offset,
+    )
+
+
+REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
+    "another cluster": (lambda c: c.register(9, ["x"], cluster_id="else"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+    "migrating from ZooKeeper": (lambda c: c.register(9, ["x"], is_migrating=True), ErrorCode.BROKER_ID_NOT_REGISTERED),
+    "no directories": (lambda c: c.register(9, []), ErrorCode.INVALID_REQUEST),
+    "directory twice": (lambda c: c.register(9, ["x", "x"]), ErrorCode.INVALID_REGISTRATION),
+    "reserved: unassigned": (lambda c: _register_raw(c, [UNASSIGNED]), ErrorCode.INVALID_REGISTRATION),
+    "reserved: lost": (lambda c: _register_raw(c, [directory("x"), LOST]), ErrorCode.INVALID_REGISTRATION),
+    "reserved: 99": (lambda c: _register_raw(c, [Uuid(bytes(15) + b"\x63")]), ErrorCode.INVALID_REGISTRATION),
+    "another broker's": (lambda c: c.register(9, ["x", "one-a"]), ErrorCode.INVALID_REGISTRATION),
+    "another broker's lost": (lambda c: c.register(9, ["x", "one-b"]), ErrorCode.INVALID_REGISTRATION),
+    "alive as another incarnation": (
+        lambda c: c.register(1, ["one-a"], incarnation_name="second"),
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ),
+    "metadata.version too low": (
+        lambda c: c.register(9, ["x"], features=[(METADATA_VERSION_FEATURE, 1, 20), (DIRECTORY_NUMBERING_FEATURE, 0, 1)]),
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+    "no metadata.version": (
+        lambda c: c.register(9, ["x"], features=[(DIRECTORY_NUMBERING_FEATURE, 0, 1)]),
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+    "an Apache broker": (
+        lambda c: c.register(9, ["x"], features=[(METADATA_VERSION_FEATURE, 1, 25)]),
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSALS))
+def test_refused_registrations_write_nothing(name: str) -> None:
+    """Every reason to refuse has its error code, and the state stays as it was."""
+    controller = ControllerContext()
+    controller.start(1, ["one-a", "one-b"])
+    controller.heartbeat(1, offline=["one-b"])
+    written = len(controller.log)
+    attempt, code = REFUSALS[name]
+    with pytest.raises(ApiError) as caught:
+        attempt(controller)
+    assert caught.value.code is code
+    assert len(controller.log) == written
+
+
+def test_a_fenced_predecessor_never_blocks() -> None:
+    """A broker that was fenced may come back at once as a new incarnation, with a higher epoch."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    first = controller.epoch(1)
+    controller.fence(1)
+    assert controller.register(1, ["a"], incarnation_name="second").broker_epoch > first
+
+
+def test_a_new_incarnation_while_the_old_one_is_not_fenced_takes_everything_from_it() -> None:
+    """The predecessor's session is over but nobody has fenced it yet: its leaderships and ISR entries go in the same
+    batch, before the registration."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    controller.start(2, ["b"])
+    led = controller.topic("led", [[1, 2]])
+    followed = controller.topic("followed", [[2, 1]])
+    alone = controller.topic("alone", [[1]])
+    controller.advance(8)
+    controller.heartbeat(2)
+    controller.advance(2)
+    controller.register(1, ["a"], incarnation_name="second")
+    assert controller.records[:-1] == [
+        PartitionChangeRecord(partition_id=0, topic_id=led, isr=[2], leader=2),
+        PartitionChangeRecord(partition_id=0, topic_id=followed, isr=[2]),
+        PartitionChangeRecord(partition_id=0, topic_id=alone, leader=NO_LEADER),
+    ]
+    assert isinstance(controller.records[-1], RegisterBrokerRecord)
+    controller.heartbeat(1)
+    assert controller.leader_and_isr(alone) == (1, [1])
+    assert controller.leader_and_isr(led) == (2, [2])
+
+
+def test_a_clean_restart_is_told_apart_from_an_unclean_one() -> None:
+    """The epoch in the clean-shutdown marker must be the stored one."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    controller.fence(1)
+    controller.register(1, ["a"], incarnation_name="second", previous_epoch=controller.epoch(1))
+    assert controller.event("broker_registered")["is_clean_restart"] is True
+    controller.register(1, ["a"], incarnation_name="third", previous_epoch=7)
+    assert controller.event("broker_registered")["is_clean_restart"] is False
+
+
+def test_a_new_incarnation_forgets_the_lost_directories() -> None:
+    """Only a new incarnation may bring a directory back."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    controller.heartbeat(1, offline=["b"])
+    assert controller.state.brokers[ONE].lost_directories == (directory("b"),)
+    controller.fence(1)
+    controller.register(1, ["a", "b"], incarnation_name="second")
+    assert controller.state.brokers[ONE].directories == (directory("a"), directory("b"))
+    assert controller.state.brokers[ONE].lost_directories == ()
+
+
+def test_the_same_incarnation_keeps_epoch_fencing_and_shutdown() -> None:
+    """KAFKA-16757 and KAFKA-16952: registering again is no restart."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    controller.start(2, ["c"])
+    controller.topic("t", [[1, 2]])
+    controller.heartbeat(1, want_shut_down=True)
+    before = controller.state.brokers[ONE]
+    assert before.in_controlled_shutdown
+    response = controller.register(1, ["a", "b"])
+    assert response.broker_epoch == before.epoch
+    assert controller.state.brokers[ONE] == before
+
+
+def test_the_same_incarnation_cannot_revive_a_lost_directory() -> None:
+    """What is recorded is what it sent minus what it lost."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    controller.heartbeat(1, offline=["b"])
+    controller.register(1, ["a", "b"])
+    registration = controller.state.brokers[ONE]
+    assert registration.directories == (directory("a"),)
+    assert registration.lost_directories == (directory("b"),)
+
+
+def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() -> None:
+    """Leaders and ISRs leave it in the same batch, before the registration that no longer has it."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    controller.start(2, ["c"])
+    on_a = controller.topic("on-a", [[1, 2]], {1: "a"})
+    on_b = controller.topic("on-b", [[1, 2]], {1: "b"})
+    controller.register(1, ["a"])
+    assert controller.records[:-1] == [PartitionChangeRecord(partition_id=0, topic_id=on_b, isr=[2], leader=2)]
+    assert controller.leader_and_isr(on_a) == (1, [1, 2])
+    assert controller.state.brokers[ONE].lost_directories == (directory("b"),)
+    assert controller.event("leaders_moved")["directory_id"] == directory("b")
+
+
+def test_the_same_incarnation_may_not_register_lost_directories_only() -> None:
+    """Recording none at all would make every directory count as online."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    controller.heartbeat(1, offline=["b"])
+    with pytest.raises(ApiError) as caught:
+        controller.register(1, ["b"])
+    assert caught.value.code is ErrorCode.INVALID_REGISTRATION
+
+
+def test_below_17_one_directory_is_normal_and_not_recorded() -> None:
+    """The record has no field for it there; partitions are MIGRATING."""
+    controller = ControllerContext(level=16)
+    controller.register(1, ["a"])
+    controller.register(2, [])
+    assert [written.version for written in controller.last_records] == [2]
+    assert controller.state.brokers[ONE].directories == ()
+
+
+def test_below_17_more_than_one_directory_is_refused() -> None:
+    """Nothing is written: such a cluster could not tell which of them failed."""
+    controller = ControllerContext(level=16)
+    with pytest.raises(ApiError) as caught:
+        controller.register(1, ["a", "b"])
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_starts_with_a_dead_directory_leads_nothing_on_it() -> None:
+    """The new incarnation registers what is online; a partition of which it is the last ISR member stays leaderless
+    while its directory is missing, and has a leader when it is back."""
+    controller = ControllerContext()
+    controller.start(1, ["a", "b"])
+    on_a = controller.topic("on-a", [[1]], {1: "a"})
+    on_b = controller.topic("on-b", [[1]], {1: "b"})
+    controller.fence(1)
+    controller.register(1, ["a"], incarnation_name="second")
+    controller.heartbeat(1)
+    assert controller.leader_and_isr(on_a) == (1, [1])
+    assert controller.leader_and_isr(on_b) == (NO_LEADER, [1])
+    controller.fence(1)
+    controller.register(1, ["a", "b"], incarnation_name="third")
+    controller.heartbeat(1)
+    assert controller.leader_and_isr(on_b) == (1, [1])
