@@ -1,0 +1,33 @@
+"""server.properties as the tools and the daemons read it: file, then environment, into a checked configuration (shell)."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import javaproperties
+
+from common.configuration.server import ServerConfig, load_server_config, properties_from_environment
+from common.configuration.settings import ConfigError
+from tools.errors import ToolError
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The lines of the file, overlaid with KAFKA_* variables. Raises ToolError."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ToolError(f"cannot read the configuration {path}: {error.strerror}") from error
+    try:
+        properties: dict[str, str] = javaproperties.loads(content.decode("utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ToolError(f"{path} is not a properties file: {error}") from error
+    return properties | properties_from_environment(os.environ)
+
+
+def load_config(properties: Mapping[str, str], path: str) -> ServerConfig:
+    """The checked configuration. Raises ToolError that names the file, the key and what is allowed."""
+    try:
+        return load_server_config(properties, host_name=socket.gethostname())
+    except ConfigError as error:
+        raise ToolError(f"{path}: {error}") from error
