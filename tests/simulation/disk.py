@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
+from common.environment.disk_errors import FSYNC_STEP
 from common.environment.interface import (
     DirectoryEntry,
     FileStat,
@@ -32,6 +33,8 @@ MICROSECOND = 1_000
 ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close"})
 
 SLOW_OPERATIONS = frozenset({"fsync", "fsync_dir", "replace_file", "probe"})
+
+OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"replace_file", "probe"})
 
 DEFAULT_CAPACITY = 1 << 40
 
@@ -63,6 +66,15 @@ class Owner(Protocol):
     def wall_ms(self) -> int: ...
 
     def trace(self, *facts: object) -> None: ...
+
+
+class _Broken(Exception):
+    """The disk's own answer to an operation."""
+
+    def __init__(self, errno_code: int, detail: str = "") -> None:
+        super().__init__(errno_code, detail)
+        self.errno_code = errno_code
+        self.detail = detail
 
 
 def _fails(errno_code: int) -> NoReturn:
@@ -116,6 +128,9 @@ class SimulatedDisk:
         pending = self._next_failures.get(operation)
         if pending:
             return pending.popleft()
+        return self.sticky_failure_of(operation)
+
+    def sticky_failure_of(self, operation: str) -> int | None:
         for errno_code, operations in self._sticky:
             if operation in operations if operations is not None else operation not in ANSWERED_BY_A_DEAD_DISK:
                 return errno_code
@@ -239,7 +254,6 @@ class _Operation:
     future: asyncio.Future[Any]
     queued_ns: int
     deadline_ns: int
-    is_dropped: bool = False
 
     def comes_before(self, later: "_Operation") -> bool:
         """True when the two must take effect in the order in which they were queued."""
@@ -261,7 +275,8 @@ class SimulatedLogDir(LogDir):
         self._operation_timeout_ns = operation_timeout_ns
         self._attached: SimulatedDisk | None = None
         self._attach_was_called = False
-        self._is_closing = False
+        self._closed: LogDirError | None = None
+        self._stuck: _Operation | None = None
         self._offline: LogDirError | None = None
         self._pending: deque[_Operation] = deque()
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -282,17 +297,19 @@ class SimulatedLogDir(LogDir):
 
     # --- the queue -----------------------------------------------------------------------------------------------
     def _queue(self, kind: str, name: str, effect: Callable[[], Any], *, is_barrier: bool = False) -> asyncio.Future[Any]:
-        if not self._attach_was_called:
-            raise RuntimeError(f"{kind} on {self.path}: attach is the first operation of all")
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._owner.is_dead:
-            future.cancel()
+            future.cancel("the node is gone")
             return future
-        if self._offline is not None:
-            self._fail(future, self._offline)
+        refusal = self._offline or self._closed
+        if refusal is not None:
+            self._fail(future, refusal)
             return future
-        if self._is_closing:
-            raise RuntimeError(f"{kind} on {self.path} after close")
+        if not self._attach_was_called:
+            error = LogDirError(self.path, kind, errno.EBADF, detail="not attached")
+            self._tell_owner(error)
+            self._fail(future, error)
+            return future
         now_ns = self._loop.now_ns
         operation = _Operation(self, kind, name, is_barrier, effect, future, now_ns, now_ns + self._operation_timeout_ns)
         self._pending.append(operation)
@@ -318,21 +335,24 @@ class SimulatedLogDir(LogDir):
 
     def _reach(self, operation: _Operation) -> None:
         disk = self._attached
-        if disk is not None and disk.stalls(operation) and not operation.is_dropped:
+        if disk is not None and disk.stalls(operation):
             disk.stalled.append(operation)
             return
         self.carry_out(operation)
 
     def carry_out(self, operation: _Operation) -> None:
-        """The end of an operation: its effect, unless it was dropped, and the news to whoever still waits."""
-        if operation.is_dropped:
+        """The end of an operation: its effect, unless the directory was given up, and the news to whoever still waits."""
+        if operation is self._stuck:
+            # The thread comes back from the kernel, finds that it is not wanted any more, and lets go of everything.
+            self._stuck = None
+            self.release_lock_now()
+        elif self._offline is not None or self._owner.is_dead:
             return
-        disk = self._attached
-        errno_code = disk.failure_of(operation.kind) if disk else None
         try:
-            if errno_code is not None:
-                _fails(errno_code)
+            self._fail_if_broken(operation)
             result = operation.effect()
+        except _Broken as broken:
+            self._report(operation, broken.errno_code, broken.detail)
         except OSError as error:
             self._report(operation, error.errno or errno.EIO)
         except LogDirLocked as error:
@@ -342,20 +362,32 @@ class SimulatedLogDir(LogDir):
             self._owner.trace("disk", self.path, operation.kind, operation.name)
             if not operation.future.done():
                 operation.future.set_result(result)
-        if self._offline is not None or self._owner.is_dead:
-            # The stuck thread came back from the kernel and lets go of everything.
-            self.release_lock_now()
+
+    def _fail_if_broken(self, operation: _Operation) -> None:
+        disk = self._attached
+        if disk is None:
+            return
+        errno_code = disk.failure_of(operation.kind)
+        if errno_code is not None:
+            raise _Broken(errno_code)
+        if operation.kind in OPERATIONS_WITH_AN_FSYNC_INSIDE:
+            errno_code = disk.sticky_failure_of("fsync")
+            if errno_code is not None:
+                raise _Broken(errno_code, FSYNC_STEP)
 
     def _report(self, operation: _Operation, errno_code: int, detail: str = "") -> None:
         self._owner.trace("disk", self.path, operation.kind, operation.name, errno_code)
         if operation.future.done() or self._owner.is_dead:
             return
         error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
-        if self.on_error is not None:
-            self.on_error(error)
+        self._tell_owner(error)
         # The owner may have taken the directory offline just now, which has told the waiting task already.
         if not operation.future.done():
             self._fail(operation.future, error)
+
+    def _tell_owner(self, error: LogDirError) -> None:
+        if self.on_error is not None:
+            self.on_error(error)
 
     @staticmethod
     def _fail(future: asyncio.Future[Any], error: LogDirError) -> None:
@@ -425,30 +457,27 @@ class SimulatedLogDir(LogDir):
         if self._offline is not None:
             return
         self._offline = error
-        is_stuck = self._drop_pending(keep_the_stuck_one=True)
+        self._find_stuck()
         while self._pending:
             future = self._pending.popleft().future
             if not future.done():
                 self._fail(future, error)
-        if not is_stuck:
+        if self._stuck is None:
             # A thread that hangs in the kernel keeps its descriptors, the lock's included.
             self.release_lock_now()
 
-    def _drop_pending(self, *, keep_the_stuck_one: bool) -> bool:
+    def _find_stuck(self) -> None:
         """What is queued has no effect any more, but a call that hangs inside the kernel will."""
-        stalled = [operation for operation in self._attached.stalled if operation.log_dir is self] if self._attached else []
-        stuck = stalled[0] if stalled and keep_the_stuck_one else None
-        for operation in (*self._pending, *stalled):
-            operation.is_dropped = operation is not stuck
-        return stuck is not None
+        stalled = self._attached.stalled if self._attached else []
+        self._stuck = next((operation for operation in stalled if operation.log_dir is self), None)
 
     def close(self) -> Awaitable[None]:
-        if self._offline is not None:
+        if self._offline is not None or self._closed is not None or not self._attach_was_called:
             done = self._loop.create_future()
             done.set_result(None)
             return done
         closing = self._queue("close", "", self.release_lock_now, is_barrier=True)
-        self._is_closing = True
+        self._closed = LogDirError(self.path, "close", errno.EBADF, detail="closed")
         return closing
 
     def release_lock_now(self) -> None:
@@ -457,7 +486,8 @@ class SimulatedLogDir(LogDir):
 
     def die(self) -> None:
         """The node is gone: nothing queued has an effect, except what hangs inside the kernel."""
-        self._drop_pending(keep_the_stuck_one=True)
+        if self._offline is None:
+            self._find_stuck()
         while self._pending:
             self._pending.popleft().future.cancel("the node is gone")
         if self._deadline_timer is not None:
@@ -527,7 +557,7 @@ class SimulatedLogDir(LogDir):
 
     def load_region(self, region: SimulatedRegion) -> asyncio.Future[bytes]:
         """Not of LogDir: how the simulated network gets the bytes of a region. A shorter answer means a cut file."""
-        return self._queue("read", region.file.name, region.content)
+        return self._queue("region", region.file.name, region.content)
 
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]:
         def effect(node: FileNode) -> None:

@@ -141,6 +141,7 @@ class _Pipe:
         self._had_left_over = False
         self._is_loading = False
         self._is_finishing = False
+        self._flush_is_scheduled = False
         self._delivery: asyncio.TimerHandle | None = None
         self.queued_bytes = 0
 
@@ -155,13 +156,22 @@ class _Pipe:
             else:
                 raise TypeError(f"{type(part).__name__} is no part of this environment")
             self.queued_bytes += len(part)
-        self._advance()
-        self._had_left_over = self._had_left_over or bool(self._queue)
+        # At the end of the step, as the real one does: until then all of it counts as queued.
+        if self._queue and not self._flush_is_scheduled:
+            self._flush_is_scheduled = True
+            self._sender.network.loop.call_soon(self._flush)
 
     def finish(self) -> None:
         """No more will be queued: the connection ends when all that is queued has left."""
         self._is_finishing = True
-        self._advance()
+        if not self._queue:
+            self._end_after_the_last_byte()
+
+    def _flush(self) -> None:
+        self._flush_is_scheduled = False
+        if self._sender.is_open and not self._sender.node.is_dead:
+            self._advance()
+            self._had_left_over = self._had_left_over or bool(self._queue)
 
     def drop(self) -> None:
         self._queue.clear()

@@ -1,0 +1,199 @@
+"""The answer to a request that failed as a whole, for every declared API (core).
+
+A handler raises ApiError; here it becomes that API's response, as Kafka's `AbstractRequest.getErrorResponse` does. APIs with
+a top-level error code get it there, the others repeat it for every topic or partition that was asked for. The easy
+thing to get wrong: a Produce with acks=0 has no response at all, so its failure is None and costs the connection.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition import AlterPartitionResponse
+from common.protocol.messages.api_versions import ApiVersionsResponse
+from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationResponse
+from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_cluster import DescribeClusterResponse
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
+from common.protocol.messages.describe_quorum import DescribeQuorumResponse
+from common.protocol.messages.envelope import EnvelopeResponse
+from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from common.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from common.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from common.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from common.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from common.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from common.protocol.messages.unregister_broker import UnregisterBrokerResponse
+
+Build = Callable[[Any, ErrorCode, str | None], Any]
+
+
+def error_response(request: Any, api_key: ApiKey, code: ErrorCode, message: str | None = None) -> Any:
+    """The response that says `code` for all of `request`; None when the request wants no response."""
+    return _BUILDERS[api_key](request, code, message)
+
+
+def _produce(request: ProduceRequest, code: ErrorCode, message: str | None) -> ProduceResponse | None:
+    if request.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=partition.index, error_code=code, base_offset=-1, error_message=message)
+                    for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(request: FetchRequest, code: ErrorCode, message: str | None) -> FetchResponse:
+    # Versions below 7 have no top-level code, so the partitions carry it as well.
+    return FetchResponse(
+        error_code=code,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1, records=b"")
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _list_offsets(request: ListOffsetsRequest, code: ErrorCode, message: str | None) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _metadata(request: MetadataRequest, code: ErrorCode, message: str | None) -> MetadataResponse:
+    # A name may be null only from version 12 on, an id exists only from 10 on: an absent name is sent as empty.
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def _offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, code: ErrorCode, message: str | None
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=partition.partition, error_code=code) for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _create_topics(request: CreateTopicsRequest, code: ErrorCode, message: str | None) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=topic.name, error_code=code, error_message=message) for topic in request.topics]
+    )
+
+
+def _delete_topics(request: DeleteTopicsRequest, code: ErrorCode, message: str | None) -> DeleteTopicsResponse:
+    by_name = [DeletableTopicResult(name=name, error_code=code, error_message=message) for name in request.topic_names]
+    by_name_or_id = [
+        DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+        for topic in request.topics
+    ]
+    return DeleteTopicsResponse(responses=by_name + by_name_or_id)
+
+
+def _describe_configs(request: DescribeConfigsRequest, code: ErrorCode, message: str | None) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _top_level(response_class: Callable[..., Any]) -> Build:
+    """For responses with a code at the top and no text."""
+    return lambda request, code, message: response_class(error_code=code)
+
+
+def _top_level_with_text(response_class: Callable[..., Any]) -> Build:
+    """For responses with a code and a text at the top."""
+    return lambda request, code, message: response_class(error_code=code, error_message=message)
+
+
+_BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: _produce,
+        ApiKey.FETCH: _fetch,
+        ApiKey.LIST_OFFSETS: _list_offsets,
+        ApiKey.METADATA: _metadata,
+        ApiKey.API_VERSIONS: _top_level(ApiVersionsResponse),
+        ApiKey.CREATE_TOPICS: _create_topics,
+        ApiKey.DELETE_TOPICS: _delete_topics,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+        ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+        # Versions 1 and 2 of DescribeLogDirs have no top-level code: their error is an empty list, as in Kafka.
+        ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
+        ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),
+        ApiKey.ALTER_PARTITION: _top_level(AlterPartitionResponse),
+        ApiKey.ENVELOPE: _top_level(EnvelopeResponse),
+        ApiKey.FETCH_SNAPSHOT: _top_level(FetchSnapshotResponse),
+        ApiKey.DESCRIBE_CLUSTER: _top_level_with_text(DescribeClusterResponse),
+        ApiKey.BROKER_REGISTRATION: _top_level(BrokerRegistrationResponse),
+        ApiKey.BROKER_HEARTBEAT: _top_level(BrokerHeartbeatResponse),
+        ApiKey.UNREGISTER_BROKER: _top_level_with_text(UnregisterBrokerResponse),
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS: _top_level(AssignReplicasToDirsResponse),
+    }
+)

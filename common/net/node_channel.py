@@ -1,0 +1,350 @@
+"""A connection to one other node, made when it is needed: requests out, responses back by correlation id (shell).
+
+Kafka's `NetworkClient` for one node. The first request connects, asks for the versions that the node serves, and later ones
+share the connection; after a failure the next attempt waits, longer each time. The easy thing to get wrong: a response
+that is late cannot be told from one that will never come, so a request that times out costs the connection, and all
+others in flight on it fail with it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from common.environment.interface import ConnectFailed, Connection, Environment
+from common.net.frame_reader import FrameReader
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode, ProtocolError, error_name
+from common.protocol.framing import encode_request_frame, parse_response, response_correlation_id
+from common.protocol.messages.api_versions import ApiVersionsRequest
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.registry import APIS, Api
+from common.protocol.schema import Struct, VersionRange, message_schema
+
+Result = TypeVar("Result")
+
+SOFTWARE_NAME: Final = "diskraft"
+SOFTWARE_VERSION: Final = "0.1.0"
+
+# For connecting and asking for versions together; Kafka's socket.connection.setup.timeout.ms.
+SETUP_NS: Final = 10_000_000_000
+# Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms.
+BACKOFF_FIRST_NS: Final = 50_000_000
+BACKOFF_MAX_NS: Final = 1_000_000_000
+BACKOFF_JITTER: Final = 0.2
+
+RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
+CORRELATION_ID_SIZE: Final = 4
+CORRELATION_ID_MAX: Final = 0x7FFF_FFFF
+
+# The version to ask in first. Version 4 exists, but 3 is what every broker in use answers at once.
+HANDSHAKE_VERSION: Final = 3
+
+
+class ChannelError(Exception):
+    """A request got no answer: no connection, connection lost, deadline passed, no common version, or nonsense received.
+
+    Whether the other node has acted on it is unknown, except after a refused connection.
+    """
+
+
+class NodeChannel:
+    """Requests to one node. Made without connecting; `send` connects when it must."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        host: str,
+        port: int,
+        client_id: str,
+        task_group: asyncio.TaskGroup,
+        max_response_bytes: int = RESPONSE_BYTES_MAX,
+    ) -> None:
+        self._env = env
+        self._host = host
+        self._port = port
+        self._client_id = client_id
+        self._task_group = task_group
+        self._max_response_bytes = max_response_bytes
+        self._link: _Link | None = None
+        self._attempt: asyncio.Task[None] | None = None
+        # Those who wait for the attempt that is under way, in the order in which they came.
+        self._waiting: dict[asyncio.Future[_Link], None] = {}
+        self._failures = 0
+        self._not_before_ns = 0
+        self._is_closed = False
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None
+
+    def version_of(self, api_key: ApiKey) -> int | None:
+        """The version that requests of this API are sent in now; None without a connection or a common version."""
+        return self._link.version_of(APIS[api_key]) if self._link is not None else None
+
+    async def send(self, request: Struct, *, version: int | None = None, deadline_ns: int) -> Any:
+        """Sends a request and returns its response message. Raises ChannelError.
+
+        The version is the highest that both sides speak, or `version` exactly. Records in the response are views of memory
+        that stays as it is.
+        """
+        api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
+        link = self._link or await self._connected(deadline_ns)
+        chosen = link.version_of(api) if version is None else version
+        if chosen is None or chosen not in api.versions or not link.serves(api.key, chosen):
+            wanted = api.key.name if version is None else f"version {version} of {api.key.name}"
+            raise ChannelError(f"{self.address} does not serve {wanted}")
+        return await link.request(api, request, chosen, deadline_ns)
+
+    def close(self) -> None:
+        """Drops the connection; everything in flight and everything sent later fails."""
+        self._is_closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+        self._fail_waiting(ChannelError(f"the channel to {self.address} is closed"))
+        if self._link is not None:
+            self._link.abort(f"the channel to {self.address} is closed")
+
+    # --- connecting ----------------------------------------------------------------------------------------------
+    async def _connected(self, deadline_ns: int) -> "_Link":
+        if self._is_closed:
+            raise ChannelError(f"the channel to {self.address} is closed")
+        waiter: asyncio.Future[_Link] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        if self._attempt is None:
+            self._attempt = self._task_group.create_task(self._connect(), name=f"connect-{self.address}")
+        try:
+            async with self._env.timeout_at(deadline_ns):
+                return await waiter
+        except TimeoutError:
+            raise ChannelError(f"{self.address}: no connection within the request's deadline") from None
+        finally:
+            self._waiting.pop(waiter, None)
+
+    async def _connect(self) -> None:
+        """One attempt, for all who wait. Waits first if the last one failed a moment ago."""
+        try:
+            if self._env.now_ns() < self._not_before_ns:
+                await self._env.sleep_until(self._not_before_ns)
+            link = await self._handshake()
+        except ChannelError as error:
+            self._attempt = None
+            self._back_off()
+            self._fail_waiting(error)
+        else:
+            self._attempt = None
+            self._failures = 0
+            self._link = link
+            for waiter in _taken(self._waiting):
+                if not waiter.done():
+                    waiter.set_result(link)
+
+    async def _handshake(self) -> "_Link":
+        deadline_ns = self._env.now_ns() + SETUP_NS
+        link = _Link(self._env, self.address, self._client_id, self._max_response_bytes, self._link_lost)
+        try:
+            await self._env.connect(self._host, self._port, link.accept, deadline_ns=deadline_ns)
+        except ConnectFailed as error:
+            raise ChannelError(str(error)) from error
+        except asyncio.CancelledError:
+            link.abort("the attempt was given up")
+            raise
+        try:
+            await link.learn_versions(deadline_ns)
+        except (ChannelError, asyncio.CancelledError):
+            link.abort("the handshake failed")
+            raise
+        return link
+
+    def _link_lost(self, link: "_Link") -> None:
+        if self._link is link:
+            self._link = None
+            self._back_off()
+
+    def _back_off(self) -> None:
+        """The next attempt comes later, and not at the same moment as those of other nodes."""
+        delay_ns = min(BACKOFF_FIRST_NS << min(self._failures, 30), BACKOFF_MAX_NS)
+        self._failures += 1
+        jitter = 1 + BACKOFF_JITTER * (2 * self._env.rng.random() - 1)
+        self._not_before_ns = self._env.now_ns() + int(delay_ns * jitter)
+
+    def _fail_waiting(self, error: ChannelError) -> None:
+        for waiter in _taken(self._waiting):
+            _reject(waiter, error)
+
+
+class _InFlight:
+    """A request that was sent."""
+
+    __slots__ = ("api", "cancel_deadline", "future", "version")
+
+    def __init__(
+        self, api: Api, version: int, future: "asyncio.Future[Struct]", cancel_deadline: Callable[[], None]
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.future = future
+        self.cancel_deadline = cancel_deadline
+
+
+class _Link:
+    """One connection of a channel, from its first byte to its loss: the Receiver of its Connection."""
+
+    def __init__(
+        self, env: Environment, address: str, client_id: str, max_response_bytes: int, lost: Callable[["_Link"], None]
+    ) -> None:
+        self._env = env
+        self._address = address
+        self._client_id = client_id
+        self._max_response_bytes = max_response_bytes
+        self._lost = lost
+        self._connection: Connection | None = None
+        self._reader: FrameReader | None = None
+        self._versions: dict[int, VersionRange] = {}
+        self._in_flight: dict[int, _InFlight] = {}
+        self._last_correlation_id = -1
+        # Why nothing more can be sent.
+        self._end: str | None = None
+
+    def accept(self, connection: Connection) -> "_Link":
+        self._connection = connection
+        self._reader = FrameReader(
+            size_min=CORRELATION_ID_SIZE, size_max=self._max_response_bytes, take_buffer=connection.take_buffer
+        )
+        if self._end is not None:
+            connection.abort()
+        return self
+
+    # --- Receiver ------------------------------------------------------------------------------------------------
+    def data_received(self, view: memoryview) -> None:
+        if self._end is not None or self._reader is None:
+            return
+        reader = self._reader
+        reader.receive(view)
+        try:
+            while (frame := reader.next_frame()) is not None:
+                self._handle_response(frame)
+        except ProtocolError as error:
+            self._env.log.warning("response_malformed", peer=self._address, reason=str(error))
+            self.abort(f"it answered with nonsense: {error}")
+        reader.keep_rest()
+
+    def connection_lost(self, reason: str | None) -> None:
+        self._finish(f"connection lost: {reason or 'closed by the other side'}")
+
+    def writable(self) -> None:
+        """Requests are few and small enough to be queued without asking."""
+
+    # --- versions ------------------------------------------------------------------------------------------------
+    def version_of(self, api: Api) -> int | None:
+        """The highest version that both sides speak."""
+        theirs = self._versions.get(api.key)
+        if theirs is None:
+            return None
+        version = min(api.versions.last, theirs.last)
+        return version if version >= max(api.versions.first, theirs.first) else None
+
+    def serves(self, api_key: ApiKey, version: int) -> bool:
+        return version in self._versions.get(api_key, ())
+
+    async def learn_versions(self, deadline_ns: int) -> None:
+        """Asks the node what it serves. Raises ChannelError."""
+        api = APIS[ApiKey.API_VERSIONS]
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        response = await self.request(api, request, HANDSHAKE_VERSION, deadline_ns)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # The refusal names the versions of ApiVersions itself, and need not name more.
+            offered = max((entry.max_version for entry in response.api_keys if entry.api_key == api.key), default=0)
+            response = await self.request(api, request, min(max(offered, 0), HANDSHAKE_VERSION), deadline_ns)
+        if response.error_code != ErrorCode.NONE:
+            raise ChannelError(f"{self._address} refused ApiVersions with {error_name(response.error_code)}")
+        self._versions = {entry.api_key: VersionRange(entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    # --- requests ------------------------------------------------------------------------------------------------
+    async def request(self, api: Api, request: Struct, version: int, deadline_ns: int) -> Any:
+        """Sends one request in this version and waits for its response. Raises ChannelError."""
+        if self._end is not None or self._connection is None:
+            raise ChannelError(f"{self._address}: {self._end}")
+        if self._env.now_ns() >= deadline_ns:
+            # Nothing was sent, so the connection need not end for it.
+            raise ChannelError(f"{self._address}: the deadline of {api.key.name} has passed already")
+        correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & CORRELATION_ID_MAX
+        header = RequestHeader(
+            request_api_key=api.key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+        )
+        parts = encode_request_frame(header, request, version)
+        future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
+        # Whoever waits may be cancelled; the deadline stays, for the connection is no good when the answer never comes.
+        cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
+        self._in_flight[correlation_id] = _InFlight(api, version, future, cancel_deadline)
+        self._connection.send(parts)
+        return await future
+
+    def _time_out(self, correlation_id: int) -> None:
+        late = self._in_flight.pop(correlation_id, None)
+        if late is None:
+            return
+        what = f"{late.api.key.name} was not answered in time"
+        _reject(late.future, ChannelError(f"{self._address}: {what}"))
+        self.abort(f"given up, for {what}")
+
+    def _handle_response(self, frame: memoryview) -> None:
+        """Completes the request that a response belongs to. Raises ProtocolError."""
+        correlation_id = response_correlation_id(frame)
+        answered = self._in_flight.get(correlation_id)
+        if answered is None:
+            raise ProtocolError(f"a response with correlation id {correlation_id}, which no request has")
+        response = self._parse(answered, frame)
+        del self._in_flight[correlation_id]
+        answered.cancel_deadline()
+        if not answered.future.done():
+            answered.future.set_result(response)
+
+    @staticmethod
+    def _parse(answered: _InFlight, frame: memoryview) -> Struct:
+        version = answered.version
+        if answered.api.key is ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
+            # A node that does not know the version asked in answers in version 0 (KIP-511).
+            version = 0
+        return parse_response(answered.api.response, frame, version)[1]
+
+    # --- the end -------------------------------------------------------------------------------------------------
+    def abort(self, reason: str) -> None:
+        """Drops the connection; everything in flight fails with the reason."""
+        self._finish(reason)
+        if self._connection is not None:
+            self._connection.abort()
+
+    def _finish(self, reason: str) -> None:
+        if self._end is not None:
+            return
+        self._end = reason
+        self._lost(self)
+        in_flight, self._in_flight = self._in_flight, {}
+        for request in in_flight.values():
+            request.cancel_deadline()
+            _reject(request.future, ChannelError(f"{self._address}: {reason}"))
+
+
+_UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+def _reject(future: "asyncio.Future[Any]", error: ChannelError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Marks it as seen: whoever waits may be cancelled in this very step, and then nobody ever asks.
+        future.exception()
+
+
+def _taken(waiting: dict["asyncio.Future[Result]", None]) -> list["asyncio.Future[Result]"]:
+    """All who wait; nobody does afterwards."""
+    taken = list(waiting)
+    waiting.clear()
+    return taken
