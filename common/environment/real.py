@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from common.environment.interface import ConnectFailed, Connection, Environment, Listener, ListenFailed, LogDir, Receiver
 from common.environment.page_cache import PageCache
-from common.environment.process import PROCESS, ProcessResources
+from common.environment.process import PROCESS, ProcessResources, close_socket
 from common.environment.real_connection import RealConnection
 from common.environment.real_log_dir import RealLogDir
 from common.environment.real_network import RealListener, Resolver, connected_socket, listening_socket
@@ -111,7 +111,8 @@ class RealEnvironment(Environment):
         def stop() -> None:
             if self._process.sockets.pop(listening, self) is self:
                 return
-            server.server_close()
+            # Shut down too: a thread that waits for connections would keep the port for as long as it waits.
+            close_socket(listening)
             # The server notices within its polling interval; nobody waits for that.
             threading.Thread(target=server.shutdown, name="metrics stopping", daemon=True).start()
 

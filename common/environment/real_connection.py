@@ -315,14 +315,9 @@ class RealConnection(Connection):
             self._lose(None)
 
     def abort(self) -> None:
-        sock = self._sock
-        if sock is None:
-            return
-        # A reset frees what the kernel still holds for a peer that does not read.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
-        self._lose(None)
+        self._lose(None, reset=True)
 
-    def _lose(self, reason: str | None) -> None:
+    def _lose(self, reason: str | None, *, reset: bool = False) -> None:
         """Ends the connection, once; the receiver hears of it when the step is over."""
         sock = self._sock
         if sock is None:
@@ -334,10 +329,11 @@ class RealConnection(Connection):
         self._queued_bytes = 0
         self._view = None
         self._process.sockets.pop(sock, None)
-        if reason is None:
+        if reason is None and not reset:
             close_socket(sock)
         else:
-            # A response that was cut short must not look like the end of a complete one.
+            # A response that was cut short must not look like the end of a complete one, and the kernel need not keep what a
+            # peer does not read.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
             sock.close()
         if self._receiver is not None:

@@ -1,0 +1,151 @@
+"""The beginning and the end of a daemon process, each in a process of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.unit.common.environment.test_real_log_dir import lock_from_another_process
+
+ROOT = Path(__file__).resolve().parents[4]
+pytestmark = pytest.mark.slow
+
+PRELUDE = """
+import asyncio, sys, threading
+from common.environment.entry import ShutdownSignals, run_daemon
+from common.environment.real import RealEnvironment
+"""
+
+
+@contextmanager
+def daemon(body: str, *arguments: str, flags: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    """Runs `main(env, signals)` with the given body; killed at the end whatever happens."""
+    indented = "\n".join("    " + line for line in body.strip().splitlines())
+    script = f"{PRELUDE}\nasync def main(env, signals):\n{indented}\n\nrun_daemon(main, node_name='node-1')\n"
+    with subprocess.Popen(
+        [sys.executable, *flags, "-c", script, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=30)
+    return process.returncode, output, errors
+
+
+def test_the_status_of_main_is_the_status_of_the_process() -> None:
+    """On uvloop, and with what was printed flushed."""
+    with daemon("print(type(asyncio.get_running_loop()).__module__)\nreturn 7") as process:
+        status, output, errors = ended(process)
+    assert (status, output, errors) == (7, "uvloop\n", "")
+
+
+def test_python_without_asserts_is_refused() -> None:
+    """One line, status 1."""
+    with daemon("return 0", flags=("-O",)) as process:
+        status, output, errors = ended(process)
+    assert (status, output) == (1, "")
+    assert errors == "python -O removes the checks that these daemons rely on; start them without it\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "event"),
+    [
+        ("raise RuntimeError('boom')", "daemon_failed"),
+        (
+            "asyncio.get_running_loop().call_soon(lambda: 1 / 0)\nawait env.sleep_until(env.now_ns() + 10**11)",
+            "callback_failed",
+        ),
+        ("threading.Thread(target=lambda: 1 / 0).start()\nawait env.sleep_until(env.now_ns() + 10**11)", "thread_failed"),
+    ],
+)
+def test_an_unexpected_exception_anywhere_ends_the_daemon(body: str, event: str) -> None:
+    """In the main task, in a callback of the loop, in a thread: logged, status 1, at once."""
+    with daemon(body) as process:
+        status, output, _errors = ended(process)
+    assert status == 1
+    assert event in output
+    assert "Error" in output
+
+
+def test_the_first_signal_asks_and_the_second_ends() -> None:
+    """SIGTERM is a controlled shutdown; who sends it twice wants out."""
+    body = "print('ready', flush=True)\nawait signals.wait()\nprint(signals.is_requested, flush=True)\nreturn 0"
+    with daemon(body) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[:2] == (0, "True\n")
+    body = body.replace("return 0", "await env.sleep_until(env.now_ns() + 10**11)")
+    with daemon(body) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "True\n"
+        process.send_signal(signal.SIGINT)
+        status, _output, errors = ended(process)
+    assert status == 1
+    assert errors == "SIGINT came again before the controlled shutdown had ended; leaving at once\n"
+
+
+STUCK = """
+import fcntl, os
+from common.environment import disk_operations
+
+class Echo:
+    def __init__(self, connection): self.connection = connection
+    def data_received(self, view): self.connection.send([bytes(view)])
+    def connection_lost(self, reason): pass
+    def writable(self): pass
+
+def hang(*arguments):
+    os.write(1, b"stuck\\n")
+    # In the kernel, where nothing but an end of the other process wakes it: a read of a FIFO nobody writes to.
+    return os.read(os.open(sys.argv[2], os.O_RDONLY), 1)
+
+log_dir = env.log_dir(sys.argv[1], operation_timeout_ns=10**11)
+await log_dir.attach()
+await log_dir.lock()
+file = await log_dir.open("a", create=True)
+listener = env.listen("127.0.0.1", 0, Echo)
+print(listener.port, flush=True)
+disk_operations._pwritev = hang
+pending = log_dir.append(file, 0, [b"x"])
+await signals.wait()
+env.exit(3)
+"""
+
+
+def test_exit_frees_ports_connections_and_locks_with_a_stuck_thread(tmp_path: Path) -> None:
+    """A thread is inside a system call that does not return. The exit ends the connection, frees port and lock, and does
+    not wait for the thread."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "disk").mkdir()
+    with daemon(STUCK, str(tmp_path / "disk"), str(tmp_path / "fifo")) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        assert process.stdout.readline() == "stuck\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(b"ping")
+            assert client.recv(4) == b"ping"
+            process.send_signal(signal.SIGTERM)
+            assert client.recv(1) == b""
+        assert process.wait(30) == 3
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(("127.0.0.1", port))
+    assert lock_from_another_process(tmp_path / "disk") == "free"

@@ -1,0 +1,64 @@
+"""The residency check on a real file, where the kernel has cachestat."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.environment.page_cache import PageCache
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    """A synced file of 4 MiB and a bit, all of it in the cache."""
+    fd = os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, bytes(4 * MIB + 100), 0)
+    os.fsync(fd)
+    if not PageCache().is_resident(fd, 0, 100):
+        pytest.skip("this kernel or file system does not answer cachestat and RWF_NOWAIT")
+    yield fd
+    os.close(fd)
+
+
+def test_exactly_the_range_counts(fd: int) -> None:
+    """A range is resident if each of its pages is: neighbours that are or are not do not matter."""
+    cache = PageCache()
+    assert cache.is_resident(fd, 0, 4 * MIB + 100)
+    # Large pages are evicted whole or not at all, hence so much.
+    os.posix_fadvise(fd, 2 * MIB, 2 * MIB, os.POSIX_FADV_DONTNEED)
+    assert cache.is_resident(fd, 1, 2 * MIB - 1)
+    assert cache.is_resident(fd, 4 * MIB, 100)
+    assert not cache.is_resident(fd, 2 * MIB, 4096)
+    assert not cache.is_resident(fd, 2 * MIB - 1, 2)
+    assert not cache.is_resident(fd, 0, 4 * MIB + 100)
+    assert not cache.is_resident(fd, 4 * MIB - 1, 2)
+
+
+def test_nothing_and_beyond_the_end(fd: int) -> None:
+    """Neither can be promised."""
+    cache = PageCache()
+    assert not cache.is_resident(fd, 0, 0)
+    assert not cache.is_resident(fd, 4 * MIB, 101)
+    assert not cache.is_resident(-1, 0, 1)
+
+
+def test_a_page_that_cannot_be_read_at_once_is_not_resident(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page whose read has begun counts as cached; only RWF_NOWAIT tells that it would block."""
+
+    def would_block(*_arguments: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "being read")
+
+    cache = PageCache()
+    monkeypatch.setattr(os, "preadv", would_block)
+    assert not cache.is_resident(fd, 0, 100)
+
+
+def test_a_kernel_without_the_call(fd: int) -> None:
+    """Any error of the call means no."""
+    cache = PageCache()
+    cache._syscall = lambda *_: -1  # type: ignore[assignment]
+    assert not cache.is_resident(fd, 0, 100)

@@ -1,0 +1,121 @@
+"""Clock, timers, randomness and metrics of the real environment."""
+
+import asyncio
+import socket
+import urllib.request
+
+import pytest
+
+from common.environment.interface import ListenFailed
+from common.environment.real import RealEnvironment
+from common.ids import uuid_text
+from common.metrics_exposition import SnapshotCollector, gauge
+
+MS = 1_000_000
+
+
+async def test_whoever_wakes_finds_its_deadline_passed(env: RealEnvironment) -> None:
+    """uvloop counts whole milliseconds of a cached clock: a hundred odd deadlines, none may be met early."""
+    for i in range(100):
+        deadline_ns = env.now_ns() + i * 13_337
+        await env.sleep_until(deadline_ns)
+        assert env.now_ns() >= deadline_ns
+
+
+async def test_a_deadline_in_the_past_lets_the_loop_turn(env: RealEnvironment) -> None:
+    """A loop over passed deadlines must not starve everyone else."""
+    turned: list[int] = []
+    asyncio.get_running_loop().call_soon(turned.append, 1)
+    await env.sleep_until(0)
+    assert turned == [1]
+
+
+async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: RealEnvironment) -> None:
+    """The same clock as sleep_until, in order of deadlines."""
+    called: list[tuple[str, bool]] = []
+    start_ns = env.now_ns()
+    env.call_at(start_ns + 7 * MS, lambda: called.append(("late", env.now_ns() >= start_ns + 7 * MS)))
+    env.call_at(start_ns + 2 * MS, lambda: called.append(("early", env.now_ns() >= start_ns + 2 * MS)))
+    cancel = env.call_at(start_ns + 3 * MS, lambda: called.append(("cancelled", True)))
+    cancel_passed = env.call_at(start_ns, lambda: called.append(("passed", True)))
+    cancel()
+    cancel_passed()
+    await env.sleep_until(start_ns + 12 * MS)
+    assert called == [("early", True), ("late", True)]
+
+
+async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment) -> None:
+    """It raises TimeoutError then, and not before the deadline."""
+    deadline_ns = env.now_ns() + 5 * MS
+    with pytest.raises(TimeoutError):
+        async with env.timeout_at(deadline_ns):
+            await asyncio.get_running_loop().create_future()
+    assert env.now_ns() >= deadline_ns
+
+
+async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironment) -> None:
+    """A result, another exception and a cancellation from outside pass through; the timer is gone afterwards."""
+    async with env.timeout_at(env.now_ns() + MS):
+        pass
+    with pytest.raises(ZeroDivisionError):
+        async with env.timeout_at(env.now_ns() + MS):
+            raise ZeroDivisionError
+
+    async def waits() -> None:
+        async with env.timeout_at(env.now_ns() + 10**10):
+            await asyncio.get_running_loop().create_future()
+
+    task = asyncio.ensure_future(waits())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await env.sleep_until(env.now_ns() + 3 * MS)
+
+
+async def test_a_timeout_that_has_passed_already(env: RealEnvironment) -> None:
+    """It still cancels a body that waits."""
+    with pytest.raises(TimeoutError):
+        async with env.timeout_at(0):
+            await asyncio.get_running_loop().create_future()
+
+
+async def test_uuids(env: RealEnvironment) -> None:
+    """Random, never reserved, never read as an option on a command line."""
+    made = {env.uuid() for _ in range(2000)}
+    assert len(made) == 2000
+    assert all(len(uuid) == 16 and int.from_bytes(uuid, "big") >= 100 for uuid in made)
+    assert not [uuid for uuid in made if uuid_text(uuid).startswith("-")]
+
+
+async def test_environments_draw_different_numbers(env: RealEnvironment) -> None:
+    """Seeded by the operating system: election timeouts of two nodes must not agree."""
+    assert env.rng.random() != RealEnvironment("other").rng.random()
+
+
+async def test_the_wall_clock_is_in_milliseconds(env: RealEnvironment) -> None:
+    """Later than this test was written, earlier than the year 2200."""
+    assert 1_700_000_000_000 < env.wall_ms() < 7_258_118_400_000
+
+
+def scrape(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+async def test_metrics_are_served_while_the_loop_is_busy_and_until_stopped(env: RealEnvironment) -> None:
+    """Its own thread answers: this very request blocks the loop."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    collector = SnapshotCollector(env.now_ns)
+    collector.publish([gauge("kafka_log_logmanager_offlinelogdirectorycount_value", "Offline directories.", 1)])
+    stop = env.serve_metrics("127.0.0.1", port, collector)
+    assert b"kafka_log_logmanager_offlinelogdirectorycount_value 1.0" in scrape(port)
+    with pytest.raises(ListenFailed, match=f"127.0.0.1:{port}: Address already in use"):
+        env.serve_metrics("127.0.0.1", port, collector)
+    stop()
+    stop()
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=10):
+        pass

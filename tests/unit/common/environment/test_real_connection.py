@@ -1,0 +1,586 @@
+"""RealConnection over loopback sockets: the other side is a plain blocking or loop-driven socket of the test."""
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from common.environment import disk_operations, real_connection
+from common.environment.interface import ConnectFailed, Connection, LogDirError, Receiver
+from common.environment.page_cache import PageCache
+from common.environment.real import RealEnvironment
+from common.environment.real_connection import RECEIVE_BUFFER_MAX, RECEIVE_BUFFER_MIN, RealConnection
+from common.environment.real_log_dir import RealLogDir
+from common.parts import Part
+from tests.unit.common.environment.conftest import MakeLogDir, Reports
+
+
+class Recorder:
+    """A receiver that keeps all it is told and lets the test wait for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.data = bytearray()
+        self.sizes: list[int] = []
+        self.lost: list[str | None] = []
+        self.writables = 0
+        self.changed = asyncio.Event()
+
+    def data_received(self, view: memoryview) -> None:
+        self.data += view
+        self.sizes.append(len(view))
+        self.changed.set()
+
+    def connection_lost(self, reason: str | None) -> None:
+        self.lost.append(reason)
+        self.changed.set()
+
+    def writable(self) -> None:
+        self.writables += 1
+        self.changed.set()
+
+    async def until(self, condition: str) -> None:
+        """Waits until the expression over this object is true."""
+        async with asyncio.timeout(10):
+            while not eval(condition, {"len": len}, vars(self)):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Pair:
+    """A connection of ours and the socket at its other end."""
+
+    def __init__(self, recorder: Recorder, peer: socket.socket) -> None:
+        self.recorder = recorder
+        assert isinstance(recorder.connection, RealConnection)
+        self.connection = recorder.connection
+        self.peer = peer
+        self._loop = asyncio.get_running_loop()
+
+    async def receive(self, size: int) -> bytes:
+        """Exactly this many bytes, or fewer at the end of the stream."""
+        received = bytearray()
+        async with asyncio.timeout(10):
+            while len(received) < size and (
+                data := await self._loop.sock_recv(self.peer, min(size - len(received), 1 << 18))
+            ):
+                received += data
+        return bytes(received)
+
+    async def transmit(self, data: bytes) -> None:
+        async with asyncio.timeout(10):
+            await self._loop.sock_sendall(self.peer, data)
+
+
+@pytest.fixture
+async def pair(env: RealEnvironment) -> AsyncIterator[Pair]:
+    """Accepted by our listener from a plain socket."""
+    accepted: asyncio.Queue[Recorder] = asyncio.Queue()
+
+    def accept(connection: Connection) -> Receiver:
+        recorder = Recorder(connection)
+        accepted.put_nowait(recorder)
+        return recorder
+
+    listener = env.listen("127.0.0.1", 0, accept)
+    peer = socket.socket()
+    peer.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(peer, (listener.host, listener.port))
+    recorder = await accepted.get()
+    listener.close()
+    yield Pair(recorder, peer)
+    recorder.connection.abort()
+    peer.close()
+    await recorder.until("lost")
+    assert len(recorder.lost) == 1
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+async def test_bytes_both_ways_and_in_order(pair: Pair) -> None:
+    """Parts of every kind, many of them, over several sends."""
+    host, port = pair.peer.getsockname()
+    assert pair.connection.peer == f"{host}:{port}"
+    assert pair.connection.local_host == "127.0.0.1"
+    pair.connection.send([b"ab", bytearray(b"cd"), b"", memoryview(b"xxefxx")[2:4]])
+    pair.connection.send([b"%d" % (i % 10) for i in range(500)])
+    assert pair.connection.queued_bytes == 506
+    assert await pair.receive(506) == b"abcdef" + b"0123456789" * 50
+    assert pair.connection.queued_bytes == 0
+    await pair.transmit(b"hello")
+    await pair.recorder.until("len(data) == 5")
+    assert pair.recorder.data == b"hello"
+    # Nothing was left over at any time, so nobody waits to be told.
+    assert pair.recorder.writables == 0
+
+
+async def test_a_slow_reader_gets_everything_in_order(pair: Pair) -> None:
+    """The socket takes a part only; the rest queues up, leaves as the peer reads, and the owner hears when it is gone."""
+    pair.connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # type: ignore[union-attr]
+    payload = os.urandom(4_000_000)
+    parts = [payload[i : i + 33_333] for i in range(0, len(payload), 33_333)]
+    pair.connection.send(parts)
+    await pair.transmit(b"x")
+    await pair.recorder.until("data")
+    assert 0 < pair.connection.queued_bytes < len(payload)
+    pair.connection.send([b"end"])
+    assert await pair.receive(len(payload) + 3) == payload + b"end"
+    await pair.recorder.until("writables")
+    assert pair.connection.queued_bytes == 0
+    assert pair.recorder.writables == 1
+
+
+async def test_the_receive_buffer_grows_with_the_traffic_and_shrinks_again(pair: Pair) -> None:
+    """A busy connection reads up to 1 MiB at once; an idle one gives the memory back."""
+    await pair.transmit(b"x")
+    await pair.recorder.until("data")
+    assert len(pair.connection._view or b"") == RECEIVE_BUFFER_MIN
+    pair.connection.pause_reading()
+    pair.connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)  # type: ignore[union-attr]
+    sender = asyncio.ensure_future(pair.transmit(bytes(16 << 20)))
+    while pair.connection._buffer_size < RECEIVE_BUFFER_MAX:
+        pair.connection.resume_reading()
+        await asyncio.wait([sender], timeout=0.01)
+        pair.connection.pause_reading()
+        await asyncio.wait([sender], timeout=0.01)
+    pair.connection.resume_reading()
+    await sender
+    await pair.recorder.until(f"len(data) == {1 + (16 << 20)}")
+    assert max(pair.recorder.sizes) > RECEIVE_BUFFER_MIN
+    for i in range(70):
+        await pair.transmit(b"y")
+        await pair.recorder.until(f"len(data) == {2 + (16 << 20) + i}")
+    assert pair.connection._buffer_size == RECEIVE_BUFFER_MIN
+
+
+async def test_a_taken_buffer_stays_as_it_was(env: RealEnvironment) -> None:
+    """A large batch is handed on without a copy: what comes next must land elsewhere."""
+    kept: list[memoryview] = []
+    received = asyncio.Event()
+
+    class Taker(Recorder):
+        def data_received(self, view: memoryview) -> None:
+            self.connection.take_buffer()
+            kept.append(view)
+            received.set()
+
+    server, client = await connected(env, Taker)
+    for text in (b"first", b"again"):
+        received.clear()
+        client.connection.send([text])
+        await received.wait()
+    assert kept == [b"first", b"again"]
+    client.connection.close()
+    await server.until("lost")
+
+
+async def test_pausing_stops_the_data_and_resuming_brings_it(pair: Pair) -> None:
+    """What arrives meanwhile waits in the kernel."""
+    pair.connection.pause_reading()
+    await pair.transmit(b"early")
+    # A round trip through the same loop: had the reader been on, it would have run by now.
+    pair.connection.send([b"?"])
+    await pair.receive(1)
+    assert pair.recorder.data == b""
+    pair.connection.resume_reading()
+    await pair.recorder.until("len(data) == 5")
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+async def test_close_sends_what_is_queued_first(pair: Pair) -> None:
+    """And takes nothing more."""
+    payload = os.urandom(5_000_000)
+    pair.connection.send([payload])
+    pair.connection.close()
+    pair.connection.send([b"late"])
+    assert await pair.receive(len(payload) + 99) == payload
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == [None]
+    pair.connection.send([b"later"])
+    pair.connection.close()
+    pair.connection.abort()
+
+
+async def test_abort_drops_what_is_queued(pair: Pair) -> None:
+    """The peer sees a reset, not the clean end of a short answer."""
+    pair.connection.send([bytes(5_000_000)])
+    pair.connection.abort()
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == [None]
+    with pytest.raises(ConnectionResetError):
+        await pair.receive(5_000_000)
+
+
+async def test_a_half_closed_peer_still_gets_what_is_queued(pair: Pair) -> None:
+    """`printf request | nc` closes its side as soon as it has sent: the answer is on its way already."""
+    payload = os.urandom(5_000_000)
+    await pair.transmit(b"request")
+    await pair.recorder.until("data")
+    pair.connection.send([payload])
+    pair.peer.shutdown(socket.SHUT_WR)
+    assert await pair.receive(len(payload) + 1) == payload
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == [None]
+
+
+async def test_the_end_of_an_idle_stream(pair: Pair) -> None:
+    """An orderly end has no reason."""
+    pair.peer.close()
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == [None]
+
+
+async def test_a_reset_has_a_reason(pair: Pair) -> None:
+    """The owner is told once what the kernel said."""
+    pair.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    pair.peer.close()
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == ["Connection reset by peer"]
+
+
+async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:
+    """The owner may abort in the very call that is to give the receiver, as a connection cap does."""
+    refused: list[Recorder] = []
+
+    def accept(connection: Connection) -> Receiver:
+        refused.append(Recorder(connection))
+        connection.abort()
+        return refused[0]
+
+    listener = env.listen("127.0.0.1", 0, accept)
+    with socket.create_connection((listener.host, listener.port)) as peer:
+        peer.setblocking(False)
+        with pytest.raises(ConnectionResetError):
+            await asyncio.get_running_loop().sock_recv(peer, 1)
+    assert [recorder.lost for recorder in refused] == [[None]]
+    listener.close()
+
+
+# --- regions ---------------------------------------------------------------------------------------------------------
+class CountedSendfile:
+    """Counts the bytes that really went by sendfile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        monkeypatch.setattr(real_connection, "_sendfile", self)
+
+    def __call__(self, *arguments: int) -> int:
+        sent = os.sendfile(*arguments)
+        self.bytes += sent
+        return sent
+
+
+async def written_file(log_dir: RealLogDir, content: bytes) -> Any:
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [content])
+    return file
+
+
+@pytest.mark.parametrize("resident", [True, False])
+async def test_regions_and_bytes_leave_in_order_whichever_way_they_go(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
+) -> None:
+    """By sendfile or through the reader thread the peer gets the same bytes."""
+    if not resident:
+        monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
+    sendfile = CountedSendfile(monkeypatch)
+    content = os.urandom(6_000_000)
+    file = await written_file(log_dir, content)
+    parts: list[Part] = [
+        b"header",
+        log_dir.region(file, 17, 5_000_000),
+        b"between",
+        log_dir.region(file, 0, 0),
+        log_dir.region(file, 5_999_990, 10),
+        b"trailer",
+    ]
+    pair.connection.send(parts)
+    pair.connection.send([log_dir.region(file, 3, 1)])
+    expected = b"header" + content[17:5_000_017] + b"between" + content[-10:] + b"trailer" + content[3:4]
+    assert pair.connection.queued_bytes == len(expected)
+    assert await pair.receive(len(expected)) == expected
+    await pair.recorder.until("writables")
+    assert pair.connection.queued_bytes == 0
+    if not resident:
+        assert sendfile.bytes == 0
+    elif page_cache_is_answered():
+        assert sendfile.bytes == 5_000_011
+
+
+def page_cache_is_answered() -> bool:
+    """Whether this kernel says anything about a file that was just written here."""
+    with open(__file__, "rb") as file:
+        file.read()
+        return PageCache().is_resident(file.fileno(), 0, 100)
+
+
+async def test_evicted_pages_are_read_by_the_thread(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hole in the cache must not let the loop wait for the disk; only the stretch with the hole is read."""
+    sendfile = CountedSendfile(monkeypatch)
+    content = os.urandom(4 << 20)
+    file = await written_file(log_dir, content)
+    await log_dir.fsync(file)
+    # Half of the file, since the kernel evicts large pages whole or not at all.
+    os.posix_fadvise(file.open_file.fd, 2 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
+    pair.connection.send([log_dir.region(file, 0, len(content))])
+    assert await pair.receive(len(content)) == content
+    if page_cache_is_answered():
+        assert sendfile.bytes == 2 << 20
+
+
+async def test_close_waits_for_a_region_too(pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the region is with the reader thread at that moment, and its file is closed meanwhile."""
+    monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
+    file = await written_file(log_dir, b"0123456789")
+    pair.connection.send([log_dir.region(file, 2, 8)])
+    log_dir.close_file(file)
+    pair.connection.close()
+    assert await pair.receive(99) == b"23456789"
+    await pair.recorder.until("lost")
+
+
+@pytest.mark.parametrize("resident", [True, False])
+async def test_a_disk_error_after_the_header_ends_the_connection_and_reaches_the_directory(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
+) -> None:
+    """The peer must not take the cut answer for a whole one."""
+
+    def failing(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "dead")
+
+    monkeypatch.setattr(RealLogDir, "is_resident", lambda *_: resident)
+    monkeypatch.setattr(real_connection, "_sendfile", failing)
+    monkeypatch.setattr(disk_operations, "_pread", failing)
+    reports = Reports(log_dir)
+    file = await written_file(log_dir, b"0123456789")
+    pair.connection.send([b"header", log_dir.region(file, 0, 10)])
+    await pair.recorder.until("lost")
+    assert len(pair.recorder.lost) == 1
+    assert pair.recorder.lost[0] is not None
+    assert reports.codes == [("region", errno.EIO)]
+    with pytest.raises(ConnectionResetError):
+        await pair.receive(99)
+
+
+async def test_a_socket_error_of_sendfile_is_not_the_disks(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that goes away in the middle of an answer must not take a directory offline."""
+
+    def broken(*_arguments: object) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(RealLogDir, "is_resident", lambda *_: True)
+    monkeypatch.setattr(real_connection, "_sendfile", broken)
+    reports = Reports(log_dir)
+    file = await written_file(log_dir, b"0123456789")
+    pair.connection.send([log_dir.region(file, 0, 10)])
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == ["Broken pipe"]
+    assert reports.errors == []
+
+
+@pytest.mark.parametrize("resident", [True, False])
+async def test_a_region_past_the_end_of_its_file(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
+) -> None:
+    """Short bytes end the connection; the directory did nothing wrong."""
+    monkeypatch.setattr(RealLogDir, "is_resident", lambda *_: resident)
+    reports = Reports(log_dir)
+    file = await written_file(log_dir, b"0123456789")
+    pair.connection.send([log_dir.region(file, 5, 10)])
+    await pair.recorder.until("lost")
+    assert "ended before" in str(pair.recorder.lost[0])
+    assert reports.errors == []
+
+
+async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, log_dir: RealLogDir) -> None:
+    """The file is cut and written again after the region was made: the new bytes are not those that were promised. A region
+    below the cut is still good."""
+    reports = Reports(log_dir)
+    file = await written_file(log_dir, b"0123456789")
+    below, across = log_dir.region(file, 0, 4), log_dir.region(file, 2, 8)
+    await log_dir.truncate(file, 4)
+    await log_dir.append(file, 4, [b"abcdef"])
+    again = log_dir.region(file, 2, 8)
+    pair.connection.send([below, again])
+    assert await pair.receive(12) == b"0123" + b"23abcdef"
+    pair.connection.send([across])
+    await pair.recorder.until("lost")
+    assert "truncated" in str(pair.recorder.lost[0])
+    assert reports.errors == []
+
+
+async def test_a_region_of_an_offline_directory(pair: Pair, log_dir: RealLogDir) -> None:
+    """Its descriptor may be closed and the number given out again: it must not be touched."""
+    file = await written_file(log_dir, b"0123456789")
+    region = log_dir.region(file, 0, 10)
+    log_dir.take_offline(LogDirError(log_dir.path, "probe", errno.EIO))
+    pair.connection.send([region])
+    await pair.recorder.until("lost")
+    assert "log directory closed" in str(pair.recorder.lost[0])
+
+
+async def test_a_hung_read_of_a_region_ends_at_its_deadline(
+    pair: Pair, make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cold consume on a hung disk: the connection ends with the operation's deadline, other traffic goes on."""
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
+    log_dir = await make_log_dir(timeout_ms=50)
+    file = await written_file(log_dir, b"0123456789")
+
+    def hanging(fd: int, size: int, position: int) -> bytes:
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(30)
+        return os.pread(fd, size, position)
+
+    monkeypatch.setattr(disk_operations, "_pread", hanging)
+    reports = Reports(log_dir, offline=True)
+    pair.connection.send([b"header", log_dir.region(file, 0, 10)])
+    await pair.recorder.until("lost")
+    assert "ETIMEDOUT" in str(pair.recorder.lost[0])
+    assert reports.codes == [("region", errno.ETIMEDOUT)]
+    gate.set()
+    await log_dir.released
+
+
+# --- listening and connecting ----------------------------------------------------------------------------------------
+async def connected(
+    env: RealEnvironment, receiver_class: type[Recorder] = Recorder, *, host: str = "127.0.0.1", to: str = "127.0.0.1"
+) -> tuple[Recorder, Recorder]:
+    """Two connections of ours, the accepted one first."""
+    accepted: asyncio.Queue[Recorder] = asyncio.Queue()
+
+    def accept(connection: Connection) -> Receiver:
+        recorder = receiver_class(connection)
+        accepted.put_nowait(recorder)
+        return recorder
+
+    clients: list[Recorder] = []
+
+    def keep(connection: Connection) -> Receiver:
+        clients.append(Recorder(connection))
+        return clients[0]
+
+    listener = env.listen(host, 0, accept)
+    connection = await env.connect(to, listener.port, keep, deadline_ns=env.now_ns() + 10**10)
+    assert connection is clients[0].connection
+    server = await accepted.get()
+    listener.close()
+    return server, clients[0]
+
+
+@pytest.mark.parametrize(("host", "to"), [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1"), ("", "127.0.0.1")])
+async def test_names_and_all_interfaces(env: RealEnvironment, host: str, to: str) -> None:
+    """A name is resolved without the loop's executor; the empty host takes connections of every interface."""
+    server, client = await connected(env, host=host, to=to)
+    assert server.connection.peer.startswith("127.0.0.1:")
+    client.connection.send([b"hello"])
+    await server.until("len(data) == 5")
+    server.connection.close()
+    await client.until("lost")
+    await server.until("lost")
+    assert (client.lost, server.lost) == ([None], [None])
+
+
+def never(connection: Connection) -> Receiver:
+    raise AssertionError(f"connected to {connection.peer}")
+
+
+async def test_connect_refused(env: RealEnvironment) -> None:
+    """The text names the address and the kernel's reason."""
+    listener = env.listen("127.0.0.1", 0, never)
+    listener.close()
+    with pytest.raises(ConnectFailed, match=f"127.0.0.1:{listener.port}: Connection refused"):
+        await env.connect("127.0.0.1", listener.port, never, deadline_ns=env.now_ns() + 10**10)
+
+
+async def test_connect_meets_its_deadline(env: RealEnvironment) -> None:
+    """A host that does not answer: a listener whose backlog is full drops what comes."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        fillers = []
+        for _ in range(4):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+            fillers.append(filler)
+        deadline_ns = env.now_ns() + 50_000_000
+        with pytest.raises(ConnectFailed, match="no answer before the deadline"):
+            await env.connect("127.0.0.1", silent.getsockname()[1], never, deadline_ns=deadline_ns)
+        assert env.now_ns() >= deadline_ns
+        for filler in fillers:
+            filler.close()
+
+
+async def test_connect_to_an_unknown_name(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver's error is a failure to connect, not an exception of another kind."""
+
+    def unknown(_host: str, _port: int, **keywords: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ConnectFailed, match=r"broker-9:9092: Name or service not known"):
+        await env.connect("broker-9", 9092, never, deadline_ns=env.now_ns() + 10**10)
+
+
+async def test_a_hanging_resolver_meets_the_deadline_and_is_asked_once(
+    env: RealEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retries while the resolver hangs must not pile up threads."""
+    asked: list[str] = []
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hanging(host: str, _port: int, **keywords: Any) -> Any:
+        if keywords["flags"] == socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "not a number")
+        asked.append(host)
+        asyncio.run_coroutine_threadsafe(released.wait(), loop).result(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    for _ in range(3):
+        with pytest.raises(ConnectFailed, match="deadline"):
+            await env.connect("broker-9", 9092, never, deadline_ns=env.now_ns() + 20_000_000)
+    assert asked == ["broker-9"]
+    released.set()
+    with pytest.raises(ConnectFailed, match="no address"):
+        await env.connect("broker-9", 9092, never, deadline_ns=env.now_ns() + 10**10)
+
+
+async def test_a_port_that_is_taken(env: RealEnvironment) -> None:
+    """The text names the address."""
+    from common.environment.interface import ListenFailed
+
+    listener = env.listen("127.0.0.1", 0, never)
+    with pytest.raises(ListenFailed, match=f"127.0.0.1:{listener.port}: Address already in use"):
+        env.listen("127.0.0.1", listener.port, never)
+    listener.close()
+
+
+async def test_a_listener_without_descriptors_rests(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of descriptors the loop must not spin on accept; the waiting connection is taken when there are some again."""
+    monkeypatch.setattr("common.environment.real_network._ACCEPT_PAUSE_SECONDS", 0.02)
+    accepts: list[str] = []
+    real_accept = socket.socket.accept
+
+    def scarce(self: socket.socket) -> Any:
+        accepts.append("accept")
+        if len(accepts) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real_accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    server, client = await connected(env)
+    assert len(accepts) >= 2
+    client.connection.close()
+    await server.until("lost")
