@@ -1,0 +1,31 @@
+"""`diskraft`: what Kafka has no tool for: the demo, a local cluster, the disk lab (shell)."""
+
+import sys
+
+from tools import demo, disks, local
+from tools.arguments import ToolParser
+from tools.errors import run_tool
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The tool. Returns its exit status."""
+    parser = ToolParser("diskraft", "A Kafka cluster for just a bunch of disks.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    modules = {"demo": demo, "local": local, "disks": disks}
+    texts = {
+        "demo": "a cluster, a client, a disk that dies, and the proof that nothing was lost",
+        "local": "a cluster of real daemons on this machine",
+        "disks": "loop-mounted disks that can be made, killed, revived and replaced",
+    }
+    for name, module in modules.items():
+        module.add_arguments(commands.add_parser(name, help=texts[name]))
+    arguments = parser.parse_args(argv)
+    return run_tool(lambda: modules[arguments.command].run(arguments))
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()
