@@ -5,6 +5,7 @@ at a time goes on, until its frame is whole: if none did, frames that are all ha
 for ever. So the limit can be exceeded by one frame and never by more.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -16,29 +17,36 @@ class Reader(Protocol):
 
 
 class RequestMemory:
-    """Bytes in use, and the connections that wait for some, first come first served."""
+    """Bytes in use, and the connections that wait for some. `full` is called when the limit is reached."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, full: Callable[[], None]) -> None:
         self._limit_bytes = limit_bytes
-        self._waiting: dict[Reader, None] = {}
+        self._full = full
+        # Who waits, in the order in which they began to, and whether they are inside a frame.
+        self._waiting: dict[Reader, bool] = {}
+        # Invariant: who is inside a frame and waits, waits for this one.
         self._favoured: Reader | None = None
         self.used_bytes = 0
 
-    def may_read(self, reader: Reader) -> bool:
+    def may_read(self, reader: Reader, *, is_inside_a_frame: bool) -> bool:
         """Whether the connection may read now. After False it is told by `memory_is_free`."""
         if self.used_bytes < self._limit_bytes or reader is self._favoured:
             return True
-        if self._favoured is None:
+        if self._favoured is None and is_inside_a_frame:
             self._favoured = reader
             self._waiting.pop(reader, None)
             return True
-        self._waiting[reader] = None
+        self._waiting[reader] = is_inside_a_frame
         return False
 
     def change(self, difference_bytes: int) -> None:
         """Takes or gives back memory."""
+        was_full = self.used_bytes >= self._limit_bytes
         self.used_bytes += difference_bytes
-        if difference_bytes < 0 and self.used_bytes < self._limit_bytes and self._waiting:
+        if self.used_bytes >= self._limit_bytes:
+            if not was_full:
+                self._full()
+        elif self._waiting:
             waiting, self._waiting = self._waiting, {}
             for reader in waiting:
                 reader.memory_is_free()
@@ -47,7 +55,7 @@ class RequestMemory:
         """The connection has no partial frame, or cannot go on with it now: the favour passes to the next one."""
         if reader is not self._favoured:
             return
-        self._favoured = next(iter(self._waiting), None)
+        self._favoured = next((waiting for waiting, is_inside in self._waiting.items() if is_inside), None)
         if self._favoured is not None:
             del self._waiting[self._favoured]
             self._favoured.memory_is_free()

@@ -77,7 +77,7 @@ class RequestServer:
         self.limits = limits or ServerLimits()
         self.task_group = task_group
         self.authorize = authorize
-        self.memory = RequestMemory(self.limits.request_memory_bytes)
+        self.memory = RequestMemory(self.limits.request_memory_bytes, self._memory_is_full)
         served = {ApiKey.API_VERSIONS: self._handle_api_versions, **handlers}
         self.advertised = advertised if advertised is not None else advertised_versions(served)
         self.handlers: Mapping[ApiKey, Handler] = served
@@ -120,6 +120,10 @@ class RequestServer:
     def _handle_api_versions(self, context: RequestContext, request: Any) -> Struct:
         return api_versions_response(self.advertised)
 
+    def _memory_is_full(self) -> None:
+        for connection in list(self._connections):
+            connection.settle_reading()
+
     def _accept(self, connection: Connection) -> Receiver:
         host = connection.peer.rpartition(":")[0]
         refusal = self._refusal(host)
@@ -127,7 +131,7 @@ class RequestServer:
             self.env.log.warning(
                 "connection_limit_reached", listener=self.listener_name, peer=connection.peer, reason=refusal
             )
-            connection.abort()
+            connection.close()
             return _Refused()
         served = ServedConnection(self, connection, host)
         self._connections[served] = None
@@ -201,6 +205,8 @@ class ServedConnection:
         self._is_reading = True
         self._is_advancing = False
         self._recheck_is_scheduled = False
+        # Of the requests that are being handled, and all that the memory has been told of.
+        self._in_flight_bytes = 0
         self._charged_bytes = 0
         now_ns = self._env.now_ns()
         self._last_use_ns = now_ns
@@ -231,6 +237,26 @@ class ServedConnection:
     # --- for the server ------------------------------------------------------------------------------------------
     def memory_is_free(self) -> None:
         self._advance()
+
+    def settle_reading(self) -> None:
+        """Reads on or stops reading, as the state of the connection and the memory in use allow."""
+        if not self._is_open or self._is_advancing:
+            return
+        self._charge()
+        may_start = self._may_start()
+        is_inside = self._reader.is_inside_a_frame
+        if not may_start or not is_inside:
+            self._server.memory.pass_on(self)
+        may_read = may_start and self._server.memory.may_read(self, is_inside_a_frame=is_inside)
+        if not may_start:
+            self._recheck_queue()
+        self._watch_frame(may_read)
+        if may_read != self._is_reading:
+            self._is_reading = may_read
+            if may_read:
+                self._connection.resume_reading()
+            else:
+                self._connection.pause_reading()
 
     def close(self) -> None:
         """Ends the connection from our side, after what is queued has left."""
@@ -274,7 +300,7 @@ class ServedConnection:
         if self._is_open:
             self._is_open = False
             self._frame_since_ns = None
-            self._charge(0)
+            self._charge()
             self._server.memory.forget(self)
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -295,29 +321,12 @@ class ServedConnection:
             self._refuse(str(error))
         finally:
             self._is_advancing = False
-        if self._is_open:
-            self._settle_reading()
+        self.settle_reading()
 
     def _may_start(self) -> bool:
         if not self._is_open or len(self._exchanges) >= self._limits.in_flight_per_connection_max:
             return False
         return self._connection.queued_bytes <= self._limits.queued_response_bytes_max
-
-    def _settle_reading(self) -> None:
-        self._charge(self._reader.buffered_bytes)
-        may_start = self._may_start()
-        if not may_start or not self._reader.is_inside_a_frame:
-            self._server.memory.pass_on(self)
-        may_read = may_start and self._server.memory.may_read(self)
-        if not may_start:
-            self._recheck_queue()
-        self._watch_frame(may_read)
-        if may_read != self._is_reading:
-            self._is_reading = may_read
-            if may_read:
-                self._connection.resume_reading()
-            else:
-                self._connection.pause_reading()
 
     def _watch_frame(self, may_read: bool) -> None:
         """The clock of a partial frame runs only while its peer could send the rest."""
@@ -338,9 +347,14 @@ class ServedConnection:
         if self._connection.queued_bytes <= self._limits.queued_response_bytes_max:
             self._advance()
 
-    def _charge(self, buffered_bytes: int) -> None:
-        self._server.memory.change(buffered_bytes - self._charged_bytes)
-        self._charged_bytes = buffered_bytes
+    def _charge(self) -> None:
+        """Tells the memory what this connection holds now."""
+        held_bytes = self._in_flight_bytes + (self._reader.buffered_bytes if self._is_open else 0)
+        difference = held_bytes - self._charged_bytes
+        if difference:
+            # Noted first, for the change may come back here when it fills the memory.
+            self._charged_bytes = held_bytes
+            self._server.memory.change(difference)
 
     def _start(self, frame: memoryview) -> None:
         """Calls the handler of one request. Raises RemoteProtocolError for what is none."""
@@ -368,7 +382,8 @@ class ServedConnection:
         )
         exchange = _Exchange(api.key, version, correlation_id, len(frame))
         self._exchanges.append(exchange)
-        self._server.memory.change(exchange.size)
+        self._in_flight_bytes += exchange.size
+        self._charge()
         try:
             self._server.authorize(context, request)
             result = handler(context, request)
@@ -419,7 +434,8 @@ class ServedConnection:
         self._answer(exchange, response)
 
     def _answer(self, exchange: _Exchange, response: Struct | None) -> None:
-        self._server.memory.change(-exchange.size)
+        self._in_flight_bytes -= exchange.size
+        self._charge()
         exchange.is_done = True
         if response is not None and self._is_open:
             exchange.parts = encode_response_frame(exchange.correlation_id, response, exchange.version)

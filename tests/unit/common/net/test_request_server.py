@@ -1,0 +1,591 @@
+"""RequestServer: what peers may do and get answered, on simulated and on real sockets."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common.net.request_context import Handler, RequestContext
+from common.net.request_server import ServerLimits
+from common.parts import FileRegion
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import encode
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.api_versions import ApiVersionsRequest
+from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from tests.unit.common.net.worlds import (
+    MAX_REQUEST_BYTES,
+    METADATA_VERSION,
+    SECOND_NS,
+    Gate,
+    Scenario,
+    Server,
+    SimulatedTestWorld,
+    World,
+    echo_name,
+    metadata_request,
+    name_in,
+    request_bytes,
+    run_on_seeds,
+    run_simulated,
+)
+
+Run = Callable[[Scenario], None]
+METADATA = {ApiKey.METADATA: echo_name}
+
+
+def produce_request(records: bytes, *, acks: int = -1, correlation_id: int = 0) -> bytes:
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
+    return request_bytes(ProduceRequest(acks=acks, topic_data=[topic]), 9, correlation_id=correlation_id)
+
+
+def records_in(request: ProduceRequest) -> memoryview:
+    records = request.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    return records
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_names_what_is_served(run: Run, version: int) -> None:
+    # Every version of ApiVersions gets the APIs that have a handler, Produce from version 0 for librdkafka's sake.
+    async def scenario(world: World) -> None:
+        async with Server(world, {**METADATA, ApiKey.PRODUCE: lambda context, request: None}) as server:
+            peer = await server.raw()
+            peer.send(request_bytes(ApiVersionsRequest(client_software_name="test"), version, correlation_id=77))
+            correlation_id, response = await peer.response(ApiKey.API_VERSIONS, version)
+            served = [(entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys]
+            assert correlation_id == 77
+            assert served == [(0, 0, 11), (3, 0, 12), (18, 0, 4)]
+
+    run(scenario)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(run: Run) -> None:
+    # A client from the future learns what to use, and the connection stays open for its second try.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA) as server:
+            peer = await server.raw()
+            body = encode(ApiVersionsRequest(client_software_name="future"), 4) + b"a field that nobody knows"
+            header = b"\x00\x12\x00\x63" + (9).to_bytes(4, "big") + b"\xff\xff\x00"
+            peer.send((len(header) + len(body)).to_bytes(4, "big"), header, body)
+            correlation_id, response = await peer.response(ApiKey.API_VERSIONS, 0)
+            assert correlation_id == 9
+            assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert [entry.api_key for entry in response.api_keys] == [3, 18]
+            peer.send(metadata_request("still here"))
+            _, answer = await peer.response(ApiKey.METADATA, METADATA_VERSION, number=1)
+            assert answer.cluster_id == "still here"
+        assert world.logged("request_malformed") == []
+
+    run(scenario)
+
+
+def test_a_request_may_be_split_at_any_byte(run: Run) -> None:
+    # One request cut in two at every place, and one byte by byte, are answered like one that comes whole.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA) as server:
+            peer = await server.raw()
+            whole = metadata_request("split")
+            for cut in range(1, len(whole)):
+                peer.send(whole[:cut])
+                await world.sleep(0.001)
+                peer.send(whole[cut:])
+            for position in range(len(whole)):
+                peer.send(whole[position : position + 1])
+                await world.sleep(0.0001)
+            await world.until(lambda: len(peer.frames) == len(whole))
+            _, answer = await peer.response(ApiKey.METADATA, METADATA_VERSION, number=len(whole) - 1)
+            assert answer.cluster_id == "split"
+
+    run(scenario)
+
+
+def test_responses_leave_in_the_order_of_the_requests(run: Run) -> None:
+    # Three pipelined requests whose handlers end last first: nothing leaves before the first is done, then all in order.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
+            peer = await server.raw()
+            peer.send(b"".join(metadata_request(name, number) for number, name in enumerate("abc")))
+            await world.until(lambda: len(gate.started) == 3)
+            assert gate.started == ["a", "b", "c"]
+            gate.open("c")
+            gate.open("b")
+            await world.sleep(0.02)
+            assert peer.frames == []
+            gate.open("a")
+            await world.until(lambda: len(peer.frames) == 3)
+            assert peer.correlation_ids() == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_a_slow_handler_holds_up_its_own_connection_only(run: Run) -> None:
+    # While one connection waits for ever, another is served.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+
+        def handle(context: RequestContext, request: MetadataRequest) -> Any:
+            return gate.handle(context, request) if name_in(request) == "slow" else echo_name(context, request)
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            slow, quick = await server.raw(), await server.raw()
+            slow.send(metadata_request("slow"))
+            await world.until(lambda: gate.started)
+            quick.send(metadata_request("quick"))
+            _, answer = await quick.response(ApiKey.METADATA, METADATA_VERSION)
+            assert answer.cluster_id == "quick"
+            assert slow.frames == []
+            gate.open("slow")
+            await world.until(lambda: slow.frames)
+
+    run(scenario)
+
+
+def test_a_handler_answers_now_later_or_never(run: Run) -> None:
+    # A message, a coroutine, a future, a future that is done already, and None for no response at all.
+    async def scenario(world: World) -> None:
+        futures: list[asyncio.Future[MetadataResponse]] = []
+
+        def handle(context: RequestContext, request: MetadataRequest) -> Any:
+            name = name_in(request)
+            if name == "coroutine":
+                return later(request)
+            if name == "none":
+                return None
+            if name == "now":
+                return echo_name(context, request)
+            future = asyncio.get_running_loop().create_future()
+            futures.append(future)
+            if name == "done":
+                future.set_result(echo_name(context, request))
+            return future
+
+        async def later(request: MetadataRequest) -> MetadataResponse:
+            await world.sleep(0.001)
+            return MetadataResponse(cluster_id=name_in(request))
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            names = ["now", "coroutine", "none", "future", "done"]
+            peer.send(b"".join(metadata_request(name, number) for number, name in enumerate(names)))
+            await world.until(lambda: len(futures) == 2)
+            futures[0].set_result(MetadataResponse(cluster_id="future"))
+            await world.until(lambda: len(peer.frames) == 4)
+            assert peer.correlation_ids() == [0, 1, 3, 4]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("way", ["at once", "coroutine", "future"])
+def test_an_api_error_becomes_an_error_response(run: Run, way: str) -> None:
+    # However the handler fails, the peer gets the error in the form of that API, and the connection goes on.
+    async def scenario(world: World) -> None:
+        error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "elsewhere")
+
+        def handle(context: RequestContext, request: ProduceRequest) -> Any:
+            if way == "at once":
+                raise error
+            return fail() if way == "coroutine" else failed()
+
+        async def fail() -> None:
+            raise error
+
+        def failed() -> asyncio.Future[None]:
+            future = asyncio.get_running_loop().create_future()
+            future.set_exception(error)
+            return future
+
+        async with Server(world, {ApiKey.PRODUCE: handle, **METADATA}) as server:
+            peer = await server.raw()
+            peer.send(produce_request(b"x"), metadata_request("next", 1))
+            _, response = await peer.response(ApiKey.PRODUCE, 9)
+            partition = response.responses[0].partition_responses[0]
+            assert (partition.index, partition.error_code) == (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert partition.error_message == "elsewhere"
+            await world.until(lambda: len(peer.frames) == 2)
+
+    run(scenario)
+
+
+def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> None:
+    # Produce with acks=0: None sends nothing, an error can only be told by closing.
+    async def scenario(world: World) -> None:
+        def handle(context: RequestContext, request: ProduceRequest) -> None:
+            if bytes(records_in(request)) == b"bad":
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE)
+
+        async with Server(world, {ApiKey.PRODUCE: handle, **METADATA}) as server:
+            peer = await server.raw()
+            peer.send(produce_request(b"good", acks=0), metadata_request("next", 5))
+            await world.until(lambda: peer.frames)
+            assert peer.correlation_ids() == [5]
+            peer.send(produce_request(b"bad", acks=0))
+            await peer.lost()
+            assert len(world.logged("request_malformed")) == 1
+
+    run(scenario)
+
+
+def test_an_unexpected_exception_ends_the_task_group(run: Run) -> None:
+    # A bug in a handler is not hidden from the daemon, whether the handler is a coroutine or gave a future.
+    async def scenario(world: World) -> None:
+        async def fail(context: RequestContext, request: MetadataRequest) -> None:
+            raise ZeroDivisionError
+
+        def failed(context: RequestContext, request: MetadataRequest) -> asyncio.Future[None]:
+            future = asyncio.get_running_loop().create_future()
+            future.set_exception(ZeroDivisionError())
+            return future
+
+        async def serve(handle: Handler) -> None:
+            async with Server(world, {ApiKey.METADATA: handle}) as server:
+                peer = await server.raw()
+                peer.send(metadata_request("x"))
+                await world.sleep(5)
+
+        for handle in (fail, failed):
+            with pytest.raises(ExceptionGroup) as raised:
+                await serve(handle)
+            assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
+
+    run(scenario)
+
+
+def frame(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
+
+
+MALFORMED = {
+    "longer than allowed": (MAX_REQUEST_BYTES + 1).to_bytes(4, "big"),
+    "negative length": b"\xff\xff\xff\xff",
+    "too short for a header": frame(b"\x00\x12\x00"),
+    "unknown api": frame(b"\x03\xe8\x00\x00" + bytes(10)),
+    "api without a handler": frame(b"\x00\x01\x00\x0c" + bytes(10)),
+    "unknown version": frame(b"\x00\x03\x00\x63" + bytes(10)),
+    "negative version": frame(b"\x00\x03\xff\xff" + bytes(10)),
+    "header that ends early": frame(b"\x00\x03\x00\x0c" + bytes(4) + b"\x00\x09x"),
+    "body of garbage": frame(b"\x00\x03\x00\x0c" + bytes(4) + b"\xff\xff\x00" + b"\xfe\xff\xff\xff\xff\xff"),
+    "bytes after the body": frame(metadata_request("x")[4:] + b"!"),
+    "somebody else's protocol": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_input_costs_one_line_and_its_own_connection(run: Run, content: bytes) -> None:
+    # What came before is answered, the connection is closed, another connection does not notice.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA) as server:
+            good, bad = await server.raw(), await server.raw()
+            bad.send(metadata_request("before", 3), content, metadata_request("after", 4))
+            await bad.lost()
+            assert bad.correlation_ids() in ([3], [])
+            (line,) = world.logged("request_malformed")
+            assert line["peer"]
+            assert line["reason"]
+            assert line["listener"] == "TEST"
+            good.send(metadata_request("unaffected"))
+            await world.until(lambda: good.frames)
+            assert server.server.connection_count == 1
+
+    run(scenario)
+
+
+def test_a_frame_that_never_ends_costs_one_line(run: Run) -> None:
+    # A peer that goes away in the middle of a request.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA) as server:
+            peer = await server.raw()
+            peer.send(metadata_request("cut off")[:-3])
+            peer.connection.close()
+            await world.until(lambda: server.server.connection_count == 0)
+            assert len(world.logged("request_malformed")) == 1
+
+    run(scenario)
+
+
+def test_a_peer_may_go_while_its_requests_are_handled(run: Run) -> None:
+    # Answers into the void are no error, and their memory is given back.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
+            peer = await server.raw()
+            peer.send(metadata_request("a"), metadata_request("b"))
+            await world.until(lambda: len(gate.started) == 2)
+            peer.connection.abort()
+            await world.until(lambda: server.server.connection_count == 0)
+            gate.open("a")
+            gate.open("b")
+            await world.until(lambda: server.server.memory.used_bytes == 0)
+
+    run(scenario)
+
+
+def test_connections_are_limited_in_all_and_per_host(run: Run) -> None:
+    # One too many is closed at once with one line; when one goes, the next may come.
+    async def scenario(world: World) -> None:
+        async def try_three(limits: ServerLimits) -> None:
+            async with Server(world, METADATA, limits=limits) as server:
+                first, second = await server.raw(), await server.raw()
+                third = await server.raw()
+                await third.lost()
+                second.connection.close()
+                await world.until(lambda: server.server.connection_count == 1)
+                fourth = await server.raw()
+                first.send(metadata_request("served"))
+                fourth.send(metadata_request("served"))
+                await world.until(lambda: first.frames and fourth.frames)
+
+        await try_three(ServerLimits(connections_max=2))
+        await try_three(ServerLimits(connections_per_host_max=2))
+        assert len(world.logged("connection_limit_reached")) == 2
+
+    run(scenario)
+
+
+def test_requests_in_flight_are_limited(run: Run) -> None:
+    # Of many pipelined requests only so many are started; each answer lets one more start.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
+            peer = await server.raw()
+            names = [str(number) for number in range(200)]
+            peer.send(b"".join(metadata_request(name, int(name)) for name in names))
+            await world.until(lambda: len(gate.started) == 64)
+            await world.sleep(0.02)
+            assert len(gate.started) == 64
+            while names != gate.started or gate.waiting:
+                await world.until(lambda: gate.waiting)
+                gate.open(min(gate.waiting, key=int))
+            await world.until(lambda: len(peer.frames) == 200)
+            assert gate.started == names
+            assert peer.correlation_ids() == list(range(200))
+            assert server.server.memory.used_bytes == 0
+
+    run(scenario)
+
+
+def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
+    # Responses of 100 kB pile up: no more than the limit is queued, nothing more is started, at last the peer is dropped.
+    async def scenario(world: World) -> None:
+        started: list[int] = []
+
+        def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+            started.append(context.correlation_id)
+            return MetadataResponse(cluster_id="x" * 30_000)
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            peer.connection.pause_reading()
+            peer.send(b"".join(metadata_request("x", number) for number in range(1000)))
+            await world.sleep(1)
+            assert 30 < len(started) < 60
+            peer.connection.resume_reading()
+            await world.until(lambda: len(peer.frames) == 1000)
+            peer.connection.pause_reading()
+            peer.send(b"".join(metadata_request("x", number) for number in range(1000)))
+            await world.sleep(20)
+            assert server.server.connection_count == 1
+            await world.sleep(15)
+            assert server.server.connection_count == 0
+            (line,) = world.logged("connection_dropped")
+            assert "takes none" in line["reason"]
+
+    run_on_seeds(scenario)
+
+
+def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
+    # One response above the limit of queued bytes, after which the next pipelined request must still be started.
+    async def scenario(world: World) -> None:
+        def handle(context: RequestContext, request: ProduceRequest) -> FetchResponse:
+            partition = PartitionData(partition_index=0, records=bytes(3_000_000))
+            return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+
+        async with Server(world, {ApiKey.FETCH: handle}) as server:
+            peer = await server.raw()
+            peer.send(b"".join(request_bytes(FetchRequest(), 12, correlation_id=number) for number in range(4)))
+            await world.until(lambda: len(peer.frames) == 4)
+            _, response = await peer.response(ApiKey.FETCH, 12, number=3)
+            assert len(response.responses[0].partitions[0].records) == 3_000_000
+
+    run(scenario)
+
+
+def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
+    # An idle connection goes after ten minutes without a warning, half a request after half a minute with one.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
+            idle, busy, slow = await server.raw(), await server.raw(), await server.raw()
+            busy.send(metadata_request("long poll"))
+            whole = metadata_request("slow")
+            slow.send(whole[:10])
+            await world.sleep(28)
+            slow.send(whole[10:11])
+            assert not slow.is_lost
+            await world.sleep(4)
+            assert slow.is_lost
+            (line,) = world.logged("connection_dropped")
+            assert line["reason"] == "a request was begun and not finished"
+            await world.sleep(560)
+            assert not idle.is_lost
+            await world.sleep(20)
+            assert idle.is_lost
+            assert not busy.is_lost
+            gate.open("long poll")
+            await world.until(lambda: busy.frames)
+            await world.sleep(590)
+            assert not busy.is_lost
+            await world.sleep(20)
+            assert busy.is_lost
+
+    run_simulated(scenario)
+
+
+def test_memory_for_requests_is_limited() -> None:
+    # Ten peers send half of a request each, more than fits: reading stops, nobody is forgotten, and when the rest may
+    # come all are answered. The memory in use never exceeds the limit by more than a frame and a window each.
+    async def scenario(world: World) -> None:
+        limit, size = 500_000, 200_000
+        most = 0
+
+        def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse:
+            nonlocal most
+            most = max(most, server.server.memory.used_bytes)
+            assert records_in(request) == bytes([context.correlation_id]) * size
+            return ProduceResponse()
+
+        limits = ServerLimits(request_memory_bytes=limit)
+        async with Server(world, {ApiKey.PRODUCE: handle}, limits=limits) as server:
+            peers = [await server.raw() for _ in range(10)]
+            for number, peer in enumerate(peers):
+                peer.send(produce_request(bytes([number]) * size, correlation_id=number)[: size // 2])
+            await world.sleep(1)
+            most = max(most, server.server.memory.used_bytes)
+            for number, peer in enumerate(peers):
+                peer.send(produce_request(bytes([number]) * size, correlation_id=number)[size // 2 :])
+            await world.until(lambda: all(peer.frames for peer in peers))
+            assert most < limit + size + 128 * 1024
+            assert server.server.memory.used_bytes == 0
+
+    run_on_seeds(scenario)
+
+
+def test_requests_keep_their_memory(run: Run) -> None:
+    # Large and small produce requests, pipelined: the views of their records are still what was sent when all have come.
+    async def scenario(world: World) -> None:
+        kept: list[tuple[int, memoryview]] = []
+
+        def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse:
+            kept.append((context.correlation_id, records_in(request)))
+            partition = PartitionProduceResponse(index=0)
+            return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])])
+
+        async with Server(world, {ApiKey.PRODUCE: handle}) as server:
+            peer = await server.raw()
+            sizes = [1, 100, 70_000, 65_536, 3, 300_000, 64_000, 900_000, 50] * 3
+            for number, size in enumerate(sizes):
+                peer.send(produce_request(bytes([number]) * size, correlation_id=number))
+            await world.until(lambda: len(peer.frames) == len(sizes))
+            assert [number for number, _ in kept] == list(range(len(sizes)))
+            for (number, records), size in zip(kept, sizes, strict=True):
+                assert records == bytes([number]) * size
+
+    run(scenario)
+
+
+def test_a_handler_knows_the_context(run: Run) -> None:
+    # Who asks, where, in which version, and the bytes of the request for forwarding.
+    async def scenario(world: World) -> None:
+        contexts: list[RequestContext] = []
+
+        def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+            contexts.append(context)
+            return MetadataResponse()
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            sent = metadata_request("x", 42)
+            peer.send(sent)
+            await world.until(lambda: peer.frames)
+            (context,) = contexts
+            assert (context.api_key, context.api_version) == (ApiKey.METADATA, METADATA_VERSION)
+            assert (context.correlation_id, context.client_id) == (42, "test")
+            assert (context.listener_name, str(context.principal)) == ("TEST", "User:ANONYMOUS")
+            assert context.peer_host in ("127.0.0.1", "client")
+            assert context.local_host == "127.0.0.1"
+            assert context.request_bytes == sent[4:]
+
+    run(scenario)
+
+
+def test_authorize_comes_before_the_handler(run: Run) -> None:
+    # What the principal may not do never reaches the handler.
+    async def scenario(world: World) -> None:
+        def authorize(context: RequestContext, request: Any) -> None:
+            if context.api_key is ApiKey.PRODUCE:
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+        def never(context: RequestContext, request: Any) -> None:
+            raise AssertionError("the handler was called")
+
+        handlers = {**METADATA, ApiKey.PRODUCE: never}
+        async with Server(world, handlers, authorize=authorize) as server:
+            peer = await server.raw()
+            peer.send(produce_request(b"x"), metadata_request("allowed"))
+            _, response = await peer.response(ApiKey.PRODUCE, 9)
+            code = response.responses[0].partition_responses[0].error_code
+            assert code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            await world.until(lambda: len(peer.frames) == 2)
+
+    run(scenario)
+
+
+def test_file_regions_are_part_of_responses() -> None:
+    # A Fetch response whose records are a range of a log file arrives like any other.
+    async def scenario(world: World) -> None:
+        assert isinstance(world, SimulatedTestWorld)
+        log_dir = world.node("server").log_dir("/d", operation_timeout_ns=SECOND_NS)
+        await log_dir.attach(create=True)
+        file = await log_dir.open("log", create=True)
+        await log_dir.append(file, 0, [bytes(range(256)) * 1000])
+
+        def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
+            region: FileRegion = log_dir.region(file, 256, 200_000)
+            partition = PartitionData(partition_index=0, records=[region, b"end"])
+            return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+
+        async with Server(world, {ApiKey.FETCH: handle}) as server:
+            peer = await server.raw()
+            peer.send(request_bytes(FetchRequest(), 12, correlation_id=1), request_bytes(FetchRequest(), 12))
+            for number in range(2):
+                _, response = await peer.response(ApiKey.FETCH, 12, number=number)
+                records = response.responses[0].partitions[0].records
+                assert records == (bytes(range(256)) * 1000)[256:200_256] + b"end"
+
+    run_on_seeds(scenario)
+
+
+def test_closing_the_server_ends_its_connections(run: Run) -> None:
+    # After close nobody is connected and nobody can connect.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA) as server:
+            peer = await server.raw()
+            peer.send(metadata_request("x"))
+            await world.until(lambda: peer.frames)
+            server.server.close()
+            await peer.lost()
+            with pytest.raises(Exception, match="connect"):
+                await server.raw()
+
+    run(scenario)
