@@ -1,0 +1,190 @@
+"""The controller's core under any sequence of requests: invariants after every record, and the log says it all.
+
+Brokers register, come back, lose directories, assign replicas, change ISRs, fall silent and leave, topics come and go, in
+any order that Hypothesis finds, well-behaved or not. `ControllerContext` checks I4, I6, I7, I9, I10 and I12 after every
+record; here come what must hold between operations, and that a replay of the log gives the same state.
+"""
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from common.ids import NO_LEADER, BrokerId, Offset, TopicId
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.state import MetadataState
+from common.protocol.errors import ApiError, ErrorCode
+from tests.unit.controller.core.context import ControllerContext, directory
+
+BROKERS = st.integers(1, 4)
+TOPICS = st.sampled_from(["t0", "t0", "t1"])
+# What would soon leave nothing to look at is drawn less often.
+SELDOM = st.sampled_from([False, False, False, False, True])
+# Directory n of broker b is "b-n"; the last one of a broker's names is never registered by it.
+SLOTS = st.sampled_from([(), (0,), (1,), (0, 1), (0, 1, 2), (2,)])
+
+
+class ControllerMachine(RuleBasedStateMachine):
+    """Four brokers with up to three directories each, three topics of up to three partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.controller = ControllerContext()
+        self.incarnations = dict.fromkeys(range(1, 5), 0)
+
+    @initialize(unclean=st.booleans())
+    def begin(self, unclean: bool) -> None:
+        self.controller = ControllerContext(unclean=unclean)
+        for broker_id in (1, 2, 3):
+            self.controller.start(broker_id, [f"{broker_id}-0", f"{broker_id}-1"])
+        self.controller.topic("t0", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    @rule(broker_id=BROKERS, slots=SLOTS, is_new=st.booleans(), is_clean=st.booleans())
+    def register(self, broker_id: int, slots: tuple[int, ...], is_new: bool, is_clean: bool) -> None:
+        incarnation = self.incarnations[broker_id] + is_new
+        before = self.controller.state.brokers.get(BrokerId(broker_id))
+        try:
+            response = self.controller.register(
+                broker_id,
+                [f"{broker_id}-{slot}" for slot in slots],
+                incarnation_name=str(incarnation or "first"),
+                previous_epoch=before.epoch if is_clean and before is not None else -1,
+            )
+        except ApiError:
+            assert self.controller.state.brokers.get(BrokerId(broker_id)) == before
+            return
+        self.incarnations[broker_id] = incarnation
+        after = self.controller.state.brokers[BrokerId(broker_id)]
+        assert response.broker_epoch == after.epoch
+        if before is not None and before.incarnation_id == after.incarnation_id:
+            assert (after.epoch, after.fenced) == (before.epoch, before.fenced)
+            assert not set(after.directories) & set(before.lost_directories)
+        else:
+            assert after.fenced
+            assert before is None or after.epoch > before.epoch
+
+    @rule(broker_id=BROKERS, slots=SLOTS, fence=SELDOM, shut_down=SELDOM, is_behind=SELDOM)
+    def heartbeat(self, broker_id: int, slots: tuple[int, ...], fence: bool, shut_down: bool, is_behind: bool) -> None:
+        offline = [f"{broker_id}-{slot}" for slot in slots]
+        if BrokerId(broker_id) not in self.controller.state.brokers:
+            return
+        response = self.controller.heartbeat(
+            broker_id,
+            offline=offline,
+            want_fence=fence,
+            want_shut_down=shut_down,
+            metadata_offset=0 if is_behind else len(self.controller.log),
+        )
+        after = self.controller.state.brokers[BrokerId(broker_id)]
+        assert response.is_fenced == after.fenced
+        # Whatever was asked, nothing leads or is in a larger ISR in a directory that this heartbeat named.
+        for topic in self.controller.state.topics.values():
+            for partition in topic.partitions.values():
+                if BrokerId(broker_id) not in partition.replicas or response.error_code != ErrorCode.NONE:
+                    continue
+                if partition.directory(BrokerId(broker_id)) in map(directory, offline):
+                    assert partition.leader != broker_id
+                    assert broker_id not in partition.isr or len(partition.isr) == 1
+        # Saying the same again changes nothing, unless a shutdown goes on.
+        if not shut_down and not after.in_controlled_shutdown and response.error_code == ErrorCode.NONE:
+            self.controller.heartbeat(broker_id, offline=offline, want_fence=fence, metadata_offset=len(self.controller.log))
+            if not is_behind:
+                assert self.controller.records == []
+
+    @rule(seconds=st.sampled_from([1, 5, 20]))
+    def silence(self, seconds: int) -> None:
+        self.controller.advance(seconds)
+        while (broker_id := self.controller.fence_stale()) is not None:
+            assert self.controller.state.brokers[broker_id].fenced
+
+    @rule(broker_id=BROKERS)
+    def unregister(self, broker_id: int) -> None:
+        if BrokerId(broker_id) in self.controller.state.brokers:
+            self.controller.unregister(broker_id)
+            assert BrokerId(broker_id) not in self.controller.state.brokers
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    @rule(
+        broker_id=BROKERS,
+        topic=TOPICS,
+        index=st.integers(0, 3),
+        where=st.sampled_from(["0", "0", "1", "1", "2", "foreign", "lost", "unassigned", "migrating"]),
+    )
+    def assign(self, broker_id: int, topic: str, index: int, where: str) -> None:
+        known = self.controller.state.topic_named(topic)
+        if known is None or BrokerId(broker_id) not in self.controller.state.brokers:
+            return
+        reserved = {"lost": LOST, "unassigned": UNASSIGNED, "migrating": MIGRATING}
+        directory_id = reserved.get(where, directory(f"{broker_id}-{where}"))
+        response = self.controller.assign(broker_id, {}, ids={directory_id: [(known.id, index)]})
+        code = response.directories[0].topics[0].partitions[0].error_code
+        if code == ErrorCode.NONE:
+            partition = self.controller.partition(known.id, index)
+            # An unclean election may have revived the replica in the same record.
+            assert partition.directory(BrokerId(broker_id)) in (directory_id, UNASSIGNED)
+
+    @rule(topic=TOPICS, index=st.integers(0, 2), isr=st.lists(BROKERS, unique=True, max_size=4), is_stale=SELDOM)
+    def alter(self, topic: str, index: int, isr: Sequence[int], is_stale: bool) -> None:
+        known = self.controller.state.topic_named(topic)
+        partition = None if known is None else known.partitions.get(index)
+        if known is None or partition is None or partition.leader == NO_LEADER:
+            return
+        # A list that lacks the leader could only be refused; it stands for "everybody" here.
+        isr = isr if partition.leader in isr else partition.replicas
+        result = self.controller.alter(known.id, index, isr, partition_epoch=partition.partition_epoch - is_stale)
+        after = self.controller.partition(known.id, index)
+        if result.error_code == ErrorCode.NONE:
+            assert result.isr == list(after.isr) == list(isr)
+            assert (result.leader_id, result.leader_epoch) == (after.leader, after.leader_epoch)
+            assert result.partition_epoch == after.partition_epoch
+        else:
+            assert after == partition
+
+    @rule(topic=TOPICS, partitions=st.integers(1, 3), factor=st.integers(1, 4))
+    def create(self, topic: str, partitions: int, factor: int) -> None:
+        response = self.controller.create(topic, partitions=partitions, replication_factor=factor)
+        created = response.topics[0].error_code == ErrorCode.NONE
+        assert created == bool(self.controller.records)
+        if created:
+            made = self.controller.state.topics[TopicId(response.topics[0].topic_id)]
+            assert all(partition.leader != NO_LEADER for partition in made.partitions.values())
+
+    @rule(topic=TOPICS)
+    def delete(self, topic: str) -> None:
+        if topic == "t0":
+            return
+        self.controller.delete(topic)
+        assert self.controller.state.topic_named(topic) is None
+
+    @rule()
+    def sweep(self) -> None:
+        self.controller.sweep()
+        for topic_id, index in self.controller.state.partitions_led_by(NO_LEADER):
+            partition = self.controller.partition(topic_id, index)
+            assert not any(
+                self.controller.state.is_replica_electable(member, partition.directory(member)) for member in partition.isr
+            )
+
+    @rule()
+    def prefer(self) -> None:
+        self.controller.prefer()
+
+    # --- always -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_log_says_it_all(self) -> None:
+        """State rebuilt from the log equals the live state."""
+        rebuilt = MetadataState()
+        for offset, record in enumerate(self.controller.log):
+            rebuilt.replay(record, offset=Offset(offset))
+        assert rebuilt == self.controller.state
+
+
+ControllerMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+TestControllerMachine = ControllerMachine.TestCase

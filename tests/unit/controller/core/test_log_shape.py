@@ -1,0 +1,94 @@
+"""What goes into the log around an operation's records: transactions, and the first records of a term."""
+
+import pytest
+
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.state import MetadataState
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    KnownRecord,
+    NoOpRecord,
+    ZkMigrationRecord,
+)
+from controller.core.activation import generate_activation_records
+from controller.core.transactions import Append, plan_append
+
+NO_OPS = [ApiMessageAndVersion(NoOpRecord(), 0)] * 3
+
+
+def test_what_fits_one_batch_is_one_batch() -> None:
+    """Atomic stays atomic, the rest may be split by the log."""
+    assert plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=3) == Append(NO_OPS, is_atomic=True)
+    assert plan_append(NO_OPS, is_atomic=False, level=21, name="n", batch_max=2) == Append(NO_OPS, is_atomic=False)
+
+
+def test_more_than_one_batch_is_a_transaction() -> None:
+    """In the same order, between its begin and its end."""
+    begin = ApiMessageAndVersion(BeginTransactionRecord(name="n"), 0)
+    end = ApiMessageAndVersion(EndTransactionRecord(), 0)
+    planned = plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=2)
+    assert planned == Append([begin, *NO_OPS, end], is_atomic=False)
+
+
+def test_below_13_there_are_no_transactions() -> None:
+    """The order of the records is all that is left."""
+    assert plan_append(NO_OPS, is_atomic=True, level=12, name="n", batch_max=2) == Append(NO_OPS, is_atomic=False)
+
+
+def records(
+    state: MetadataState, bootstrap: list[FeatureLevelRecord], *, is_transaction_open: bool = False
+) -> list[KnownRecord]:
+    made = generate_activation_records(state, bootstrap, is_transaction_open=is_transaction_open)
+    return [written.record for written in made]
+
+
+def feature(name: str, level: int) -> FeatureLevelRecord:
+    return FeatureLevelRecord(name=name, feature_level=level)
+
+
+def test_an_empty_log_gets_the_bootstrap_records() -> None:
+    """As Kafka writes them: a transaction, metadata.version first, the other features, ZkMigrationState NONE."""
+    bootstrap = [feature(DIRECTORY_NUMBERING_FEATURE, 1), feature("a.feature", 2), feature(METADATA_VERSION_FEATURE, 19)]
+    assert records(MetadataState(), bootstrap) == [
+        BeginTransactionRecord(name="Bootstrap records"),
+        feature(METADATA_VERSION_FEATURE, 19),
+        feature("a.feature", 2),
+        feature(DIRECTORY_NUMBERING_FEATURE, 1),
+        ZkMigrationRecord(zk_migration_state=0),
+        EndTransactionRecord(),
+    ]
+
+
+def test_without_bootstrap_records_the_defaults_are_written() -> None:
+    """metadata.version 3.9-IV0 and the numbering of KIP-858."""
+    assert records(MetadataState(), [])[1:3] == [
+        feature(METADATA_VERSION_FEATURE, 21),
+        feature(DIRECTORY_NUMBERING_FEATURE, 1),
+    ]
+
+
+@pytest.mark.parametrize(("level", "count"), [(12, 2), (7, 1)])
+def test_old_levels_get_what_they_know(level: int, count: int) -> None:
+    """No transaction below 13, no migration state below 8."""
+    assert len(records(MetadataState(), [feature(METADATA_VERSION_FEATURE, level)])) == count
+
+
+def test_a_bootstrap_without_metadata_version_is_refused() -> None:
+    """Nobody could say which records may follow."""
+    with pytest.raises(ValueError, match=r"metadata\.version"):
+        records(MetadataState(), [feature("a.feature", 1)])
+
+
+def test_a_log_in_order_gets_nothing_and_an_open_transaction_is_aborted() -> None:
+    """Whoever began it is gone."""
+    state = MetadataState()
+    for offset, record in enumerate(records(MetadataState(), [])):
+        state.replay(record, offset=offset)  # type: ignore[arg-type]
+    assert records(state, []) == []
+    aborted = records(state, [], is_transaction_open=True)
+    assert len(aborted) == 1
+    assert isinstance(aborted[0], AbortTransactionRecord)

@@ -1,0 +1,297 @@
+"""Topic creation and deletion: the records of good requests, the error codes of bad ones."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from common.ids import ZERO_UUID, TopicId, Uuid
+from common.metadata.directory_ids import MIGRATING, UNASSIGNED
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from common.records.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from controller.core.settings import ControllerSettings
+from tests.unit.controller.core.context import CLUSTER_ID, SESSION_TIMEOUT_NS, ControllerContext, directory
+
+
+def cluster(brokers: int = 3) -> ControllerContext:
+    """Brokers with two directories each, and broker 9 with a single one."""
+    controller = ControllerContext()
+    for broker_id in range(1, brokers + 1):
+        controller.start(broker_id, [f"{broker_id}-a", f"{broker_id}-b"])
+    return controller
+
+
+# --- creation ---------------------------------------------------------------------------------------------------
+
+
+def test_a_manual_assignment_is_followed() -> None:
+    """Configuration first, then the topic, then its partitions; the only directory of a broker is assigned, of several
+    none; the answer names the topic's id, its size and every effective configuration."""
+    controller = cluster()
+    controller.start(9, ["only"])
+    response = controller.create("t", [[1, 9], [9, 2]], configs={"retention.ms": "5"})
+    result = response.topics[0]
+    topic_id = TopicId(result.topic_id)
+    assert controller.records == [
+        ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
+        TopicRecord(name="t", topic_id=topic_id),
+        PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=[1, 9],
+            isr=[1, 9],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[UNASSIGNED, directory("only")],
+        ),
+        PartitionRecord(
+            partition_id=1,
+            topic_id=topic_id,
+            replicas=[9, 2],
+            isr=[9, 2],
+            leader=9,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[directory("only"), UNASSIGNED],
+        ),
+    ]
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 2, 2)
+    assert result.configs is not None
+    sources = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert sources["retention.ms"] == ("5", 1)
+    assert sources["unclean.leader.election.enable"] == ("false", 5)
+
+
+def test_placement_and_defaults() -> None:
+    """-1 for both numbers means the server's defaults."""
+    controller = cluster()
+    controller.settings = ControllerSettings(
+        cluster_id=CLUSTER_ID,
+        session_timeout_ns=SESSION_TIMEOUT_NS,
+        topic_defaults=controller.settings.topic_defaults,
+        num_partitions=4,
+        default_replication_factor=2,
+    )
+    result = controller.create("t").topics[0]
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 4, 2)
+    topic = controller.state.topics[TopicId(result.topic_id)]
+    assert [len(partition.replicas) for partition in topic.partitions.values()] == [2, 2, 2, 2]
+
+
+def test_fenced_replicas_are_not_in_the_first_isr() -> None:
+    """KAFKA-13083; the leader is the first one that may be."""
+    controller = cluster()
+    controller.fence(1)
+    topic_id = controller.topic("t", [[1, 2, 3]])
+    assert controller.leader_and_isr(topic_id) == (2, [2, 3])
+
+
+def test_below_17_partitions_are_migrating() -> None:
+    """The record version there has no directories."""
+    controller = ControllerContext(level=16)
+    controller.start(1)
+    topic_id = controller.topic("t", [[1]])
+    assert controller.partition(topic_id).directories == (MIGRATING,)
+    assert controller.last_records[-1].version == 0
+
+
+def test_validate_only_writes_nothing() -> None:
+    """The answer is as if, but for the id."""
+    controller = cluster()
+    response = controller.create("t", partitions=3, replication_factor=2, validate_only=True)
+    assert controller.records == []
+    assert response.topics[0].error_code == ErrorCode.NONE
+    assert response.topics[0].topic_id == ZERO_UUID
+    assert response.topics[0].num_partitions == 3
+
+
+BAD_NUMBERS = [
+    (0, 1, ErrorCode.INVALID_PARTITIONS),
+    (-2, 1, ErrorCode.INVALID_PARTITIONS),
+    (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
+    (1, -2, ErrorCode.INVALID_REPLICATION_FACTOR),
+    (1, 4, ErrorCode.INVALID_REPLICATION_FACTOR),
+    (10_000, 1, ErrorCode.POLICY_VIOLATION),
+    (2**31 - 1, 32_767, ErrorCode.POLICY_VIOLATION),
+]
+
+
+@pytest.mark.parametrize(("partitions", "factor", "code"), BAD_NUMBERS)
+def test_bad_numbers(partitions: int, factor: int, code: ErrorCode) -> None:
+    """Zero, negative, more replicas than brokers, and more records than one request may write."""
+    controller = cluster()
+    response = controller.create("t", partitions=partitions, replication_factor=factor)
+    assert response.topics[0].error_code == code
+    assert response.topics[0].error_message
+    assert controller.records == []
+
+
+BAD_ASSIGNMENTS: list[tuple[Sequence[Sequence[int]], ErrorCode]] = [
+    ([[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ([[1, 2], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ([[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ([[1, 77]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ([[1], [3]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+]
+
+
+@pytest.mark.parametrize(("assignments", "code"), BAD_ASSIGNMENTS)
+def test_bad_assignments(assignments: Sequence[Sequence[int]], code: ErrorCode) -> None:
+    """Empty, uneven, a broker twice, an unknown broker, and only a fenced one (3 is)."""
+    controller = cluster()
+    controller.fence(3)
+    assert controller.create("t", assignments).topics[0].error_code == code
+    assert controller.records == []
+
+
+def test_assignments_leave_the_numbers_at_minus_one() -> None:
+    """Kafka refuses a request that says both."""
+    controller = cluster()
+    assert controller.create("t", [[1]], partitions=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
+    assert controller.create("t", [[1]], replication_factor=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("indexes", [[0, 0], [1, 2], [0, 2]])
+def test_partitions_are_numbered_from_zero_without_gaps(indexes: list[int]) -> None:
+    """Twice the same, not from zero, a gap."""
+    controller = cluster()
+    topic = CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[CreatableReplicaAssignment(partition_index=index, broker_ids=[1]) for index in indexes],
+    )
+    response = controller.create_request(CreateTopicsRequest(topics=[topic]))
+    assert response.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("there.is", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("there_is", ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("__cluster_metadata", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_names(name: str, code: ErrorCode) -> None:
+    """Illegal, taken, taken but for '.' and '_', and the metadata log's own."""
+    controller = cluster()
+    controller.topic("there_is", [[1]])
+    assert controller.create(name, [[1]]).topics[0].error_code == code
+    assert controller.records == []
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"cleanup.policy": "compact"}],
+)
+def test_bad_configurations(configs: Mapping[str, str | None]) -> None:
+    """Unknown, unreadable, without a value, and without effect in this version."""
+    controller = cluster()
+    response = controller.create("t", [[1]], configs=configs)
+    assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
+    assert controller.records == []
+
+
+def test_a_configuration_that_asks_for_what_is_done_anyway_is_taken_and_not_stored() -> None:
+    """cleanup.policy=delete is no change."""
+    controller = cluster()
+    response = controller.create("t", [[1]], configs={"cleanup.policy": "delete"})
+    assert response.topics[0].error_code == ErrorCode.NONE
+    assert controller.state.configs == {}
+
+
+def test_topics_of_one_request_stand_for_themselves() -> None:
+    """The bad one and the one that occurs twice get errors, the good one is created, collisions within count."""
+    controller = cluster()
+    assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
+    names = ["good_one", "twice", "good.one", "twice", "bad/"]
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignment) for name in names
+        ]
+    )
+    response = controller.create_request(request)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [
+        ("good_one", ErrorCode.NONE),
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("good.one", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("bad/", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+    assert list(controller.state.topic_ids) == ["good_one"]
+
+
+def test_the_limit_of_records_holds_for_the_whole_request() -> None:
+    """The second large topic does not fit beside the first."""
+    controller = cluster(1)
+    topics = [CreatableTopic(name=name, num_partitions=6_000, replication_factor=1) for name in ("one", "two", "three")]
+    topics[2].num_partitions = 1
+    controller.check_invariants = lambda: None  # type: ignore[method-assign]
+    response = controller.create_request(CreateTopicsRequest(topics=topics))
+    assert [topic.error_code for topic in response.topics] == [
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+    ]
+    assert controller.state.partition_count == 6_001
+
+
+def test_no_usable_broker() -> None:
+    """Registered brokers that are all fenced can hold nothing."""
+    controller = cluster(2)
+    controller.fence(1)
+    controller.fence(2)
+    response = controller.create("t", partitions=1, replication_factor=1)
+    assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_deleted_by_name_and_by_id() -> None:
+    """The answer names both, whatever was asked by; nothing of the topic stays."""
+    controller = cluster()
+    one = controller.topic("one", [[1]], configs={"retention.ms": "5"})
+    two = controller.topic("two", [[1]])
+    response = controller.delete("one", ids=[two])
+    assert controller.records == [RemoveTopicRecord(topic_id=two), RemoveTopicRecord(topic_id=one)]
+    assert [(each.name, each.topic_id, each.error_code) for each in response.responses] == [
+        ("two", two, ErrorCode.NONE),
+        ("one", one, ErrorCode.NONE),
+    ]
+    assert controller.state.topics == {}
+    assert controller.state.configs == {}
+
+
+def test_deletions_that_fail() -> None:
+    """Unknown name, unknown id, neither, and a topic that was named before."""
+    controller = cluster()
+    one = controller.topic("one", [[1]])
+    response = controller.delete("none", "one", ids=[TopicId(Uuid(b"?" * 16)), TopicId(ZERO_UUID), one])
+    assert [each.error_code for each in response.responses] == [
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert controller.records == [RemoveTopicRecord(topic_id=one)]
+
+
+def test_deletion_may_be_disabled() -> None:
+    """delete.topic.enable=false refuses every topic."""
+    controller = cluster()
+    controller.topic("one", [[1]])
+    controller.settings = ControllerSettings(
+        cluster_id=CLUSTER_ID,
+        session_timeout_ns=SESSION_TIMEOUT_NS,
+        topic_defaults=controller.settings.topic_defaults,
+        is_topic_deletion_enabled=False,
+    )
+    assert controller.delete("one").responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    assert controller.records == []
