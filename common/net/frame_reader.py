@@ -81,36 +81,36 @@ class FrameReader:
 
     def keep_rest(self) -> None:
         """Saves what is not used up, for the view that was received goes back to the connection."""
+        if self._partial or not self._has_whole_frame():
+            self._fill_partial()
         if not len(self._view):
             self._view = memoryview(b"")
-        elif self._has_whole_frame():
-            if not self._is_ours:
-                self._view = memoryview(bytes(self._view))
-        else:
-            self._partial += self._view
-            self._view = memoryview(b"")
+        elif not self._is_ours:
+            self._view = memoryview(bytes(self._view))
         self._is_ours = True
 
     def _has_whole_frame(self) -> bool:
-        if self._partial or len(self._view) < LENGTH_SIZE:
-            return False
-        return len(self._view) >= LENGTH_SIZE + int.from_bytes(self._view[:LENGTH_SIZE], "big")
+        return len(self._view) >= LENGTH_SIZE and len(self._view) >= LENGTH_SIZE + self.expected_size
 
     def _complete_partial(self) -> memoryview | None:
+        self._fill_partial()
         if len(self._partial) < LENGTH_SIZE:
-            self._move_to_partial(LENGTH_SIZE)
-            if len(self._partial) < LENGTH_SIZE:
-                return None
+            return None
         end = LENGTH_SIZE + self._checked_size(self._partial)
-        self._move_to_partial(end)
         if len(self._partial) < end:
             return None
         frame = memoryview(self._partial)[LENGTH_SIZE:]
         self._partial = bytearray()
         return frame
 
+    def _fill_partial(self) -> None:
+        """Moves what there is of one frame and nothing of the next. The length may be nonsense here: it is not trusted."""
+        self._move_to_partial(LENGTH_SIZE)
+        if len(self._partial) >= LENGTH_SIZE:
+            self._move_to_partial(LENGTH_SIZE + self.expected_size)
+
     def _move_to_partial(self, size: int) -> None:
-        missing = size - len(self._partial)
+        missing = max(0, size - len(self._partial))
         self._partial += self._view[:missing]
         self._view = self._view[missing:]
 

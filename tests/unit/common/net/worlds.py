@@ -122,10 +122,9 @@ class Server:
             self.world.node("server"),
             listener_name="TEST",
             host=HOST,
-            port=0,
             handlers=self._handlers,
             task_group=self._group,
-            **{"max_request_bytes": MAX_REQUEST_BYTES, **self._options},
+            **{"port": 0, "max_request_bytes": MAX_REQUEST_BYTES, **self._options},
         )
         self.port = self.server.start().port
         return self

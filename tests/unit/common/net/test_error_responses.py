@@ -1,0 +1,108 @@
+"""error_response: every declared API can say that a request failed as a whole, in all its versions."""
+
+from typing import Any
+
+import pytest
+
+from common.ids import Uuid
+from common.net.error_responses import error_response
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode, encode
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from common.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.protocol.registry import APIS
+
+CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+ID = Uuid(b"0123456789abcdef")
+
+# Requests whose response repeats the error for what was asked for, and where in the response that is.
+PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
+    ApiKey.PRODUCE: (
+        ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3)])]),
+        lambda response: [(response.responses[0].name, entry) for entry in response.responses[0].partition_responses],
+    ),
+    ApiKey.FETCH: (
+        FetchRequest(topics=[FetchTopic(topic="t", topic_id=ID, partitions=[FetchPartition(partition=3)])]),
+        lambda response: [("t", entry) for entry in response.responses[0].partitions],
+    ),
+    ApiKey.LIST_OFFSETS: (
+        ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=3)])]),
+        lambda response: [(response.topics[0].name, entry) for entry in response.topics[0].partitions],
+    ),
+    ApiKey.METADATA: (
+        MetadataRequest(topics=[MetadataRequestTopic(name="t")]),
+        lambda response: [(entry.name, entry) for entry in response.topics],
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=3)])]
+        ),
+        lambda response: [(response.topics[0].topic, entry) for entry in response.topics[0].partitions],
+    ),
+    ApiKey.CREATE_TOPICS: (
+        CreateTopicsRequest(topics=[CreatableTopic(name="t")]),
+        lambda response: [(entry.name, entry) for entry in response.topics],
+    ),
+    ApiKey.DELETE_TOPICS: (
+        DeleteTopicsRequest(topic_names=["t"]),
+        lambda response: [(entry.name, entry) for entry in response.responses],
+    ),
+    ApiKey.DESCRIBE_CONFIGS: (
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
+        lambda response: [(entry.resource_name, entry) for entry in response.results],
+    ),
+}
+
+
+@pytest.mark.parametrize("api_key", list(APIS), ids=lambda key: key.name)
+def test_every_api_has_an_error_response_in_every_version(api_key: ApiKey) -> None:
+    # The error is where clients look for it: at the top where there is such a field, else in every entry asked for.
+    api = APIS[api_key]
+    request, entries_of = PER_ENTRY.get(api_key, (api.request(), None))
+    response = error_response(request, api_key, CODE, "not allowed")
+    response_class: Any = api.response
+    assert type(response) is response_class
+    if entries_of is None:
+        assert response.error_code == CODE
+    else:
+        assert [(name, entry.error_code) for name, entry in entries_of(response)] == [("t", CODE)]
+    for version in api.versions:
+        decoded: Any = decode(api.response, encode(response, version), version)
+        assert encode(decoded, version) == encode(response, version)
+
+
+def test_the_text_goes_where_there_is_room_for_it() -> None:
+    # People want to read why.
+    for api_key in (ApiKey.PRODUCE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS):
+        request, entries_of = PER_ENTRY[api_key]
+        ((_, entry),) = entries_of(error_response(request, api_key, CODE, "because"))
+        assert entry.error_message == "because"
+    for api_key in (ApiKey.DESCRIBE_CLUSTER, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM):
+        assert error_response(APIS[api_key].request(), api_key, CODE, "because").error_message == "because"
+
+
+def test_produce_without_acknowledgement_has_no_response() -> None:
+    # acks=0 is never answered, not even with an error.
+    assert error_response(ProduceRequest(acks=0), ApiKey.PRODUCE, CODE) is None
+
+
+def test_topics_by_id_are_answered_by_id() -> None:
+    # Topics that were named by id only come back by that id.
+    deleted = error_response(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=ID)]), ApiKey.DELETE_TOPICS, CODE)
+    assert (deleted.responses[0].name, deleted.responses[0].topic_id) == (None, ID)
+    fetched = error_response(PER_ENTRY[ApiKey.FETCH][0], ApiKey.FETCH, CODE)
+    assert fetched.responses[0].topic_id == ID
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID)])
+    assert error_response(request, ApiKey.METADATA, CODE).topics[0].topic_id == ID
+    assert error_response(MetadataRequest(topics=None), ApiKey.METADATA, CODE).topics == []
