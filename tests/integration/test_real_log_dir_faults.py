@@ -4,12 +4,8 @@ import asyncio
 import contextlib
 import errno
 import os
-import shutil
-import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,11 +15,10 @@ from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Connection, LogDirError, Receiver
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
+from tests.integration.loop_disks import frozen, unmount_lazily
 from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk, why_no_loop_disks
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
-
-FREEZE_SECONDS_MAX = 30
 
 
 def pytest_asyncio_loop_factories(
@@ -50,11 +45,6 @@ def disk(_loop_disks: None, tmp_path: Path) -> Iterator[Path]:
     remove_disk(path)
 
 
-def unmount_lazily(path: Path) -> None:
-    """Also while files on it are open; the loop device goes with the last of them."""
-    subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=60)
-
-
 class Owner:
     """A log directory and what it told."""
 
@@ -73,25 +63,6 @@ class Owner:
 @pytest.fixture
 async def env() -> RealEnvironment:
     return RealEnvironment("test")
-
-
-@contextmanager
-def frozen(path: Path) -> Iterator[None]:
-    """The file system hangs on writes inside the block, and never longer than the watchdog allows."""
-    fsfreeze = shutil.which("fsfreeze", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    if fsfreeze is None:
-        pytest.skip("fsfreeze is missing, a hung disk was not tested")
-    # In a session of its own: it must thaw the disk even when the test is killed, since no signal wakes a frozen thread.
-    watchdog = subprocess.Popen(
-        ["sh", "-c", f'sleep {FREEZE_SECONDS_MAX}; exec "$0" -u "$1"', fsfreeze, str(path)], start_new_session=True
-    )
-    subprocess.run([fsfreeze, "-f", str(path)], check=True, timeout=60)
-    try:
-        yield
-    finally:
-        subprocess.run([fsfreeze, "-u", str(path)], check=False, timeout=60, stderr=subprocess.DEVNULL)
-        os.killpg(watchdog.pid, signal.SIGKILL)
-        watchdog.wait(60)
 
 
 async def failing_code(pending: object) -> int:
