@@ -752,12 +752,46 @@ class Log:
                 await self._start_over(offset)
             self._check_not_failed()
 
+    async def resume_after_failure(self) -> Offset:
+        """Takes back what could not be written and serves again. Returns the new log end offset.
+
+        Only for failures that were the process's own (too many open files, a full queue): after an error of the disk
+        the directory is offline and this log is history. Raises LogDirError when it fails again.
+        """
+        async with self._lock:
+            if self.failure is None or self.is_closed:
+                self._check_usable()
+                return self.log_end_offset
+            with self._changing():
+                await self._settle()
+                self.failure = None
+                self._is_storing_epochs = False
+                await self._cut(self.written_offset)
+                self._undurable = deque(segment for segment in self._undurable if segment in self._segments[:-1])
+                self._background.run(self._finish_again_steps(list(self._undurable)))
+                self._store_epochs()
+                await self._background.wait()
+            self._check_not_failed()
+        return self.log_end_offset
+
+    def _finish_again_steps(self, segments: list[Segment]) -> Steps:
+        """What makes rolled segments durable, for those where a failure came in between."""
+        yield self.log_dir.fsync_dir(self.name)
+        for segment in segments:
+            # The indexes are let go when they are on disk.
+            segment.undone = 1 if segment.index is not None else 0
+            if segment.undone:
+                yield from self._finish_rolled_steps(segment)
+
     async def _cut(self, offset: Offset) -> None:
         number = self._index_of(offset)
+        # Only after a failure can there be segments that were never opened; nothing in them was written.
+        while self._segments[number].file is None:
+            number -= 1
         segment = self._segments[number]
         assert segment.file is not None
         with segment.file.in_use():
-            first_offset, position = await segment.find_batch(offset) or (offset, segment.size)
+            first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
             end = Offset(min(offset, first_offset))
             kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
         # From here on nothing suspends until memory and the queue of the disk agree again.
@@ -773,7 +807,10 @@ class Log:
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
         # The newest goes first, so that a crash leaves a log that is too long but has no hole.
         for segment in reversed(removed):
-            yield from segment.removal_steps()
+            if segment.file is None:
+                yield self.log_dir.remove(segment.path())
+            else:
+                yield from segment.removal_steps()
         # Index files that reach behind the new end would be taken for those of what is appended next.
         yield from kept.index_removal_steps()
         assert kept.file is not None

@@ -120,12 +120,10 @@ class _Loading:
         for name in self._leftovers(names, bases):
             await self.log_dir.remove(f"{self.folder}/{name}")
         self.segments = [Segment(self.log_dir, self.folder, base) for base in bases]
-        # Queued all at once; a log may have thousands of segments.
-        opening = [(self.log_dir.open(segment.path()), self.log_dir.stat(segment.path())) for segment in self.segments]
-        for number, (opened, asked) in enumerate(opening):
-            segment = self.segments[number]
-            segment.file = SegmentFile(self.log_dir, await opened)
-            stat = await asked
+        # One after the other: a directory with many logs loads many at a time, and its queue is bounded.
+        for number, segment in enumerate(self.segments):
+            segment.file = SegmentFile(self.log_dir, await self.log_dir.open(segment.path()))
+            stat = await self.log_dir.stat(segment.path())
             segment.size = segment.written_size = stat.size if stat is not None else 0
             if number + 1 < len(bases):
                 segment.next_offset = bases[number + 1]

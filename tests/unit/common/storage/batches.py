@@ -1,0 +1,96 @@
+"""Batches and logs for the tests of storage."""
+
+from collections.abc import Sequence
+
+from common.environment.interface import LogDir
+from common.ids import LeaderEpoch, Offset, TopicId, Uuid
+from common.parts import FileRegion
+from common.records.batch import BatchHeader, Record, encode_batch, read_header
+from common.storage.log import Appended, Log, LogRead
+from common.storage.log_config import LogConfig
+from tests.simulation.disk import SimulatedDisk, SimulatedRegion
+from tests.simulation.environment import SimulatedWorld
+
+TOPIC_ID = TopicId(Uuid(bytes(range(16))))
+FOLDER = "t-0"
+PATH = "/d"
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150)
+
+
+def batch(
+    records: int = 1, *, timestamp: int = 1000, size: int = 30, offset: int = 0, epoch: int = -1
+) -> tuple[BatchHeader, memoryview]:
+    """A batch of equal records with consecutive timestamps."""
+    encoded = encode_batch(
+        [Record(None, bytes(size), timestamp + number) for number in range(records)], base_offset=offset, leader_epoch=epoch
+    )
+    return read_header(encoded), memoryview(encoded)
+
+
+def append(log: Log, *, epoch: int = 0, records: int = 1, timestamp: int = 1000, size: int = 30) -> Appended:
+    """Appends one batch as leader."""
+    return log.append_as_leader([batch(records, timestamp=timestamp, size=size)], leader_epoch=LeaderEpoch(epoch))
+
+
+async def fill(log: Log, batches: int, *, epoch: int = 0, records: int = 1, size: int = 30) -> None:
+    """Appends batches whose timestamps are ten times their first offset, and waits until they are written."""
+    for _ in range(batches):
+        append(log, epoch=epoch, records=records, timestamp=log.log_end_offset * 10, size=size)
+    await append(log, epoch=epoch, records=records, timestamp=log.log_end_offset * 10, size=size).written
+
+
+async def attached(world: SimulatedWorld, *, node: str = "a") -> LogDir:
+    """The directory of a new node on the disk at PATH, made if it is not there."""
+    world.disk(PATH)
+    log_dir = world.node(node).log_dir(PATH, operation_timeout_ns=10**10)
+    await log_dir.attach()
+    return log_dir
+
+
+async def created(world: SimulatedWorld, config: LogConfig = SMALL) -> Log:
+    """An empty log on a new disk."""
+    return await Log.create(await attached(world), FOLDER, config, TOPIC_ID)
+
+
+def content(read: LogRead) -> bytes:
+    """The bytes that a reader would get."""
+    return b"".join(region_bytes(part) for part in read.parts)
+
+
+def region_bytes(region: FileRegion) -> bytes:
+    assert isinstance(region, SimulatedRegion)
+    return region.content()
+
+
+def offsets_in(data: bytes) -> list[tuple[int, int]]:
+    """(first, last) offset of each whole batch in the bytes."""
+    found = []
+    position = 0
+    while position < len(data):
+        header = read_header(data, position)
+        assert position + header.size <= len(data)
+        found.append((header.base_offset, header.last_offset))
+        position += header.size
+    return found
+
+
+async def all_offsets(log: Log, *, max_bytes: int = 300) -> list[tuple[int, int]]:
+    """Reads the whole log in pieces; (first, last) offset of every batch."""
+    found: list[tuple[int, int]] = []
+    offset = log.log_start_offset
+    while True:
+        data = await log.read_bytes(offset, max_bytes=max_bytes)
+        if not data:
+            return found
+        found += offsets_in(data)
+        offset = Offset(found[-1][1] + 1)
+
+
+def log_files(disk: SimulatedDisk) -> dict[str, bytes]:
+    """What lies in the log's folder, by name without the folder."""
+    return {name.partition("/")[2]: data for name, data in disk.files().items() if name.startswith(f"{FOLDER}/")}
+
+
+def concatenated(batches: Sequence[tuple[BatchHeader, memoryview]]) -> memoryview:
+    """As a follower gets them."""
+    return memoryview(b"".join(view for _, view in batches))

@@ -1,0 +1,430 @@
+"""The log's everyday life on a simulated disk: appending, reading, rolling, flushing, closing, searching by time."""
+
+import asyncio
+
+import pytest
+
+from common.ids import LeaderEpoch, Offset
+from common.records.batch import Record, TruncatedBatch, encode_batch, read_header
+from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
+from common.storage.log import Log
+from common.storage.log_config import LogConfig
+from common.storage.timestamp_search import TimestampOffset
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    SMALL,
+    TOPIC_ID,
+    all_offsets,
+    append,
+    attached,
+    batch,
+    concatenated,
+    content,
+    created,
+    fill,
+    log_files,
+    offsets_in,
+)
+
+
+def test_a_new_log_is_durable_files_with_kafkas_names() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await Log.create(await attached(world), FOLDER, SMALL, TOPIC_ID, start_offset=Offset(7))
+        assert sorted(log_files(world.disk(PATH))) == ["00000000000000000007.log", "partition.metadata"]
+        assert (log.log_start_offset, log.log_end_offset, log.written_offset, log.recovery_point) == (7, 7, 7, 7)
+        with pytest.raises(LogExists):
+            await Log.create(log.log_dir, FOLDER, SMALL, TOPIC_ID)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_offsets_are_assigned_at_the_call_and_readers_see_only_what_is_written() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        first, second = append(log, records=3), append(log, records=2, epoch=1)
+        assert (first.first_offset, first.last_offset) == (0, 2)
+        assert (second.first_offset, second.last_offset) == (3, 4)
+        assert (log.log_end_offset, log.written_offset) == (5, 0)
+        assert (await log.read(0, max_bytes=10_000)).parts == []
+        await second.written
+        assert first.written.done()
+        assert log.written_offset == 5
+        read = await log.read(0, max_bytes=10_000)
+        assert offsets_in(content(read)) == [(0, 2), (3, 4)]
+        assert [read_header(content(read)).partition_leader_epoch] == [0]
+        assert (read.first_offset, read.next_offset, read.size) == (0, 5, len(content(read)))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_several_batches_of_one_request_follow_each_other() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        appended = log.append_as_leader([batch(3), batch(1), batch(4)], leader_epoch=LeaderEpoch(5))
+        await appended.written
+        assert (appended.first_offset, appended.last_offset) == (0, 7)
+        data = await log.read_bytes(0, max_bytes=10_000)
+        assert offsets_in(data) == [(0, 2), (3, 3), (4, 7)]
+        assert read_header(data).partition_leader_epoch == 5
+        assert log.leader_epochs.entries == [(5, 0)]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig())
+        await fill(log, 9, records=2)
+        size = read_header(await log.read_bytes(0, max_bytes=1)).size
+
+        async def read(offset: int, max_bytes: int, upper: int = 20, *, min_one: bool = True) -> list[tuple[int, int]]:
+            found = await log.read(offset, max_bytes=max_bytes, upper_offset=upper, min_one_batch=min_one)
+            assert found.size == len(content(found))
+            return offsets_in(content(found))
+
+        assert await read(3, 2 * size) == [(2, 3), (4, 5)]
+        assert await read(3, 3 * size - 1) == [(2, 3), (4, 5)]
+        assert await read(0, 10 * size) == [(offset, offset + 1) for offset in range(0, 20, 2)]
+        # One batch comes whole even if it is too large, unless the caller does not want that.
+        assert await read(4, 1) == [(4, 5)]
+        assert await read(4, 1, min_one=False) == []
+        # The high watermark, also in the middle of a batch.
+        assert await read(4, 10 * size, upper=8) == [(4, 5), (6, 7)]
+        assert await read(4, 10 * size, upper=7) == [(4, 5)]
+        assert await read(4, 10 * size, upper=5) == []
+        assert await read(4, 10 * size, upper=4) == []
+        assert await read(20, size) == []
+        for outside in (-1, 21):
+            with pytest.raises(OffsetOutOfRange) as error:
+                await read(outside, size)
+            assert (error.value.log_start_offset, error.value.log_end_offset) == (0, 20)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_log_rolls_by_size_and_every_segment_is_read_alike() -> None:
+    # Small and large reads, from every offset, through segments whose index is on disk and the one in memory.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 39, records=2)
+        assert log.segment_count > 3
+        assert log.size_bytes == sum(
+            len(data) for name, data in log_files(world.disk(PATH)).items() if name.endswith(".log")
+        )
+        for max_bytes in (1, 150, 400, 10_000):
+            assert await all_offsets(log, max_bytes=max_bytes) == [(offset, offset + 1) for offset in range(0, 80, 2)]
+        for offset in range(80):
+            data = await log.read_bytes(offset, max_bytes=400)
+            assert offsets_in(data)[0] == (offset - offset % 2, offset - offset % 2 + 1)
+            assert len(data) <= 400
+            upper = await log.read_bytes(offset, max_bytes=10_000, upper_offset=offset + 3)
+            assert offsets_in(upper)[-1][1] < offset + 3
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_roll_writes_kafkas_indexes_and_moves_the_recovery_point() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(index_interval_bytes=150))
+        for number in range(4):
+            append(log, timestamp=1000 + number)
+        size = log.size_bytes // 4
+        assert await log.roll() == 4
+        # The sync of what was rolled is behind its appends, so the records count as safe.
+        assert log.recovery_point == 4
+        files = log_files(world.disk(PATH))
+        # Batches of about 100 bytes: the third begins behind more than 150, and is indexed by its last offset.
+        assert 75 < size <= 150
+        assert files["00000000000000000000.index"] == b"\0\0\0\2" + (2 * size).to_bytes(4, "big")
+        assert files["00000000000000000000.timeindex"] == bytes.fromhex(
+            "00000000000003ea 00000002 00000000000003eb 00000003"
+        )
+        assert sorted(files)[-1] == "partition.metadata"
+        assert await log.roll() == 4
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_log_rolls_by_time_of_its_records_and_when_the_index_is_full() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_ms=1000))
+        for timestamp in (5000, 5600, 6000, 6001, 5000, 7001, 7002):
+            append(log, timestamp=timestamp)
+        assert log.segment_base_offsets == [0, 3, 6]
+        log.config = LogConfig(index_interval_bytes=0, segment_index_bytes=24)
+        for _ in range(4):
+            append(log, timestamp=7003)
+        # Two time index entries fit, three offset index entries do.
+        assert log.segment_base_offsets == [0, 3, 6, 10]
+        await append(log).written
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_flush_syncs_everything_appended_before_it() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        for _ in range(30):
+            append(log)
+        end = log.log_end_offset
+        flushing = asyncio.ensure_future(log.flush())
+        # Appends go on while the sync is under way.
+        await append(log).written
+        assert await flushing >= end
+        assert log.written_offset >= end
+        assert await log.flush(Offset(3)) == log.recovery_point
+        assert await log.flush() == log.log_end_offset == 31
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_what_keeps_up_is_read_without_the_disk() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 30)
+        tail = log.read_nowait(log.log_end_offset - 1, max_bytes=1000)
+        assert tail is not None
+        assert offsets_in(content(tail)) == [(30, 30)]
+        # An older segment has to be searched once; a sequential reader then goes on without.
+        assert log.read_nowait(1, max_bytes=1000) is None
+        read = await log.read(1, max_bytes=300)
+        rest = log.read_nowait(read.next_offset, max_bytes=10_000)
+        assert rest is not None
+        assert rest.first_offset == read.next_offset
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_the_tail_in_memory_is_bounded_and_what_lies_before_it_is_found_on_disk() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(index_interval_bytes=1000))
+        await fill(log, 8500, size=1)
+        assert log.read_nowait(3, max_bytes=100) is None
+        assert offsets_in(await log.read_bytes(3, max_bytes=1)) == [(3, 3)]
+        assert log.read_nowait(8400, max_bytes=100) is not None
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_follower_takes_batches_as_they_are() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        first = log.append_as_follower(concatenated([batch(2, offset=0, epoch=3), batch(1, offset=2, epoch=4)]))
+        assert (first.first_offset, first.last_offset, log.log_end_offset) == (0, 2, 3)
+        # A gap, as compaction leaves them.
+        second = log.append_as_follower(concatenated([batch(2, offset=10, epoch=4)]))
+        await second.written
+        assert (second.first_offset, second.last_offset) == (10, 11)
+        assert log.leader_epochs.entries == [(3, 0), (4, 2)]
+        assert await all_offsets(log) == [(0, 1), (2, 2), (10, 11)]
+        assert offsets_in(await log.read_bytes(5, max_bytes=1)) == [(10, 11)]
+        for wrong in (
+            [batch(2, offset=11)],
+            [batch(2, offset=12), batch(1, offset=13)],
+            [],
+        ):
+            with pytest.raises(UnexpectedOffset):
+                log.append_as_follower(concatenated(wrong))
+        with pytest.raises(TruncatedBatch):
+            log.append_as_follower(concatenated([batch(2, offset=12)])[:-1])
+        assert log.log_end_offset == 12
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_gap_at_the_end_of_a_segment_is_read_across() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        log.append_as_follower(concatenated([batch(2, offset=0)]))
+        await log.roll()
+        await log.append_as_follower(concatenated([batch(2, offset=10)])).written
+        await log.roll()
+        await log.append_as_follower(concatenated([batch(2, offset=20)])).written
+        assert log.segment_base_offsets == [0, 2, 12]
+        for offset in (2, 5, 10):
+            assert offsets_in(await log.read_bytes(offset, max_bytes=1000)) == [(10, 11)]
+        assert offsets_in(await log.read_bytes(13, max_bytes=1000)) == [(20, 21)]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_closed_log_loads_as_it_was_and_refuses_everything() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 25, records=2)
+        append(log, epoch=3)
+        await log.close()
+        assert log.recovery_point == log.log_end_offset == 53
+        with pytest.raises(LogClosed):
+            append(log)
+        with pytest.raises(LogClosed):
+            await log.read(0, max_bytes=1)
+        await log.close()
+        loaded = await Log.load(log.log_dir, FOLDER, SMALL, recovery_point=log.recovery_point, clean=True)
+        assert not loaded.recovery.lost_anything
+        assert loaded.recovery.validated_segments == 0
+        assert (loaded.log_end_offset, loaded.written_offset, loaded.recovery_point) == (53, 53, 53)
+        assert loaded.topic_id == TOPIC_ID
+        assert loaded.leader_epochs.entries == [(0, 0), (3, 52)]
+        assert loaded.segment_base_offsets == log.segment_base_offsets
+        assert loaded.size_bytes == log.size_bytes
+        await fill(loaded, 20, epoch=4)
+        assert [first for first, _ in await all_offsets(loaded)] == [*range(0, 52, 2), *range(52, 74)]
+        assert await loaded.offset_for_timestamp(400) == TimestampOffset(400, Offset(40), LeaderEpoch(0))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_records_are_found_by_time() -> None:
+    # Every record of every segment, exact times, times in between, and outside.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 30)
+        for offset in range(31):
+            for timestamp in (offset * 10, offset * 10 - 5):
+                found = await log.offset_for_timestamp(timestamp)
+                assert found == TimestampOffset(offset * 10, Offset(offset), LeaderEpoch(0))
+        assert await log.offset_for_timestamp(301) is None
+        assert await log.offset_of_max_timestamp() == TimestampOffset(300, Offset(30), LeaderEpoch(0))
+        assert (await created_empty(log)).log_end_offset == 0
+
+    async def created_empty(log: Log) -> Log:
+        empty = await Log.create(log.log_dir, "e-0", SMALL, TOPIC_ID)
+        assert await empty.offset_for_timestamp(0) is None
+        assert await empty.offset_of_max_timestamp() is None
+        return empty
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_times_that_go_back_are_searched_in_offset_order() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(index_interval_bytes=0))
+        for timestamp in (50, 20, 70, 60, 70, 10):
+            append(log, timestamp=timestamp, records=3)
+        await append(log, timestamp=0).written
+        assert await log.offset_for_timestamp(21) == TimestampOffset(50, Offset(0), LeaderEpoch(0))
+        assert await log.offset_for_timestamp(52) == TimestampOffset(52, Offset(2), LeaderEpoch(0))
+        assert await log.offset_for_timestamp(53) == TimestampOffset(70, Offset(6), LeaderEpoch(0))
+        assert await log.offset_of_max_timestamp() == TimestampOffset(72, Offset(8), LeaderEpoch(0))
+        # Below the log start nothing counts.
+        log.raise_log_start_offset(Offset(9))
+        assert await log.offset_for_timestamp(0) == TimestampOffset(60, Offset(9), LeaderEpoch(0))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_compressed_batch_is_searched_by_who_can_and_answered_as_a_whole_by_who_cannot() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        records = [Record(None, b"x", 100 + number) for number in range(3)]
+        encoded = encode_batch(records, attributes=4, compress=lambda plain: bytes(reversed(plain)))
+        view = memoryview(encoded)
+        await log.append_as_leader([(read_header(view), view)], leader_epoch=LeaderEpoch(0)).written
+        assert await log.offset_for_timestamp(101) == TimestampOffset(102, Offset(0), LeaderEpoch(0))
+
+        def decompress(code: int, data: memoryview) -> bytes:
+            assert code == 4
+            return bytes(reversed(data))
+
+        exact = await log.offset_for_timestamp(101, decompress=decompress)
+        assert exact == TimestampOffset(101, Offset(1), LeaderEpoch(0))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 3, epoch=2)
+        log.begin_leader_epoch(LeaderEpoch(5))
+        assert log.end_offset_for_epoch(LeaderEpoch(2)) == (2, 4)
+        assert log.end_offset_for_epoch(LeaderEpoch(5)) == (5, 4)
+        await append(log, epoch=5).written
+        await log.flush()
+        assert log_files(world.disk(PATH))["leader-epoch-checkpoint"] == b"0\n2\n2 0\n5 4\n"
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
+    # While a roll, index files and the epochs are still being written: none of them may miss its folder.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        for number in range(30):
+            append(log, epoch=number)
+        name = await log.delete_rename(bytes(range(16)))
+        assert name == log.name == "t-0.000102030405060708090a0b0c0d0e0f-delete"
+        assert world.disk(PATH).folders() == [name]
+        with pytest.raises(LogClosed):
+            append(log)
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> None:
+    # Searches are suspended at any point while segments go. Each gives the right batch or says "out of range"; none
+    # meets a closed descriptor or a missing file.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 60)
+        out_of_range: list[int] = []
+
+        async def read(offset: int) -> bool:
+            try:
+                found = await log.read(offset, max_bytes=10)
+            except OffsetOutOfRange:
+                out_of_range.append(offset)
+                return offset < log.log_start_offset
+            return offsets_in(content(found)) == [(offset, offset)]
+
+        reading = []
+        for base in log.segment_base_offsets[1:]:
+            reading += [asyncio.ensure_future(read(offset)) for offset in range(log.log_start_offset, base)]
+            await world.sleep(0.00001 * (seed % 10))
+            await log.delete_segments_before(base)
+        answers = await asyncio.gather(*reading)
+        assert all(answers)
+        assert len(out_of_range) < len(answers)
+
+    SimulatedWorld(seed).run(scenario)
+
+
+def test_whoever_awaits_an_append_may_be_cancelled() -> None:
+    # The client's connection is gone; the append goes on and later ones are not disturbed.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+
+        async def wait(written: "asyncio.Future[None]") -> None:
+            await written
+
+        task = asyncio.ensure_future(wait(append(log).written))
+        await asyncio.sleep(0)
+        task.cancel()
+        await append(log).written
+        assert log.written_offset == 2
+        await log.truncate_to(Offset(1))
+        assert log.log_end_offset == 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pipelined_appends_through_many_rolls_complete_in_order(seed: int) -> None:
+    # Files open in any order; completions are announced by offset all the same.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=150))
+        done: list[int] = []
+        for _ in range(30):
+            appended = append(log)
+            appended.written.add_done_callback(lambda _, offset=appended.first_offset: done.append(offset))  # type: ignore[misc]
+        await log.flush()
+        assert done == list(range(30))
+        assert log.segment_count == 30
+        assert log.recovery_point == 30
+        assert await all_offsets(log) == [(offset, offset) for offset in range(30)]
+
+    SimulatedWorld(seed).run(scenario)

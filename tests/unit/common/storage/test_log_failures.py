@@ -1,0 +1,194 @@
+"""What a log does when the disk refuses: nothing unwritten is acknowledged, and nothing behind it either."""
+
+import errno
+
+import pytest
+
+from common.environment.interface import LogDirError
+from common.ids import Offset
+from common.storage.errors import LogClosed
+from common.storage.log import Appended, Log
+from common.storage.log_config import LogConfig
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    SMALL,
+    TOPIC_ID,
+    all_offsets,
+    append,
+    attached,
+    created,
+    fill,
+    log_files,
+)
+
+
+async def outcome(appended: Appended) -> bool:
+    try:
+        await appended.written
+    except LogDirError:
+        return False
+    return True
+
+
+def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
+    # The second of four fails, the third and fourth are written by the disk: they lie behind a hole.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        assert await outcome(append(log))
+        world.disk(PATH).fail_next("append", errno.EIO)
+        pipelined = [append(log) for _ in range(3)]
+        assert [await outcome(appended) for appended in pipelined] == [False, False, False]
+        assert log.written_offset == 1
+        assert log.failure is not None
+        assert log.failure.errno_code == errno.EIO
+        for refused in (lambda: append(log), lambda: log.read_nowait(0, max_bytes=1)):
+            with pytest.raises(LogDirError):
+                refused()
+        with pytest.raises(LogDirError):
+            await log.flush()
+        with pytest.raises(LogDirError):
+            await log.close()
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_failure_that_nobody_awaits_is_not_lost_and_not_fatal() -> None:
+    # The clients are gone. The owner hears of it through on_error, and no unread exception ends the daemon.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        seen: list[LogDirError] = []
+        log.log_dir.on_error = seen.append
+        world.disk(PATH).fail_with(errno.EIO)
+        for _ in range(30):
+            append(log)
+        await world.sleep(1)
+        assert log.failure is not None
+        assert log.failure in seen
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("operation", ["open", "fsync_dir", "fsync", "replace_file"])
+def test_a_roll_that_fails_breaks_the_log_and_leaves_the_recovery_point(operation: str) -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await append(log).written
+        await log.flush()
+        world.disk(PATH).fail_next(operation, errno.EIO)
+        with pytest.raises(LogDirError):
+            await log.roll()
+        assert log.recovery_point == 1
+        with pytest.raises(LogDirError):
+            append(log)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_failed_fsync_leaves_the_recovery_point_and_breaks_the_log() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await append(log).written
+        await log.flush()
+        await append(log).written
+        world.disk(PATH).fail_next("fsync", errno.EIO)
+        with pytest.raises(LogDirError):
+            await log.flush()
+        assert log.recovery_point == 1
+        # A second fsync might succeed over lost data: it is never tried.
+        with pytest.raises(LogDirError):
+            await log.flush()
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_directory_that_is_gone_ends_the_log_without_touching_it() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        gone = LogDirError(PATH, "probe", errno.ESTALE)
+        appended = append(log)
+        log.fail(gone)
+        with pytest.raises(LogDirError) as error:
+            await appended.written
+        assert error.value is gone
+        with pytest.raises(LogDirError):
+            append(log)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_node_that_dies_leaves_nobody_waiting_and_nothing_acknowledged() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        appended = append(log)
+        world.crash("a")
+        await world.sleep(1)
+        assert appended.written.cancelled()
+        with pytest.raises(LogClosed):
+            append(log)
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("operation", "behind"),
+    [("append", 1), ("append", 30), ("open", 30), ("fsync_dir", 30), ("fsync", 30), ("replace_file", 30)],
+)
+def test_a_failure_of_the_processs_own_is_taken_back(operation: str, behind: int) -> None:
+    # Too many open files, for a moment: what was not written goes, what was stays, and the log serves again.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=300, index_interval_bytes=100))
+        await fill(log, 10)
+        await log.flush()
+        world.disk(PATH).fail_next(operation, errno.EMFILE)
+        pipelined = [append(log, epoch=number // 5) for number in range(behind)]
+        written = [await outcome(appended) for appended in pipelined]
+        await world.sleep(1)
+        assert log.failure is not None
+        end = log.written_offset
+        assert end == 11 + sum(written)
+        assert await log.resume_after_failure() == end
+        assert await all_offsets(log) == [(offset, offset) for offset in range(end)]
+        assert log.leader_epochs.latest_epoch <= max(0, (end - 12) // 5)
+        for number in range(30):
+            append(log, epoch=20 + number)
+        await log.flush()
+        assert log.recovery_point == end + 30
+        loaded = await Log.load(log.log_dir, FOLDER, SMALL)
+        assert not loaded.recovery.lost_anything
+        assert await all_offsets(loaded) == [(offset, offset) for offset in range(end + 30)]
+        assert loaded.leader_epochs.entries == log.leader_epochs.entries
+
+    SimulatedWorld(behind).run(scenario)
+
+
+def test_a_log_that_has_not_failed_has_nothing_to_take_back() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 3)
+        assert await log.resume_after_failure() == 4
+        assert append(log).first_offset == 4
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_crash_in_the_middle_of_creation_leaves_a_whole_log_or_none_to_speak_of() -> None:
+    # At every point in time; the next life never meets a folder that it cannot load.
+    for moment in range(12):
+
+        async def scenario(world: SimulatedWorld, moment: int = moment) -> None:
+            log_dir = await attached(world)
+            world.node("a").start(lambda _: Log.create(log_dir, FOLDER, SMALL, TOPIC_ID))  # type: ignore[arg-type,return-value]
+            await world.sleep(0.0003 * moment)
+            world.crash("a")
+            again = await attached(world, node="b")
+            if await again.stat(FOLDER) is None:
+                assert log_files(world.disk(PATH)) == {}
+                return
+            loaded = await Log.load(again, FOLDER, SMALL)
+            assert (loaded.log_start_offset, loaded.log_end_offset) == (0, 0)
+            assert loaded.topic_id in (None, TOPIC_ID)
+            assert append(loaded).first_offset == Offset(0)
+
+        SimulatedWorld(moment).run(scenario)

@@ -1,0 +1,266 @@
+"""Truncation and deletion: what goes, what stays readable, what a crash in the middle leaves behind."""
+
+import asyncio
+
+import pytest
+
+from common.ids import LeaderEpoch, Offset
+from common.storage.errors import OffsetOutOfRange
+from common.storage.log import DeletedSegment, Log
+from common.storage.log_config import LogConfig
+from common.storage.retention import Expiry
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    SMALL,
+    TOPIC_ID,
+    all_offsets,
+    append,
+    attached,
+    batch,
+    concatenated,
+    created,
+    fill,
+    log_files,
+)
+
+KEEP_ALL = Expiry(retention_ms=-1, retention_bytes=-1)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 7, 15, 16, 29, 39, 40])
+def test_a_log_is_cut_at_the_start_of_a_batch_and_goes_on_from_there(offset: int) -> None:
+    # Offsets at the start and in the middle of batches of two, in old segments and in the newest.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 20, records=2, epoch=1)
+        append(log, epoch=2)
+        end = offset - offset % 2
+        assert await log.truncate_to(Offset(offset)) == end
+        assert (log.log_end_offset, log.written_offset) == (end, end)
+        assert await all_offsets(log) == [(first, first + 1) for first in range(0, end, 2)]
+        assert log.leader_epochs.entries == ([(1, 0)] if end else [])
+        await fill(log, 20, records=2, epoch=3)
+        assert [first for first, _ in await all_offsets(log)] == list(range(0, end + 42, 2))
+        # Nothing on disk contradicts what is in memory.
+        await log.close()
+        loaded = await Log.load(log.log_dir, FOLDER, SMALL, clean=True)
+        assert not loaded.recovery.lost_anything
+        assert loaded.log_end_offset == end + 42
+        assert [first for first, _ in await all_offsets(loaded)] == list(range(0, end + 42, 2))
+        recovered = await Log.load(log.log_dir, FOLDER, SMALL, clean=False)
+        assert not recovered.recovery.lost_anything
+        assert recovered.leader_epochs.entries == loaded.leader_epochs.entries == log.leader_epochs.entries
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_truncation_waits_for_what_is_under_way_and_lowers_the_recovery_point() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 20)
+        await log.flush()
+        assert log.recovery_point == 21
+        for _ in range(20):
+            append(log, epoch=1)
+        await log.truncate_to(Offset(15))
+        assert (log.log_end_offset, log.recovery_point) == (15, 15)
+        assert await log.truncate_to(Offset(15)) == 15
+        assert await log.truncate_to(Offset(99)) == 15
+        assert log.leader_epochs.entries == [(0, 0)]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_nobody_may_append_in_the_middle_of_a_truncation() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 20)
+        truncating = asyncio.ensure_future(log.truncate_to(Offset(3)))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="append during a truncation"):
+            append(log)
+        await truncating
+        assert append(log).first_offset == 3
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_gap_is_cut_where_it_begins() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await log.append_as_follower(concatenated([batch(2, offset=0), batch(2, offset=10)])).written
+        assert await log.truncate_to(Offset(6)) == 6
+        assert await all_offsets(log) == [(0, 1)]
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("start", [0, 10, 100])
+def test_a_log_starts_over_behind_or_before_what_it_had(start: int) -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await Log.create(await attached(world), FOLDER, SMALL, TOPIC_ID, start_offset=Offset(10))
+        await fill(log, 20)
+        await log.truncate_fully_and_start_at(Offset(start))
+        assert (log.log_start_offset, log.log_end_offset, log.written_offset) == (start, start, start)
+        assert log.leader_epochs.entries == []
+        with pytest.raises(OffsetOutOfRange):
+            await log.read(start + 1, max_bytes=1)
+        await fill(log, 5, epoch=4)
+        assert [first for first, _ in await all_offsets(log)] == list(range(start, start + 6))
+        names = sorted(name for name in log_files(world.disk(PATH)) if not name.startswith(("leader", "partition")))
+        assert names == [f"{start:020d}.log"]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_truncation_below_the_first_segment_starts_over_there() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await Log.create(await attached(world), FOLDER, SMALL, TOPIC_ID, start_offset=Offset(10))
+        await fill(log, 5)
+        assert await log.truncate_to(Offset(4)) == 4
+        assert (log.log_start_offset, log.segment_base_offsets) == (4, [4])
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_crash_during_a_truncation_leaves_a_log_without_holes(seed: int) -> None:
+    # The node dies at a point that the seed chooses; what the next life finds is a prefix of the old log, at least
+    # as long as was asked for.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 40)
+        await log.flush()
+        truncating = asyncio.ensure_future(log.truncate_to(Offset(9)))
+        await world.sleep(0.0002 * seed)
+        world.crash("a")
+        await asyncio.gather(truncating, return_exceptions=True)
+        loaded = await Log.load(await attached(world, node="b"), FOLDER, SMALL)
+        assert 9 <= loaded.log_end_offset <= 41
+        assert await all_offsets(loaded) == [(offset, offset) for offset in range(loaded.log_end_offset)]
+
+    SimulatedWorld(seed).run(scenario)
+
+
+def test_segments_below_an_offset_go_and_the_newest_one_stays() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 30)
+        bases, size = log.segment_base_offsets, log.size_bytes
+        assert len(bases) >= 4
+        assert await log.delete_segments_before(Offset(bases[1] - 1)) == []
+        removed = await log.delete_segments_before(Offset(bases[2] + 1))
+        assert [segment.base_offset for segment in removed] == bases[:2]
+        assert log.size_bytes + sum(segment.size for segment in removed) == size
+        assert log.log_start_offset == bases[2] + 1
+        assert log.leader_epochs.entries == [(0, bases[2] + 1)]
+        with pytest.raises(OffsetOutOfRange):
+            await log.read(bases[2], max_bytes=1)
+        kept = {name[:20] for name in log_files(world.disk(PATH)) if name[0] == "0"}
+        assert kept == {f"{base:020d}" for base in bases[2:]}
+        await log.delete_segments_before(log.log_end_offset)
+        assert log.segment_base_offsets == bases[-1:]
+        with pytest.raises(OffsetOutOfRange):
+            log.raise_log_start_offset(Offset(log.log_end_offset + 1))
+        assert not log.raise_log_start_offset(Offset(3))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_retention_by_time_takes_the_oldest_up_to_the_high_watermark() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 30)
+        bases = log.segment_base_offsets
+        expiry = Expiry(retention_ms=100, retention_bytes=-1)
+        end = log.log_end_offset
+        assert await log.delete_expired(KEEP_ALL, now_ms=10**12, high_watermark=end) == []
+        # The first segment's newest record is from ten times its last offset.
+        first_dies = (bases[1] - 1) * 10 + 101
+        assert await log.delete_expired(expiry, now_ms=first_dies - 1, high_watermark=end) == []
+        removed = await log.delete_expired(expiry, now_ms=first_dies, high_watermark=end)
+        assert [segment.base_offset for segment in removed] == bases[:1]
+        assert log.log_start_offset == bases[1]
+        below = await log.delete_expired(expiry, now_ms=10**9, high_watermark=bases[2])
+        assert [segment.base_offset for segment in below] == bases[1:2]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_retention_rolls_a_newest_segment_that_is_too_old() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 30)
+        expiry = Expiry(retention_ms=100, retention_bytes=-1)
+        await log.delete_expired(expiry, now_ms=10**9, high_watermark=log.log_end_offset)
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (31, 31, 0)
+        assert log.segment_base_offsets == [31]
+        assert await log.delete_expired(expiry, now_ms=10**9, high_watermark=log.log_end_offset) == []
+        assert append(log).first_offset == 31
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_retention_by_size_keeps_at_least_the_limit() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 30)
+        expiry = Expiry(retention_ms=-1, retention_bytes=1200)
+        removed = await log.delete_expired(expiry, now_ms=0, high_watermark=log.log_end_offset)
+        assert removed != []
+        assert 1200 <= log.size_bytes < 1200 + removed[0].size
+        assert isinstance(removed[0], DeletedSegment)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_records_without_timestamps_age_with_their_file() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await append(log, timestamp=-1).written
+        await log.roll()
+        modified = await log.log_dir.stat(f"{FOLDER}/{0:020d}.log")
+        assert modified is not None
+        expiry = Expiry(retention_ms=100, retention_bytes=-1)
+        assert await log.delete_expired(expiry, now_ms=modified.modified_ms + 100, high_watermark=Offset(1)) == []
+        assert len(await log.delete_expired(expiry, now_ms=modified.modified_ms + 101, high_watermark=Offset(1))) == 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_structural_changes_never_meet_a_file_that_another_one_took(seed: int) -> None:
+    # Rolls, flushes, deletions, reads and truncations at once: an ENOENT among them would take the directory offline.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=300, index_interval_bytes=100))
+        errors: list[object] = []
+        log.log_dir.on_error = errors.append
+
+        async def appending() -> None:
+            for number in range(60):
+                append(log, epoch=number // 7)
+                await world.sleep(0.0003)
+
+        async def deleting() -> None:
+            for _ in range(10):
+                await log.delete_segments_before(Offset(max(log.log_start_offset, log.written_offset - 10)))
+                await world.sleep(0.001)
+
+        async def flushing() -> None:
+            for _ in range(10):
+                await log.flush()
+
+        async def reading() -> None:
+            for _ in range(20):
+                await log.read(log.log_start_offset, max_bytes=1000)
+                await world.sleep(0.0005)
+
+        await asyncio.gather(appending(), deleting(), flushing(), reading())
+        await asyncio.gather(log.truncate_to(Offset(log.log_end_offset - 3)), flushing(), reading(), deleting())
+        append(log, epoch=99)
+        await log.delete_rename(bytes(16))
+        assert errors == []
+        assert log.leader_epochs.latest_epoch == LeaderEpoch(99)
+
+    SimulatedWorld(seed).run(scenario)
