@@ -20,11 +20,16 @@ class DirectoryLoad:
     logs: int
     usable_bytes: int
     free_inodes: int
+    """0 where the file system does not count them, as btrfs; one that has really none left fails the probe."""
 
 
 def choose_directory(loads: Sequence[DirectoryLoad], *, usable_bytes_min: int, free_inodes_min: int) -> DirectoryId | None:
     """The directory for one more log; None when every directory is below the floor, or none is online."""
-    candidates = [load for load in loads if load.usable_bytes >= usable_bytes_min and load.free_inodes >= free_inodes_min]
+    candidates = [
+        load
+        for load in loads
+        if load.usable_bytes >= usable_bytes_min and (load.free_inodes == 0 or load.free_inodes >= free_inodes_min)
+    ]
     if not candidates:
         return None
     return min(candidates, key=lambda load: (load.logs, -load.usable_bytes)).directory_id

@@ -40,3 +40,8 @@ def test_no_directory_qualifies() -> None:
     """Nothing online, or everything full: there is no place, and the caller has to say so."""
     assert choose() is None
     assert choose(load(A, 0, usable_bytes=0)) is None
+
+
+def test_a_file_system_without_inode_counts_is_not_below_the_floor() -> None:
+    """btrfs reports no inodes at all; its directories would otherwise never take a replica."""
+    assert choose(load(A, 0, free_inodes=0)) == A

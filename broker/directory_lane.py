@@ -1,0 +1,72 @@
+"""Jobs of one log directory, one after the other (shell).
+
+Creating, renaming and checkpointing take disk operations that can hang for as long as the operation's deadline. Each
+directory has its own lanes, so that such a job holds up nothing but jobs of the same directory. Easy to get wrong: an I/O
+error is not the lane's business. The failure channel has heard of it before the job did, and takes the directory offline.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from common.environment.interface import LogDirError
+from common.storage.errors import LogClosed
+
+Job = Callable[[], Awaitable[None]]
+
+
+class DirectoryLane:
+    """`run` is its one task."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[tuple[str, Job]] = deque()
+        self._wake = asyncio.Event()
+        self._is_busy = False
+        self._is_stopped = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
+
+    def submit(self, job: Job, *, kind: str = "") -> None:
+        """Queues a job. One of a named kind is dropped while another of that kind is waiting."""
+        if self._is_stopped or (kind and any(kind == waiting for waiting, _ in self._jobs)):
+            return
+        self._jobs.append((kind, job))
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Drops what has not begun; `run` ends after the present job."""
+        self._is_stopped = True
+        self._jobs.clear()
+        self._wake.set()
+        if not self._is_busy:
+            self._tell_idle()
+
+    async def run(self) -> None:
+        """Carries out jobs until stopped."""
+        while not self._is_stopped:
+            if not self._jobs:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            _, job = self._jobs.popleft()
+            self._is_busy = True
+            try:
+                await job()
+            except (LogDirError, LogClosed):
+                pass
+            finally:
+                self._is_busy = False
+            if not self._jobs:
+                self._tell_idle()
+
+    async def drained(self) -> None:
+        """Returns when no job is waiting or under way."""
+        while (self._jobs or self._is_busy) and not (self._is_stopped and not self._is_busy):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    def _tell_idle(self) -> None:
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,200 @@
+"""The logs of one directory: found and loaded at start, their checkpoints, and the orderly end (shell).
+
+Answers to Kafka's LogManager.loadLogs and its checkpoint methods. Folders of logs that the metadata does not place on this
+broker are renamed -stray and kept; folders that are no log at all (lost+found) are left alone. Easy to get wrong: the
+clean-shutdown marker goes *before* anything is loaded or written, because a crash later must not find it; and a checkpoint
+file that cannot be read means "nothing is known", which costs a recovery and never the directory.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.partition import Partition
+from common.configuration.topic import TopicConfig
+from common.environment.interface import Environment, LogDir
+from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId
+from common.storage.checkpoints import (
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    MalformedCheckpoint,
+    TopicPartition,
+    load_offset_checkpoint,
+    store_offset_checkpoint,
+)
+from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
+from common.storage.log import Log
+from common.storage.names import FolderKind, PartitionFolder, marked_partition_folder, parse_partition_folder
+from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
+
+
+class DuplicateLog(Exception):
+    """Two directories hold a current log of the same partition; the text names both and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLog:
+    """A current log of a replica that the metadata places on this broker."""
+
+    topic: str
+    topic_id: TopicId
+    index: int
+    log: Log
+    high_watermark: Offset
+
+
+@dataclass(slots=True)
+class DirectoryContent:
+    """What loading one directory found."""
+
+    logs: list[LoadedLog] = field(default_factory=list)
+    # Folders whose deletion had been decided before the last end.
+    deleted_folders: list[str] = field(default_factory=list)
+
+
+async def load_directory(
+    env: Environment,
+    log_dir: LogDir,
+    *,
+    is_placed_here: Callable[[TopicId, int], bool],
+    config_of: Callable[[str], TopicConfig],
+) -> DirectoryContent:
+    """Loads every log of the directory, with recovery if it was not left in order. Raises LogDirError."""
+    is_clean = await load_clean_shutdown(log_dir) is not None
+    recovery_points = await _load_checkpoint(env, log_dir, RECOVERY_POINT_CHECKPOINT_FILE)
+    log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
+    high_watermarks = await _load_checkpoint(env, log_dir, HIGH_WATERMARK_CHECKPOINT_FILE)
+    await remove_clean_shutdown(log_dir)
+    content = DirectoryContent()
+    for entry in await log_dir.list():
+        if not entry.is_directory:
+            continue
+        folder = parse_partition_folder(entry.name)
+        if folder is None or folder.kind in (FolderKind.FUTURE, FolderKind.STRAY):
+            if folder is None:
+                env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)
+            continue
+        if folder.kind is FolderKind.DELETE:
+            content.deleted_folders.append(entry.name)
+            continue
+        if folder.topic == METADATA_TOPIC_NAME:
+            continue
+        topic_id = await _topic_id(env, log_dir, entry.name)
+        if topic_id is None or not is_placed_here(topic_id, folder.partition):
+            await _rename_stray(env, log_dir, entry.name, folder)
+            continue
+        key: TopicPartition = (folder.topic, folder.partition)
+        log = await Log.load(
+            log_dir,
+            entry.name,
+            config_of(folder.topic),
+            recovery_point=Offset(recovery_points.get(key, 0)),
+            log_start_offset=Offset(log_starts.get(key, 0)),
+            clean=is_clean,
+        )
+        _tell_recovery(env, log)
+        high_watermark = Offset(high_watermarks.get(key, 0))
+        content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark))
+    return content
+
+
+async def _load_checkpoint(env: Environment, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+    try:
+        return await load_offset_checkpoint(log_dir, name)
+    except MalformedCheckpoint as error:
+        env.log.warning("checkpoint_ignored", log_dir=log_dir.path, file=name, reason=str(error))
+        return {}
+
+
+async def _topic_id(env: Environment, log_dir: LogDir, name: str) -> TopicId | None:
+    try:
+        return await load_partition_metadata(log_dir, name)
+    except MalformedPartitionMetadata as error:
+        env.log.warning("partition_metadata_unreadable", log_dir=log_dir.path, folder=name, reason=str(error))
+        return None
+
+
+async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: PartitionFolder) -> None:
+    """Puts a log aside that nobody may serve and nobody may delete without looking."""
+    stray = marked_partition_folder(folder.topic, folder.partition, FolderKind.STRAY, env.uuid())
+    await log_dir.rename(name, stray)
+    await log_dir.fsync_dir()
+    env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
+
+
+def _tell_recovery(env: Environment, log: Log) -> None:
+    if log.recovery.lost_anything:
+        env.log.warning(
+            "log_recovered",
+            log_dir=log.log_dir.path,
+            folder=log.name,
+            log_end_offset=log.log_end_offset,
+            recovery=str(log.recovery),
+        )
+
+
+def refuse_duplicates(found: Mapping[str, Sequence[LoadedLog]]) -> None:
+    """Raises DuplicateLog when two directories (by path) hold the same partition: which one is right nobody can tell."""
+    seen: dict[tuple[TopicId, int], str] = {}
+    for path, logs in found.items():
+        for loaded in logs:
+            other = seen.setdefault((loaded.topic_id, loaded.index), path)
+            if other != path:
+                name = f"{loaded.topic}-{loaded.index}"
+                raise DuplicateLog(
+                    f"{name} has a log in {other} and in {path}; move the one that is out of date out of its directory, "
+                    "then start again"
+                )
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+class CheckpointFiles:
+    """Stores the three offset files of a directory; a file whose content would stay the same is not written again."""
+
+    def __init__(self, log_dir: LogDir) -> None:
+        self._log_dir = log_dir
+        self._stored: dict[str, dict[TopicPartition, int]] = {}
+
+    async def store_high_watermarks(self, partitions: Iterable[Partition]) -> None:
+        await self._store(HIGH_WATERMARK_CHECKPOINT_FILE, {_key(each): each.high_watermark for each in partitions})
+
+    async def store_recovery_points(self, partitions: Iterable[Partition]) -> None:
+        await self._store(RECOVERY_POINT_CHECKPOINT_FILE, {_key(each): each.log.recovery_point for each in partitions})
+
+    async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
+        await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
+
+    async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        if self._stored.get(name) == offsets:
+            return
+        self._stored[name] = offsets
+        await store_offset_checkpoint(self._log_dir, name, offsets)
+
+
+def _key(partition: Partition) -> TopicPartition:
+    return partition.topic, partition.index
+
+
+async def close_directory(
+    log_dir: LogDir, files: CheckpointFiles, partitions: Sequence[Partition], broker_epoch: BrokerEpoch
+) -> None:
+    """The orderly end: every log synced and closed, the checkpoints stored, then the marker. Raises LogDirError."""
+    for partition in partitions:
+        await partition.log.close()
+    await files.store_recovery_points(partitions)
+    await files.store_log_starts(partitions)
+    await files.store_high_watermarks(partitions)
+    await store_clean_shutdown(log_dir, broker_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """One replica as DescribeLogDirs shows it."""
+
+    topic: str
+    index: int
+    directory_id: DirectoryId
+    size_bytes: int
+    offset_lag: int

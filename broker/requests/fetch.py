@@ -1,0 +1,292 @@
+"""Answers Fetch of consumers and of followers (shell).
+
+Answers to KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch. A follower's request confirms what
+it has written and may read up to the written end; a consumer reads up to the high watermark. There are no fetch sessions:
+every request is a full one and is answered with session id 0 (KIP-227 allows that). Records leave as regions of the log's
+files and never pass through here; a read only looks up where they are.
+
+Easy to get wrong: a fetch that has waited must look at everything again, because the leader may have changed meanwhile; but
+it must not confirm the follower's offset a second time, with the later time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker.core.partition_replica import NO_BROKER_EPOCH
+from broker.partition import Partition
+from broker.purgatory import FetchWaiter
+from broker.replicas import Replicas
+from broker.requests.current_leader import leader_of, node_endpoints
+from common.environment.interface import Environment, LogDirError
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from common.records.batch import BatchError
+from common.storage.errors import LogClosed, OffsetOutOfRange
+from common.storage.leader_epochs import UNDEFINED_EPOCH
+
+_TOPIC_ID_FIRST_VERSION = 13
+_REPLICA_STATE_FIRST_VERSION = 15
+_CURRENT_LEADER_FIRST_VERSION = 16
+_READ_COMMITTED = 1
+_LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class FetchHandler:
+    """`handle` is what the request server calls."""
+
+    def __init__(self, env: Environment, replicas: Replicas, *, response_bytes_max: int) -> None:
+        self._env = env
+        self._replicas = replicas
+        self._response_bytes_max = response_bytes_max
+
+    async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
+        """Reads at once if there is enough or something to tell, else after a wait."""
+        if request.session_id != 0:
+            # No session was ever given out; the client starts again without one.
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        fetch = _Fetch(self._replicas, context, request, self._response_bytes_max)
+        deadline_ns = self._env.now_ns() + max(request.max_wait_ms, 0) * 1_000_000
+        fetch.look_up()
+        fetch.confirm_follower_offsets()
+        await fetch.read_all()
+        if not fetch.is_answered() and self._env.now_ns() < deadline_ns:
+            await self._wait(fetch, deadline_ns)
+            fetch.look_up()
+            await fetch.read_all()
+        return fetch.response()
+
+    async def _wait(self, fetch: "_Fetch", deadline_ns: int) -> None:
+        waiter = FetchWaiter(
+            self._env,
+            min_bytes=fetch.missing_bytes(),
+            deadline_ns=deadline_ns,
+            wants_uncommitted=fetch.is_follower,
+        )
+        waited_at = list(fetch.readable())
+        for item, partition in waited_at:
+            readable = partition.readable_bytes(uncommitted=fetch.is_follower)
+            partition.fetch_waiters.add(waiter, seen_bytes=item.seen_bytes, readable_bytes=readable)
+            if partition.leader_error(item.wanted.current_leader_epoch) is not ErrorCode.NONE:
+                # It changed while others were read, and will not tell a waiter that came too late.
+                waiter.complete()
+        try:
+            await waiter.wait()
+        finally:
+            for _, partition in waited_at:
+                partition.fetch_waiters.discard(waiter)
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """One partition of one request. `partition` is None when `data` holds an error."""
+
+    wanted: FetchPartition
+    data: PartitionData
+    partition: Partition | None
+    seen_bytes: int = 0
+    size: int = 0
+
+
+class _Fetch:
+    """One request until it is answered."""
+
+    def __init__(self, replicas: Replicas, context: RequestContext, request: FetchRequest, response_bytes_max: int) -> None:
+        self._replicas = replicas
+        self._context = context
+        self._request = request
+        self._bytes_max = min(request.max_bytes, response_bytes_max)
+        has_state = context.api_version >= _REPLICA_STATE_FIRST_VERSION
+        self._replica_id = BrokerId(request.replica_state.replica_id if has_state else request.replica_id)
+        self._replica_epoch = BrokerEpoch(request.replica_state.replica_epoch) if has_state else NO_BROKER_EPOCH
+        self._topics: list[FetchableTopicResponse] = []
+        self._items: list[_Item] = []
+
+    @property
+    def is_follower(self) -> bool:
+        return self._replica_id >= 0
+
+    # --- looking up ----------------------------------------------------------------------------------------------
+
+    def look_up(self) -> None:
+        """Finds and checks every partition; errors and diverging epochs are answers already."""
+        self._topics = []
+        self._items = []
+        by_id = self._context.api_version >= _TOPIC_ID_FIRST_VERSION
+        for topic in self._request.topics:
+            # Exactly one of the two is on the wire; the other has its default.
+            answers = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+            self._topics.append(answers)
+            for wanted in topic.partitions:
+                if by_id:
+                    found = self._replicas.find(TopicId(topic.topic_id), wanted.partition)
+                else:
+                    found = self._replicas.find_named(topic.topic, wanted.partition)
+                item = self._look_up_one(wanted, found)
+                answers.partitions.append(item.data)
+                self._items.append(item)
+
+    def _look_up_one(self, wanted: FetchPartition, found: Partition | ErrorCode) -> _Item:
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=-1,
+            aborted_transactions=[] if self._request.isolation_level == _READ_COMMITTED else None,
+            records=b"",
+        )
+        if isinstance(found, ErrorCode):
+            data.error_code = found
+            return _Item(wanted, data, None)
+        error = self._error_of(found, wanted)
+        if error is not ErrorCode.NONE:
+            data.error_code = error
+            return _Item(wanted, data, None)
+        self._fill(data, found)
+        data.diverging_epoch = _diverging_epoch(found, wanted)
+        return _Item(wanted, data, found, seen_bytes=found.readable_bytes(uncommitted=self.is_follower))
+
+    def _error_of(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
+        error = partition.leader_error(wanted.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return error
+        if self.is_follower and (
+            self._replica_id not in partition.replica.followers
+            or partition.replica.is_stale_fetch(self._replica_id, self._replica_epoch)
+        ):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        log = partition.log
+        if not log.log_start_offset <= wanted.fetch_offset <= log.written_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if wanted.last_fetched_epoch >= 0:
+            known = log.leader_epochs.end_offset_for(LeaderEpoch(wanted.last_fetched_epoch), log.written_offset)
+            if known.epoch == UNDEFINED_EPOCH:
+                return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
+
+    def _fill(self, data: PartitionData, partition: Partition) -> None:
+        data.high_watermark = partition.high_watermark
+        data.last_stable_offset = partition.high_watermark
+        data.log_start_offset = partition.log.log_start_offset
+
+    def confirm_follower_offsets(self) -> None:
+        """A follower has written everything below the offsets that it asks for."""
+        if not self.is_follower:
+            return
+        for item in self._items:
+            if item.partition is None or item.data.diverging_epoch.epoch >= 0:
+                continue
+            item.partition.follower_fetched(
+                self._replica_id,
+                fetch_offset=Offset(item.wanted.fetch_offset),
+                log_start_offset=Offset(item.wanted.log_start_offset),
+                broker_epoch=self._replica_epoch,
+            )
+            self._fill(item.data, item.partition)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def readable(self) -> Iterator[tuple[_Item, Partition]]:
+        """The partitions that can be read."""
+        for item in self._items:
+            if item.partition is not None and item.data.diverging_epoch.epoch < 0:
+                yield item, item.partition
+
+    async def read_all(self) -> None:
+        """Looks up where the records are, within the limits of each partition and of the whole response."""
+        left = self._bytes_max
+        is_empty = True
+        for item, partition in self.readable():
+            upper_offset = partition.log.written_offset if self.is_follower else partition.high_watermark
+            if item.wanted.fetch_offset >= upper_offset:
+                continue
+            limit = min(item.wanted.partition_max_bytes, left)
+            if limit <= 0 and not is_empty:
+                continue
+            # The first batch of a response goes out whole even above the limits, or a client could never get past it.
+            await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=is_empty)
+            left -= item.size
+            is_empty = is_empty and item.size == 0
+
+    async def _read(self, item: _Item, partition: Partition, *, upper_offset: Offset, limit: int, whole_batch: bool) -> None:
+        try:
+            read = await partition.log.read(
+                Offset(item.wanted.fetch_offset), max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch
+            )
+        except OffsetOutOfRange:
+            _fail(item, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except (LogDirError, LogClosed):
+            _fail(item, ErrorCode.KAFKA_STORAGE_ERROR)
+        except BatchError:
+            _fail(item, ErrorCode.CORRUPT_MESSAGE)
+        else:
+            item.data.records = read.parts
+            item.size = read.size
+
+    # --- answering -----------------------------------------------------------------------------------------------
+
+    def is_answered(self) -> bool:
+        """Whether there is enough to read, or anything else that the client should know at once."""
+        if not self._items:
+            return True
+        for item in self._items:
+            if item.data.error_code != ErrorCode.NONE or item.data.diverging_epoch.epoch >= 0:
+                return True
+        return self.missing_bytes() <= 0
+
+    def missing_bytes(self) -> int:
+        """How much more the client wants to wait for."""
+        return self._request.min_bytes - sum(item.size for item in self._items)
+
+    def response(self) -> FetchResponse:
+        response = FetchResponse(responses=self._topics)
+        if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
+            response.node_endpoints = self._name_leaders()
+        return response
+
+    def _name_leaders(self) -> list[NodeEndpoint]:
+        """Spares the client a Metadata request after a leader moved (KIP-951)."""
+        state = self._replicas.state
+        leaders: dict[BrokerId, None] = {}
+        for topic in self._topics:
+            for data in topic.partitions:
+                if data.error_code not in _LEADER_MOVED:
+                    continue
+                found = leader_of(state.partition(TopicId(topic.topic_id), data.partition_index))
+                if found is not None:
+                    leader, epoch = found
+                    data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    leaders[leader] = None
+        return [
+            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in node_endpoints(state, list(leaders), self._context.listener_name)
+        ]
+
+
+def _diverging_epoch(partition: Partition, wanted: FetchPartition) -> EpochEndOffset:
+    """Where the client's last epoch ended here, if the client has more of it than this leader (KIP-595); else -1."""
+    log = partition.log
+    if wanted.last_fetched_epoch < 0:
+        return EpochEndOffset()
+    known = log.leader_epochs.end_offset_for(LeaderEpoch(wanted.last_fetched_epoch), log.written_offset)
+    if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=known.epoch, end_offset=known.end_offset)
+    return EpochEndOffset()
+
+
+def _fail(item: _Item, error: ErrorCode) -> None:
+    """Turns an item into an error that was met while reading."""
+    item.data.error_code = error
+    item.data.high_watermark = -1
+    item.data.last_stable_offset = -1
+    item.data.log_start_offset = -1
+    item.data.records = b""
+    item.partition = None

@@ -1,0 +1,47 @@
+"""Answers OffsetForLeaderEpoch: where an epoch of the leader's log ended (shell).
+
+Answers to KafkaApis.handleOffsetForLeaderEpochRequest (KIP-101, KIP-279, KIP-320). Consumers ask to find out whether what
+they have read was truncated; followers of older versions ask before they truncate, those of Fetch 12 and newer learn it
+from the fetch response. Easy to get wrong: for an epoch without records the answer names the largest epoch below it.
+"""
+
+from broker.replicas import Replicas
+from common.ids import LeaderEpoch
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+class OffsetForLeaderEpochHandler:
+    """`handle` is what the request server calls."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def handle(self, _context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[self._answer(topic.topic, wanted) for wanted in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _answer(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+        partition = self._replicas.find_named(topic, wanted.partition)
+        if isinstance(partition, ErrorCode):
+            return EpochEndOffset(partition=wanted.partition, error_code=partition)
+        error = partition.leader_error(wanted.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return EpochEndOffset(partition=wanted.partition, error_code=error)
+        log = partition.log
+        found = log.leader_epochs.end_offset_for(LeaderEpoch(wanted.leader_epoch), log.written_offset)
+        return EpochEndOffset(partition=wanted.partition, leader_epoch=found.epoch, end_offset=found.end_offset)

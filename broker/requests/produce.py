@@ -1,0 +1,250 @@
+"""Answers Produce: appends the batches that clients send to the partitions that this broker leads (shell).
+
+Answers to KafkaApis.handleProduceRequest and ReplicaManager.appendRecords. Records are not decoded: each batch is checked
+by its header and checksum, gets its offset and leader epoch stamped, and goes to the directory's writer. One future stands
+for the whole request. It completes when every partition has its answer: with acks=1 once the kernel has the bytes, with
+acks=all once the high watermark has passed them and the recorded ISR is still large enough.
+
+Easy to get wrong: all partitions of one request are appended in one step, before anything is awaited, so that two requests
+of one connection can never overtake each other.
+"""
+
+import asyncio
+
+from broker.partition import Partition
+from broker.purgatory import DelayedAnswer
+from broker.replicas import Replicas
+from broker.requests.current_leader import current_leader, node_endpoints
+from common.environment.interface import Environment, LogDirError
+from common.ids import BrokerId, Offset
+from common.net.request_context import RequestContext
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from common.records.batch import (
+    NO_PRODUCER_ID,
+    BatchError,
+    BatchHeader,
+    CorruptBatch,
+    InvalidRecordBatch,
+    WrongMagic,
+    split_batches,
+    validate_produced_batch,
+)
+from common.storage.errors import LogClosed
+
+ACKS_ALL = -1
+_KNOWN_ACKS = (0, 1, ACKS_ALL)
+_ZSTD = 4
+_ZSTD_FIRST_VERSION = 7
+_CURRENT_LEADER_FIRST_VERSION = 10
+_LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+Batches = list[tuple[BatchHeader, memoryview]]
+
+
+class Refused(Exception):
+    """The records of one partition are not appended; `message` is for people."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+
+class ProduceHandler:
+    """`handle` is what the request server calls."""
+
+    def __init__(self, env: Environment, replicas: Replicas) -> None:
+        self._env = env
+        self._replicas = replicas
+
+    def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
+        """Appends, and returns the future of the response; None when the client wants no answer (acks=0).
+
+        Raises ApiError when nothing but the end of the connection can tell the client (acks=0)."""
+        produce = _Produce(self._env, self._replicas, context, request)
+        produce.append_all()
+        if request.acks != 0:
+            return produce.future
+        refusal = produce.first_refusal()
+        if refusal is not None:
+            # There is no response that could carry the error; ending the connection makes the client look again.
+            raise ApiError(refusal)
+        return None
+
+
+class _Produce:
+    """One request until it is answered."""
+
+    def __init__(self, env: Environment, replicas: Replicas, context: RequestContext, request: ProduceRequest) -> None:
+        self._replicas = replicas
+        self._context = context
+        self._request = request
+        self._response = ProduceResponse()
+        self._unanswered: dict[int, PartitionProduceResponse] = {}
+        self._next_number = 0
+        self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        self._env = env
+        self._delayed: DelayedAnswer | None = None
+
+    def append_all(self) -> None:
+        request = self._request
+        for topic in request.topic_data:
+            answers = TopicProduceResponse(name=topic.name)
+            self._response.responses.append(answers)
+            for data in topic.partition_data:
+                answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+                answers.partition_responses.append(answer)
+                try:
+                    self._append(topic.name, data.records, answer)
+                except Refused as refused:
+                    answer.error_code = refused.code
+                    answer.error_message = refused.message
+        if not self._unanswered or request.acks == 0:
+            self._complete()
+            return
+        self._delayed = DelayedAnswer(
+            self._env,
+            deadline_ns=self._env.now_ns() + max(request.timeout_ms, 0) * 1_000_000,
+            on_deadline=self._time_out,
+        )
+
+    def first_refusal(self) -> ErrorCode | None:
+        """The first error among the partitions, as far as they have one."""
+        for topic in self._response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code != ErrorCode.NONE:
+                    return ErrorCode(answer.error_code)
+        return None
+
+    def _append(self, topic: str, records: object, answer: PartitionProduceResponse) -> None:
+        if self._request.acks not in _KNOWN_ACKS:
+            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+        partition = self._replicas.find_named(topic, answer.index)
+        if isinstance(partition, ErrorCode):
+            raise Refused(partition)
+        error = partition.leader_error()
+        if error is not ErrorCode.NONE:
+            raise Refused(error)
+        if self._request.acks == ACKS_ALL and not partition.has_enough_in_sync():
+            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        batches = _validated(records, partition, self._context.api_version, self._request.transactional_id)
+        number = self._next_number
+        self._next_number += 1
+        self._unanswered[number] = answer
+        try:
+            first_offset = partition.append_as_leader(
+                batches,
+                on_written=lambda end_offset: self._written(number, partition, end_offset),
+                on_failed=lambda: self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR),
+            )
+        except (LogDirError, LogClosed):
+            del self._unanswered[number]
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
+        answer.base_offset = first_offset
+        answer.log_start_offset = partition.log.log_start_offset
+
+    def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
+        if number not in self._unanswered:
+            return
+        if self._request.acks == ACKS_ALL:
+            partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
+        else:
+            self._finish(number, ErrorCode.NONE)
+
+    def _finish(self, number: int, error: ErrorCode) -> None:
+        answer = self._unanswered.pop(number, None)
+        if answer is None:
+            return
+        if error is not ErrorCode.NONE:
+            _refuse(answer, error)
+        if not self._unanswered:
+            self._complete()
+
+    def _time_out(self) -> None:
+        unanswered, self._unanswered = self._unanswered, {}
+        for answer in unanswered.values():
+            _refuse(answer, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete()
+
+    def _complete(self) -> None:
+        if self._delayed is not None:
+            self._delayed.complete()
+        if self.future.done():
+            return
+        if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
+            self._name_leaders()
+        self.future.set_result(self._response)
+
+    def _name_leaders(self) -> None:
+        """Spares the client a Metadata request after a leader moved (KIP-951)."""
+        leaders: dict[BrokerId, None] = {}
+        for topic in self._response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code not in _LEADER_MOVED:
+                    continue
+                found = current_leader(self._replicas.state, topic.name, answer.index)
+                if found is not None:
+                    leader, epoch = found
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    leaders[leader] = None
+        self._response.node_endpoints = [
+            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in node_endpoints(self._replicas.state, list(leaders), self._context.listener_name)
+        ]
+
+
+def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
+    answer.error_code = error
+    answer.base_offset = -1
+    answer.log_start_offset = -1
+
+
+def _validated(records: object, partition: Partition, version: int, transactional_id: str | None) -> Batches:
+    """The one batch of a partition, checked as far as can be without decoding its records. Raises Refused."""
+    if not isinstance(records, memoryview) or not len(records):
+        raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
+    if records.readonly:
+        # The offset and the epoch are stamped in place.
+        records = memoryview(bytearray(records))
+    try:
+        batches = split_batches(records)
+        header, view = batches[0]
+        if len(batches) != 1:
+            raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
+        validate_produced_batch(header, view)
+    except WrongMagic as error:
+        raise Refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from None
+    except InvalidRecordBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    except (CorruptBatch, BatchError) as error:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    _validate_served(header, partition, version, transactional_id)
+    return batches
+
+
+def _validate_served(header: BatchHeader, partition: Partition, version: int, transactional_id: str | None) -> None:
+    config = partition.config
+    if header.size > config.max_message_bytes:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the record batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    if header.size > config.segment_bytes:
+        raise Refused(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the record batch has {header.size} bytes, segment.bytes is {config.segment_bytes}",
+        )
+    if header.producer_id != NO_PRODUCER_ID or header.is_transactional or transactional_id is not None:
+        raise Refused(ErrorCode.INVALID_RECORD, "idempotent and transactional producers are not served")
+    if header.has_log_append_time:
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not send batches with LogAppendTime")
+    if header.compression == _ZSTD and version < _ZSTD_FIRST_VERSION:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_ZSTD_FIRST_VERSION} or newer")

@@ -1,0 +1,481 @@
+"""Brokers' data sides in a simulated world, with a controller made of plain records.
+
+Each broker runs the real Replicas, handlers, request server, fetchers and AlterPartition sender on simulated disks and
+network. `ClusterController.commit` gives records to all of them in the step in which it is called; AlterPartition is decided
+by a few lines that know epochs and nothing else. What the metadata says is thus in the hands of the test.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.alter_partition import AlterPartitionSender
+from broker.controller_channel import ControllerUnavailable
+from broker.core.partition_replica import Role
+from broker.partition import Partition
+from broker.replicas import Replicas
+from broker.requests.fetch import FetchHandler
+from broker.requests.list_offsets import ListOffsetsHandler
+from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.requests.produce import ProduceHandler
+from common.configuration.server import ServerConfig, load_server_config
+from common.environment.disk_errors import Verdict, classify
+from common.environment.interface import LogDir, LogDirError, SpaceStat
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
+from common.metadata.delta import MetadataDelta
+from common.metadata.directory_ids import UNASSIGNED
+from common.metadata.registrations import PartitionRegistration
+from common.metadata.state import MetadataState
+from common.net.node_channel import NodeChannel
+from common.net.request_server import RequestServer
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from common.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.metadata_records import (
+    BrokerEndpoint,
+    ConfigRecord,
+    ConfigResourceType,
+    KnownRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+
+SECOND_NS = 1_000_000_000
+LISTENER = "PLAINTEXT"
+PORT = 9092
+TOPIC = TopicId(Uuid(b"T" * 16))
+DEFAULTS = {
+    "process.roles": "broker",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "100@controller:9093",
+    "listeners": f"{LISTENER}://:{PORT}",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.backoff.ms": "200",
+    "diskraft.log.dir.operation.timeout.ms": "2000",
+}
+
+
+def directory(broker_id: int, letter: str) -> DirectoryId:
+    """The id of a broker's directory "a", "b", ..."""
+    return DirectoryId(Uuid(f"{broker_id}{letter}".encode().rjust(16, b"-")))
+
+
+def path(broker_id: int, letter: str) -> str:
+    return f"/disks/{broker_id}/{letter}"
+
+
+@dataclass
+class Directories:
+    """What B's OpenDirectories offers to Replicas, filled by hand."""
+
+    online: dict[DirectoryId, LogDir] = field(default_factory=dict)
+    offline: dict[DirectoryId, LogDirError] = field(default_factory=dict)
+    space: dict[DirectoryId, SpaceStat] = field(default_factory=dict)
+
+    @property
+    def any_offline(self) -> bool:
+        return bool(self.offline)
+
+
+class TestBroker:
+    """One broker in one life. `ready` completes when it serves."""
+
+    __test__ = False
+
+    def __init__(self, cluster: "Cluster", broker_id: int, env: SimulatedEnvironment, letters: str) -> None:
+        self.cluster = cluster
+        self.broker_id = BrokerId(broker_id)
+        self.env = env
+        self.letters = letters
+        self.config: ServerConfig = load_server_config(
+            {**DEFAULTS, "node.id": str(broker_id), "log.dirs": ",".join(path(broker_id, letter) for letter in letters)}
+            | cluster.properties,
+            host_name=env.name,
+        )
+        self.state = MetadataState()
+        self.directories = Directories()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.shut_down = asyncio.Event()
+        self.epoch: BrokerEpoch | None = None
+        self.replicas: Replicas
+        self.server: RequestServer
+
+    async def main(self, env: SimulatedEnvironment) -> None:
+        delta = MetadataDelta()
+        for offset, record in enumerate(self.cluster.controller.records):
+            self.state.replay(record, offset=Offset(offset), delta=delta)
+        for letter in self.letters:
+            await self._open(letter)
+        async with asyncio.TaskGroup() as group:
+            sender = AlterPartitionSender(
+                env, self.cluster.controller, broker_id=self.broker_id, broker_epoch=lambda: self.epoch
+            )
+            self.replicas = Replicas(
+                env,
+                self.config,
+                broker_id=self.broker_id,
+                broker_epoch=lambda: self.epoch,
+                state=self.state,
+                directories=self.directories,
+                task_group=group,
+                proposals=sender,
+                connect=lambda host, port: NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group),
+                wishes_changed=lambda: None,
+            )
+            sending = group.create_task(sender.run())
+            await self.replicas.load()
+            self.replicas.apply(delta)
+            self.server = RequestServer(
+                env,
+                listener_name=LISTENER,
+                host="",
+                port=PORT,
+                handlers={
+                    ApiKey.PRODUCE: ProduceHandler(env, self.replicas).handle,
+                    ApiKey.FETCH: FetchHandler(env, self.replicas, response_bytes_max=self.config.fetch_max_bytes).handle,
+                    ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
+                    ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
+                },
+                max_request_bytes=self.config.socket_request_max_bytes,
+                task_group=group,
+            )
+            self.server.start()
+            self.cluster.brokers[self.broker_id] = self
+            self.ready.set_result(None)
+            await self.shut_down.wait()
+            self.server.close()
+            await self.replicas.shutdown()
+            sending.cancel()
+
+    async def _open(self, letter: str) -> None:
+        log_dir = self.env.log_dir(
+            path(self.broker_id, letter),
+            operation_timeout_ns=self.config.diskraft_log_dir_operation_timeout_ms * 1_000_000,
+        )
+        log_dir.on_error = lambda error: self._failed(directory(self.broker_id, letter), error)
+        try:
+            await log_dir.attach()
+            await log_dir.probe()
+            self.directories.online[directory(self.broker_id, letter)] = log_dir
+        except LogDirError as error:
+            self.directories.offline[directory(self.broker_id, letter)] = error
+
+    def _failed(self, directory_id: DirectoryId, error: LogDirError) -> None:
+        """The failure channel: first report wins, carried out in a step of its own."""
+        if classify(error) in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
+            self.env.call_at(self.env.now_ns(), lambda: self._take_offline(directory_id, error))
+
+    def _take_offline(self, directory_id: DirectoryId, error: LogDirError) -> None:
+        log_dir = self.directories.online.pop(directory_id, None)
+        if log_dir is not None:
+            self.directories.offline[directory_id] = error
+            log_dir.take_offline(error)
+            self.replicas.handle_directory_offline(directory_id)
+
+    def follow(self, records: Sequence[KnownRecord], first_offset: int) -> None:
+        """Replays committed records and brings the replicas in line."""
+        delta = MetadataDelta()
+        for offset, record in enumerate(records, first_offset):
+            self.state.replay(record, offset=Offset(offset), delta=delta)
+        self.replicas.apply(delta)
+
+    def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:
+        """The hosted partition; fails where there is none."""
+        found = self.replicas.find(topic_id, index)
+        assert isinstance(found, Partition), found
+        return found
+
+    def leads(self, index: int = 0, topic_id: TopicId = TOPIC) -> bool:
+        found = self.replicas.find(topic_id, index)
+        return isinstance(found, Partition) and found.is_leader
+
+    def follows(self, index: int = 0, topic_id: TopicId = TOPIC) -> bool:
+        found = self.replicas.find(topic_id, index)
+        return isinstance(found, Partition) and found.replica.role is Role.FOLLOWER
+
+
+class ClusterController:
+    """The metadata log as a list, and just enough of a controller to answer AlterPartition."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self.state = MetadataState()
+        self.records: list[KnownRecord] = []
+        self.requests: list[AlterPartitionRequest] = []
+        # Answers for the next requests, before any that are decided here.
+        self.next_errors: list[ErrorCode] = []
+        self.is_reachable = True
+
+    def commit(self, *records: KnownRecord) -> None:
+        """Appends records, and every running broker applies them at once."""
+        first_offset = len(self.records)
+        for offset, record in enumerate(records, first_offset):
+            self.state.replay(record, offset=Offset(offset))
+        self.records += records
+        for broker in list(self._cluster.brokers.values()):
+            if not broker.env.is_dead:
+                broker.follow(records, first_offset)
+
+    async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any:
+        """What a broker's ControllerChannel would do."""
+        await self._cluster.world.sleep(0.002)
+        if not self.is_reachable:
+            raise ControllerUnavailable("no controller in this test")
+        assert isinstance(request, AlterPartitionRequest)
+        self.requests.append(request)
+        response = AlterPartitionResponse()
+        records: list[KnownRecord] = []
+        for topic in request.topics:
+            answers = ResponseTopicData(topic_id=topic.topic_id)
+            response.topics.append(answers)
+            for wanted in topic.partitions:
+                known = self.state.topics[TopicId(topic.topic_id)].partitions[wanted.partition_index]
+                answer = ResponsePartitionData(partition_index=wanted.partition_index)
+                answers.partitions.append(answer)
+                answer.error_code = self.next_errors.pop(0) if self.next_errors else self._error_of(wanted, known)
+                if answer.error_code == ErrorCode.NONE:
+                    isr = [member.broker_id for member in wanted.new_isr_with_epochs]
+                    records.append(
+                        PartitionChangeRecord(
+                            partition_id=wanted.partition_index,
+                            topic_id=topic.topic_id,
+                            isr=isr,
+                            leader_recovery_state=wanted.leader_recovery_state,
+                        )
+                    )
+                    answer.leader_id = known.leader
+                    answer.leader_epoch = known.leader_epoch
+                    answer.isr = isr
+                    answer.leader_recovery_state = wanted.leader_recovery_state
+                    answer.partition_epoch = known.partition_epoch + 1
+        self.commit(*records)
+        return response
+
+    @staticmethod
+    def _error_of(wanted: Any, known: PartitionRegistration) -> ErrorCode:
+        if wanted.leader_epoch < known.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if wanted.partition_epoch < known.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        return ErrorCode.NONE
+
+    # --- verbs ---------------------------------------------------------------------------------------------------
+
+    def register(self, broker_id: int, letters: str, *, fenced: bool = False) -> None:
+        """A new incarnation, with the epoch that a controller would give it: the record's offset."""
+        epoch = len(self.records)
+        record = RegisterBrokerRecord(
+            broker_id=broker_id,
+            incarnation_id=Uuid(f"{broker_id}/{epoch}".encode().rjust(16, b"i")),
+            broker_epoch=epoch,
+            end_points=[BrokerEndpoint(name=LISTENER, host=f"broker-{broker_id}", port=PORT)],
+            fenced=fenced,
+            log_dirs=sorted(directory(broker_id, letter) for letter in letters),
+        )
+        broker = self._cluster.brokers.get(BrokerId(broker_id))
+        if broker is not None:
+            broker.epoch = BrokerEpoch(epoch)
+        self.commit(record)
+
+    def create_topic(
+        self,
+        *partitions: Sequence[int],
+        name: str = "t",
+        topic_id: TopicId = TOPIC,
+        configs: dict[str, str] | None = None,
+    ) -> None:
+        """A topic with these replica lists, the first of each leads and all are in sync. Directories UNASSIGNED."""
+        self.commit(
+            TopicRecord(name=name, topic_id=topic_id),
+            *(
+                ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=name, name=key, value=value)
+                for key, value in (configs or {}).items()
+            ),
+            *(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=topic_id,
+                    replicas=list(replicas),
+                    isr=list(replicas),
+                    leader=replicas[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[UNASSIGNED] * len(replicas),
+                )
+                for index, replicas in enumerate(partitions)
+            ),
+        )
+
+    def change(self, index: int = 0, *, topic_id: TopicId = TOPIC, **changes: Any) -> None:
+        """A PartitionChangeRecord."""
+        self.commit(PartitionChangeRecord(partition_id=index, topic_id=topic_id, **changes))
+
+    def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> PartitionRegistration:
+        return self.state.topics[topic_id].partitions[index]
+
+
+class Cluster:
+    """A simulated world with brokers, a controller made of records, and one client."""
+
+    def __init__(self, world: SimulatedWorld, **properties: str) -> None:
+        self.world = world
+        self.properties = {key.replace("_", "."): value for key, value in properties.items()}
+        self.controller = ClusterController(self)
+        self.brokers: dict[BrokerId, TestBroker] = {}
+        self._channels: dict[int, NodeChannel] = {}
+        self._client_group: asyncio.TaskGroup | None = None
+
+    def __getitem__(self, broker_id: int) -> TestBroker:
+        return self.brokers[BrokerId(broker_id)]
+
+    async def start(self, broker_id: int, letters: str = "a") -> TestBroker:
+        """Starts a broker on its disks and registers it as a new incarnation."""
+        for letter in letters:
+            self.world.disk(path(broker_id, letter))
+        env = self.world.node(f"broker-{broker_id}")
+        broker = TestBroker(self, broker_id, env, letters)
+        env.start(broker.main)
+        await broker.ready
+        self.controller.register(broker_id, letters)
+        return broker
+
+    async def stop(self, broker_id: int) -> None:
+        """An orderly end."""
+        broker = self.brokers.pop(BrokerId(broker_id))
+        broker.shut_down.set()
+        await self.world.sleep(1)
+        broker.env.die()
+
+    def crash(self, broker_id: int) -> None:
+        """kill -9."""
+        self.brokers.pop(BrokerId(broker_id))
+        self.world.crash(f"broker-{broker_id}")
+
+    async def until(self, condition: Any, *, within_seconds: float = 20) -> None:
+        await self.world.until(condition, within_seconds=within_seconds)
+
+    async def started(self, index: int = 0, topic_id: TopicId = TOPIC) -> None:
+        """Waits until every running replica of the partition has its role."""
+        registration = self.controller.partition(index, topic_id)
+        await self.until(
+            lambda: all(
+                self[replica].leads(index, topic_id)
+                if replica == registration.leader
+                else self[replica].follows(index, topic_id)
+                for replica in registration.replicas
+                if replica in self.brokers
+            )
+        )
+
+    # --- client --------------------------------------------------------------------------------------------------
+
+    async def request(self, broker_id: int, message: Any, *, version: int | None = None) -> Any:
+        """Sends a request from the client's node."""
+        async with asyncio.TaskGroup() as group:
+            channel = NodeChannel(
+                self.world.node("client"),
+                host=f"broker-{broker_id}",
+                port=PORT,
+                client_id="test",
+                task_group=group,
+            )
+            response = await channel.send(message, version=version, deadline_ns=self.world.now_ns() + 40 * SECOND_NS)
+            channel.close()
+        return response
+
+    async def produce(
+        self,
+        broker_id: int,
+        *values: str,
+        index: int = 0,
+        topic: str = "t",
+        acks: int = -1,
+        timeout_ms: int = 10_000,
+        records: Any = None,
+        version: int | None = None,
+    ) -> PartitionProduceResponse:
+        """Produces one batch to one partition."""
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        PartitionProduceData(index=index, records=batch(*values) if records is None else records)
+                    ],
+                )
+            ],
+        )
+        response = await self.request(broker_id, request, version=version)
+        answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        return answer
+
+    async def fetch(
+        self, broker_id: int, offset: int = 0, *, index: int = 0, topic_id: TopicId = TOPIC, **options: Any
+    ) -> PartitionData:
+        """A consumer's fetch of one partition."""
+        request = FetchRequest(
+            max_wait_ms=options.pop("max_wait_ms", 0),
+            min_bytes=options.pop("min_bytes", 1),
+            topics=[
+                FetchTopic(
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20, **options)
+                    ],
+                )
+            ],
+        )
+        response = await self.request(broker_id, request)
+        assert response.session_id == 0
+        answer: PartitionData = response.responses[0].partitions[0]
+        return answer
+
+    async def read_all(self, broker_id: int, offset: int = 0, **options: Any) -> list[str]:
+        """The values that a consumer finds."""
+        return values((await self.fetch(broker_id, offset, **options)).records)
+
+    def log_bytes(self, broker_id: int, letter: str = "a", folder: str = "t-0") -> bytes:
+        """The first segment of a log, as it is on the disk."""
+        return self.world.disk(path(broker_id, letter)).files()[f"{folder}/00000000000000000000.log"]
+
+
+def batch(*texts: str, timestamp_ms: int = 1_700_000_000_000) -> bytearray:
+    """A record batch of these values."""
+    return encode_batch([Record(key=None, value=text.encode(), timestamp_ms=timestamp_ms) for text in texts])
+
+
+def values(records: Any) -> list[str]:
+    """The values of all batches in fetched bytes."""
+    return [
+        bytes(record.value or b"").decode()
+        for _, view in split_batches(records or b"", allow_partial_tail=True)
+        for record in iterate_records(view)
+    ]
+
+
+def run(scenario: Any, *, seed: int = 1, **properties: str) -> None:
+    """Runs `await scenario(cluster)` in a world of its own; properties are configuration keys with '_' for '.'."""
+
+    async def main(world: SimulatedWorld) -> None:
+        await scenario(Cluster(world, **properties))
+
+    SimulatedWorld(seed).run(main)
