@@ -7,28 +7,32 @@ for, moves only when the replicas have followed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from common.environment.interface import Environment
-from common.ids import Offset
+from common.ids import BrokerId, DirectoryId, IncarnationId, Offset
 from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
 from common.metadata.transactions import TransactionBuffer
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
+from common.records.metadata_records import RegisterBrokerRecord
 
 
 class MetadataFollower:
-    """A MetadataListener. `publish(delta)` brings the broker in line; `on_published(offset)` is told afterwards."""
+    """A MetadataListener. `publish(delta)` brings the broker in line; `on_published(offset, is_first)` is told afterwards.
+
+    `incarnation_id` is this broker's own: its registration in the image is what the start waits for."""
 
     def __init__(
         self,
         env: Environment,
         state: MetadataState,
         *,
-        publish: Callable[[MetadataDelta], Awaitable[None]],
-        on_published: Callable[[Offset], None],
+        incarnation_id: IncarnationId,
+        publish: Callable[[MetadataDelta], None],
+        on_published: Callable[[Offset, bool], None],
     ) -> None:
         self._env = env
         self._state = state
@@ -39,6 +43,10 @@ class MetadataFollower:
         self._committed = asyncio.Event()
         self._changed: list[asyncio.Future[None]] = []
         self._last_wall_ms = 0
+        self._incarnation_id = incarnation_id
+        self._is_registered = False
+        self.previous_directories: tuple[DirectoryId, ...] | None = None
+        """The directories, lost ones included, of the registration before this incarnation's; None when not known."""
         self.applied_offset = Offset(-1)
         """The last offset whose consequences are in place in this broker."""
         self.apply_error_count = 0
@@ -55,6 +63,8 @@ class MetadataFollower:
         offset = batch.base_offset
         for record in batch.records:
             for ready, ready_offset in self._transactions.feed(record, offset):
+                if isinstance(ready, RegisterBrokerRecord) and ready.incarnation_id == self._incarnation_id:
+                    self._note_registration(BrokerId(ready.broker_id))
                 self._state.replay(ready, offset=ready_offset, delta=self._delta)
             offset = Offset(offset + 1)
         if not batch.records and not self._transactions.is_open:
@@ -73,6 +83,9 @@ class MetadataFollower:
         # What was not yet published is part of the difference only if it is measured from what was published.
         self._delta = _joined(self._delta, self._state.delta_since(before))
         self._transactions.reset(last_offset)
+        if any(broker.incarnation_id == self._incarnation_id for broker in fresh.brokers.values()):
+            # What was registered before is no longer to be known.
+            self._is_registered = True
         self._last_wall_ms = snapshot.last_contained_timestamp
         self._env.log.info("metadata_snapshot_loaded", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
         self._wake()
@@ -83,29 +96,45 @@ class MetadataFollower:
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
+    async def wait_until_registered(self) -> None:
+        """Returns when the image holds this incarnation's registration."""
+        while not self._is_registered:
+            await self._next_change()
+
     async def run(self) -> None:
         """Publishes until cancelled."""
+        is_first = True
         while True:
             await self._committed.wait()
             self._committed.clear()
             delta, self._delta = self._delta, MetadataDelta()
             offset = self._transactions.stable_offset
             if not delta.is_empty:
-                await self._publish(delta)
+                self._publish(delta)
             self.applied_offset = offset
-            self._on_published(offset)
+            self._on_published(offset, is_first)
+            is_first = False
 
     async def wait_until(self, condition: Callable[[], bool], *, deadline_ns: int) -> bool:
         """Waits until the image meets `condition`, looked at after every change; False at the deadline."""
         try:
             async with self._env.timeout_at(deadline_ns):
                 while not condition():
-                    changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                    self._changed.append(changed)
-                    await changed
+                    await self._next_change()
         except TimeoutError:
             return False
         return True
+
+    def _note_registration(self, broker_id: BrokerId) -> None:
+        before = self._state.brokers.get(broker_id)
+        if not self._is_registered:
+            self._is_registered = True
+            self.previous_directories = () if before is None else (*before.directories, *before.lost_directories)
+
+    def _next_change(self) -> "asyncio.Future[None]":
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed.append(changed)
+        return changed
 
     def _wake(self) -> None:
         self._committed.set()

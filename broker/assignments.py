@@ -1,0 +1,101 @@
+"""Keeps the queue of assignments in step with where replicas really are, and opens the gate to unfencing (shell, KIP-858).
+
+The wishes come from `Replicas`, which recomputes one whenever it looks at a replica. Easy to get wrong: a wish that the
+controller has confirmed or dropped is not asked again until the metadata of that replica has moved.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from broker.assignments_sender import AssignmentsSender
+from broker.core.unfence_gate import UnfenceGate
+from broker.replicas import Replicas
+from common.ids import BrokerId, DirectoryId
+from common.metadata.metadata_version import is_directory_assignment_supported
+from common.metadata.registrations import TopicIdPartition
+from common.metadata.state import MetadataState
+
+
+class Assignments:
+    """Between `Replicas` and `AssignmentsSender`. `on_open` is called once, when the gate opens."""
+
+    def __init__(
+        self,
+        state: MetadataState,
+        *,
+        broker_id: BrokerId,
+        replicas: Replicas,
+        sender: AssignmentsSender,
+        gate: UnfenceGate,
+        on_open: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._sender = sender
+        self._gate = gate
+        self._on_open = on_open
+        self._known: dict[TopicIdPartition, DirectoryId] = {}
+        self._is_scheduled = False
+        self._was_open = False
+
+    def wishes_changed(self) -> None:
+        """Looks at the wishes soon; many changes of one step are looked at together."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._compare)
+
+    def published(self, moved: Collection[TopicIdPartition]) -> None:
+        """The metadata of these replicas moved and the broker has followed it."""
+        for key in moved:
+            self._known.pop(key, None)
+        self._compare()
+
+    def fix_gate(self) -> None:
+        """The first image at or past the registration is in place: from now on it is known what to wait for."""
+        differing: list[TopicIdPartition] = []
+        if is_directory_assignment_supported(self._state.metadata_version):
+            hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
+            for key in self._state.partitions_of_broker(self._broker_id):
+                assigned = self._assigned(key)
+                if key in wishes or (assigned != hosted.get(key) and self._is_online(assigned)):
+                    differing.append(key)
+        self._gate.fix(differing)
+        self._look_at_gate()
+
+    def _compare(self) -> None:
+        self._is_scheduled = False
+        if not is_directory_assignment_supported(self._state.metadata_version):
+            return
+        wishes = self._replicas.wished_assignments()
+        self._sender.settle([key for key in self._known if key not in wishes])
+        fresh = {key: directory_id for key, directory_id in wishes.items() if self._known.get(key) != directory_id}
+        self._known = wishes
+        self._sender.wish(fresh)
+        self._look_at_gate()
+
+    def _look_at_gate(self) -> None:
+        if self._was_open or not self._gate.is_fixed:
+            return
+        wishes = self._replicas.wished_assignments()
+        self._gate.update(
+            assigned=self._assigned,
+            hosted=self._replicas.hosted_directories(),
+            # A replica whose directory the controller holds for offline, and about which there is nothing to say, waits
+            # for nobody.
+            unplaceable=lambda key: (
+                self._replicas.is_unplaceable(key) or (key not in wishes and not self._is_online(self._assigned(key)))
+            ),
+        )
+        if self._gate.is_open:
+            self._was_open = True
+            self._on_open()
+
+    def _assigned(self, key: TopicIdPartition) -> DirectoryId | None:
+        registration = self._state.partition(*key)
+        if registration is None or self._broker_id not in registration.replicas:
+            return None
+        return registration.directory(self._broker_id)
+
+    def _is_online(self, directory_id: DirectoryId | None) -> bool:
+        return directory_id is not None and self._state.is_replica_online(self._broker_id, directory_id)

@@ -1,0 +1,363 @@
+"""The broker daemon: its parts put together, started in order, and ended in order or in a hurry (shell).
+
+Answers to Kafka's BrokerServer. Start: listeners are bound, the metadata is followed, the broker registers, and when its own
+registration is in the image the logs are loaded and brought in line; then it asks to be unfenced. Easy to get wrong: logs
+may be judged (kept, or put aside as strays) only by an image at or past the registration, since an older one does not know
+the newest topics.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.alter_partition import AlterPartitionSender
+from broker.assignments import Assignments
+from broker.assignments_sender import AssignmentsSender
+from broker.auto_topics import AutoTopics
+from broker.controller_channel import ControllerChannel
+from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.lifecycle import (
+    BrokerLifecycle,
+    BrokerState,
+    Effect,
+    LifecycleSettings,
+    MetadataApplied,
+    ReadyToUnfence,
+    ShutdownAsked,
+    ShutDownNow,
+    Start,
+    StateChanged,
+)
+from broker.core.unfence_gate import UnfenceGate
+from broker.directory_logs import DuplicateLog
+from broker.forwarding import Forwarding
+from broker.lifecycle_loop import LifecycleLoop
+from broker.metadata_follower import MetadataFollower
+from broker.replicas import Replicas, ReplicasNotLoaded
+from broker.requests.api_versions import ApiVersionsRequests
+from broker.requests.describe_configs import DescribeConfigsRequests
+from broker.requests.describe_log_dirs import DescribeLogDirsRequests
+from broker.requests.fetch import FetchHandler
+from broker.requests.forwarded import ForwardedRequests
+from broker.requests.list_offsets import ListOffsetsHandler
+from broker.requests.metadata import MetadataRequests
+from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.requests.produce import ProduceHandler
+from common.configuration.server import ServerConfig
+from common.environment.interface import Environment
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset
+from common.log_dirs.directories import OpenDirectories
+from common.metadata.delta import MetadataDelta
+from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.metadata.state import MetadataState
+from common.net.node_channel import NodeChannel
+from common.net.request_context import Handler, RequestContext
+from common.net.request_server import RequestServer, ServerLimits
+from common.protocol.api_keys import ApiKey
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from common.raft.driver import QuorumDriver
+
+MS = 1_000_000
+PLAINTEXT = 0
+# A heartbeat or registration that is not answered within this, or the heartbeat interval, is sent again.
+REQUEST_TIMEOUT_MIN_NS = 1_000 * MS
+
+
+class BrokerDaemon:
+    """One incarnation of a broker. `halt(reason)` ends the node at once."""
+
+    def __init__(
+        self,
+        env: Environment,
+        config: ServerConfig,
+        *,
+        properties: Mapping[str, str],
+        directories: OpenDirectories,
+        driver: QuorumDriver,
+        task_group: asyncio.TaskGroup,
+        halt: Callable[[str], None],
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._directories = directories
+        self._driver = driver
+        self._task_group = task_group
+        self._halt = halt
+        self._broker_id = BrokerId(config.node_id)
+        self._incarnation_id = IncarnationId(env.uuid())
+        self._may_serve = asyncio.Event()
+        self._is_told_to_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.state = MetadataState()
+        self._controller = self._make_controller_channel()
+        self.follower = MetadataFollower(
+            env,
+            self.state,
+            incarnation_id=self._incarnation_id,
+            publish=self._publish,
+            on_published=self._on_published,
+        )
+        self.queue = DirectoryAssignments(rng=env.rng)
+        self._sender = AssignmentsSender(
+            env,
+            self.queue,
+            broker_id=self._broker_id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            channel=self._controller,
+            task_group=task_group,
+        )
+        self._proposals = AlterPartitionSender(
+            env, self._controller, broker_id=self._broker_id, broker_epoch=self._registered_epoch
+        )
+        self.replicas = Replicas(
+            env,
+            config,
+            broker_id=self._broker_id,
+            broker_epoch=self._registered_epoch,
+            state=self.state,
+            directories=directories,
+            task_group=task_group,
+            proposals=self._proposals,
+            connect=self._open_channel,
+            wishes_changed=self._wishes_changed,
+        )
+        self._assignments = Assignments(
+            self.state,
+            broker_id=self._broker_id,
+            replicas=self.replicas,
+            sender=self._sender,
+            gate=UnfenceGate(),
+            on_open=lambda: self._loop.post(ReadyToUnfence()),
+        )
+        self.lifecycle = BrokerLifecycle(
+            _lifecycle_settings(config),
+            rng=env.rng,
+            leads_in=self._leads_in,
+            has_pending_assignment_into=self.queue.has_pending_into,
+        )
+        self._loop = LifecycleLoop(
+            env,
+            self.lifecycle,
+            broker_id=self._broker_id,
+            channel=self._controller,
+            task_group=task_group,
+            request_timeout_ns=max(config.broker_heartbeat_interval_ms * MS, REQUEST_TIMEOUT_MIN_NS),
+            build_registration=self._build_registration,
+            applied_offset=lambda: self.follower.applied_offset,
+            on_effect=self._on_effect,
+            halt=halt,
+        )
+        self._servers = self._make_servers(properties)
+        self._ports: dict[str, int] = {}
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Starts, and returns when the broker has ended in order. Raises ListenFailed."""
+        for name, server in self._servers.items():
+            self._ports[name] = server.start().port
+        self._driver.register(self.follower)
+        self._task_group.create_task(self._proposals.run())
+        bring_up = self._task_group.create_task(self._bring_up())
+        self._loop.post(Start())
+        await self._is_told_to_end
+        bring_up.cancel()
+        await self._end()
+
+    def ask_to_shut_down(self) -> None:
+        """A controlled shutdown: leadership goes first, then the process."""
+        self._loop.post(ShutdownAsked())
+
+    def directory_offline(self, path: str, cause: str) -> None:
+        """A data directory failed: its replicas stop, the controller hears of it at once."""
+        directory_id = self._directories.mark_offline(path, cause)
+        if directory_id is None:
+            return
+        replicas = len(self.replicas.describe(directory_id))
+        self.replicas.handle_directory_offline(directory_id)
+        self._env.log.error("log_dir_offline", log_dir=path, directory_id=directory_id, cause=cause, replicas=replicas)
+        self._loop.directory_failed(directory_id)
+
+    async def _bring_up(self) -> None:
+        await self.follower.wait_until_registered()
+        self.replicas.previous_directories = self.follower.previous_directories
+        try:
+            await self.replicas.load()
+        except (DuplicateLog, ReplicasNotLoaded) as error:
+            self._halt(str(error))
+            return
+        await self.follower.run()
+
+    async def _end(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        await self.replicas.shutdown()
+        self._controller.close()
+        self._env.log.info("broker_stopped")
+
+    # --- metadata ------------------------------------------------------------------------------------------------
+
+    def _publish(self, delta: MetadataDelta) -> None:
+        self.replicas.apply(delta)
+        self._assignments.published(delta.changed_partitions.keys())
+
+    def _on_published(self, offset: Offset, is_first: bool) -> None:
+        if is_first:
+            self._assignments.fix_gate()
+        self._loop.post(MetadataApplied())
+
+    def _wishes_changed(self) -> None:
+        self._assignments.wishes_changed()
+
+    def _leads_in(self, directory_id: DirectoryId) -> bool:
+        """Whether the newest metadata names this broker leader of a replica that is in that directory, or is placed there
+        and not assigned yet."""
+        wishes = self.replicas.wished_assignments()
+        for key in self.state.partitions_led_by(self._broker_id):
+            partition = self.state.partition(*key)
+            assert partition is not None, "the index names only partitions that exist"
+            if directory_id in (partition.directory(self._broker_id), wishes.get(key)):
+                return True
+        return False
+
+    # --- the controller --------------------------------------------------------------------------------------------
+
+    def _registered_epoch(self) -> BrokerEpoch | None:
+        return self.lifecycle.broker_epoch if self.lifecycle.broker_epoch >= 0 else None
+
+    def _build_registration(self) -> BrokerRegistrationRequest:
+        previous = self._directories.previous_broker_epoch
+        return BrokerRegistrationRequest(
+            broker_id=self._broker_id,
+            cluster_id=self._directories.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                Listener(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port or self._ports[endpoint.name],
+                    security_protocol=PLAINTEXT,
+                )
+                for endpoint in self._config.advertised_listeners
+            ],
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+            rack=self._config.broker_rack,
+            log_dirs=sorted(self._directories.online),
+            previous_broker_epoch=previous if previous is not None else -1,
+        )
+
+    def _on_effect(self, effect: Effect) -> None:
+        match effect:
+            case StateChanged(BrokerState.RECOVERY):
+                # The image is current and the logs are loaded: what clients are told from now on is true.
+                self._may_serve.set()
+                self._sender.arm()
+            case StateChanged(BrokerState.RUNNING):
+                self._env.log.info(
+                    "broker_running",
+                    broker_id=self._broker_id,
+                    broker_epoch=self.lifecycle.broker_epoch,
+                    listeners={name: f"{server_host}:{port}" for name, server_host, port in self._bound()},
+                    log_dirs=[log_dir.path for log_dir in self._directories.online.values()],
+                )
+            case ShutDownNow():
+                if not self._is_told_to_end.done():
+                    self._is_told_to_end.set_result(None)
+            case _:
+                pass
+
+    def _bound(self) -> list[tuple[str, str, int]]:
+        return [(endpoint.name, endpoint.host, self._ports[endpoint.name]) for endpoint in self._config.broker_listeners]
+
+    def _make_controller_channel(self) -> ControllerChannel:
+        return ControllerChannel(
+            self._env,
+            voters=self._config.controller_quorum_voters,
+            leader_id=lambda: self._driver.leader_and_epoch.leader_id,
+            open_channel=self._open_channel,
+            retry_backoff_ns=self._config.controller_quorum_retry_backoff_ms * MS,
+            attempt_timeout_ns=self._config.controller_quorum_request_timeout_ms * MS,
+        )
+
+    def _open_channel(self, host: str, port: int) -> NodeChannel:
+        return NodeChannel(
+            self._env, host=host, port=port, client_id=f"broker-{self._broker_id}", task_group=self._task_group
+        )
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _make_servers(self, properties: Mapping[str, str]) -> dict[str, RequestServer]:
+        handlers = self._handlers(properties)
+        gated: dict[ApiKey, Handler] = {key: self._when_serving(handler) for key, handler in handlers.items()}
+        gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(self.state, handlers).handle
+        limits = ServerLimits(
+            connections_max=self._config.max_connections,
+            connections_per_host_max=self._config.max_connections_per_ip,
+            idle_ns=self._config.connections_max_idle_ms * MS,
+        )
+        return {
+            endpoint.name: RequestServer(
+                self._env,
+                listener_name=endpoint.name,
+                host=endpoint.host,
+                port=endpoint.port,
+                handlers=gated,
+                max_request_bytes=self._config.socket_request_max_bytes,
+                task_group=self._task_group,
+                limits=limits,
+            )
+            for endpoint in self._config.broker_listeners
+        }
+
+    def _handlers(self, properties: Mapping[str, str]) -> dict[ApiKey, Handler]:
+        auto_topics = AutoTopics(
+            self._env,
+            is_enabled=self._config.auto_create_topics_enable,
+            channel=self._controller,
+            task_group=self._task_group,
+        )
+        metadata = MetadataRequests(
+            self._env,
+            self.state,
+            broker_id=self._broker_id,
+            cluster_id=self._directories.cluster_id,
+            auto_topics=auto_topics,
+        )
+        configs = DescribeConfigsRequests(self.state, broker_id=self._broker_id, config=self._config, properties=properties)
+        forwarding = Forwarding(self._env, channel=self._controller, follower=self.follower)
+        return {
+            ApiKey.PRODUCE: ProduceHandler(self._env, self.replicas).handle,
+            ApiKey.FETCH: FetchHandler(self._env, self.replicas, response_bytes_max=self._config.fetch_max_bytes).handle,
+            ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
+            ApiKey.METADATA: metadata.handle_metadata,
+            ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
+            ApiKey.DESCRIBE_CONFIGS: configs.handle,
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(self._directories, self.replicas.describe).handle,
+            **ForwardedRequests(self.state, forwarding).handlers(),
+        }
+
+    def _when_serving(self, handler: Handler) -> Handler:
+        """Requests that come in while the broker starts wait until its image is current."""
+
+        async def later(context: RequestContext, request: Any) -> Any:
+            await self._may_serve.wait()
+            answer = handler(context, request)
+            return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
+
+        def handle(context: RequestContext, request: Any) -> Any:
+            return handler(context, request) if self._may_serve.is_set() else later(context, request)
+
+        return handle
+
+
+def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
+    return LifecycleSettings(
+        heartbeat_interval_ns=config.broker_heartbeat_interval_ms * MS,
+        session_timeout_ns=config.broker_session_timeout_ms * MS,
+        registration_timeout_ns=config.initial_broker_registration_timeout_ms * MS,
+        log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS,
+        controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * MS,
+    )

@@ -1,0 +1,66 @@
+"""DescribeLogDirs: every configured directory with what is in it, offline ones with their error (shell, KIP-113, KIP-827).
+
+Easy to get wrong: statvfs may hang on a dead disk, so the sizes are those that the probe saw last, never asked for here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from broker.directory_logs import ReplicaDescription
+from common.ids import DirectoryId
+from common.log_dirs.directories import OpenDirectories
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+UNKNOWN_SIZE = -1
+
+
+class DescribeLogDirsRequests:
+    """Handler of DescribeLogDirs. `describe` gives the replicas of an online directory."""
+
+    def __init__(
+        self, directories: OpenDirectories, describe: Callable[[DirectoryId], Sequence[ReplicaDescription]]
+    ) -> None:
+        self._directories = directories
+        self._describe = describe
+
+    def handle(self, _context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """Directories in the order of log.dirs; of topics all, or those that the request names."""
+        wanted = None
+        if request.topics is not None:
+            wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+        online = {log_dir.path: directory_id for directory_id, log_dir in self._directories.online.items()}
+        return DescribeLogDirsResponse(
+            results=[self._result(path, online.get(path), wanted) for path in self._directories.configured]
+        )
+
+    def _result(
+        self, path: str, directory_id: DirectoryId | None, wanted: set[tuple[str, int]] | None
+    ) -> DescribeLogDirsResult:
+        if directory_id is None:
+            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
+        space = self._directories.space.get(directory_id)
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for replica in sorted(self._describe(directory_id), key=lambda replica: (replica.topic, replica.index)):
+            if wanted is None or (replica.topic, replica.index) in wanted:
+                topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
+                topic.partitions.append(
+                    DescribeLogDirsPartition(
+                        partition_index=replica.index,
+                        partition_size=replica.size_bytes,
+                        offset_lag=replica.offset_lag,
+                        is_future_key=False,
+                    )
+                )
+        return DescribeLogDirsResult(
+            log_dir=path,
+            topics=list(topics.values()),
+            total_bytes=space.total_bytes if space is not None else UNKNOWN_SIZE,
+            usable_bytes=space.usable_bytes if space is not None else UNKNOWN_SIZE,
+        )
