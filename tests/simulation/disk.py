@@ -143,6 +143,10 @@ class SimulatedDisk:
             return True
         return any(earlier.comes_before(operation) for earlier in self.stalled)
 
+    def joins_appends(self) -> bool:
+        """Whether the appends that are queued now happened to be joined: both must be survived."""
+        return self._rng.random() < 0.5
+
     def latency_ns(self, kind: str) -> int:
         if kind in SLOW_OPERATIONS:
             return self._rng.randint(200 * MICROSECOND, 2_000 * MICROSECOND)
@@ -254,6 +258,8 @@ class _Operation:
     future: asyncio.Future[Any]
     queued_ns: int
     deadline_ns: int
+    # The append was joined into one write with an earlier one, which failed with this errno.
+    failed_with: int | None = None
 
     def comes_before(self, later: "_Operation") -> bool:
         """True when the two must take effect in the order in which they were queued."""
@@ -367,13 +373,23 @@ class SimulatedLogDir(LogDir):
         disk = self._attached
         if disk is None:
             return
-        errno_code = disk.failure_of(operation.kind)
+        errno_code = operation.failed_with or disk.failure_of(operation.kind)
         if errno_code is not None:
+            if operation.kind == "append" and disk.joins_appends():
+                self._fail_joined(operation, errno_code)
             raise _Broken(errno_code)
         if operation.kind in OPERATIONS_WITH_AN_FSYNC_INSIDE:
             errno_code = disk.sticky_failure_of("fsync")
             if errno_code is not None:
                 raise _Broken(errno_code, FSYNC_STEP)
+
+    def _fail_joined(self, failed: _Operation, errno_code: int) -> None:
+        """Appends of one file that wait behind each other may be one write, which fails as a whole."""
+        behind = [operation for operation in self._pending if operation.name == failed.name]
+        for operation in behind[behind.index(failed) + 1 :] if failed in behind else ():
+            if operation.kind != "append":
+                break
+            operation.failed_with = errno_code
 
     def _report(self, operation: _Operation, errno_code: int, detail: str = "") -> None:
         self._owner.trace("disk", self.path, operation.kind, operation.name, errno_code)

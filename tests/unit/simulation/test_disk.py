@@ -106,6 +106,23 @@ def test_a_dead_disk_fails_everything_that_needs_it() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_appends_that_wait_together_may_fail_together() -> None:
+    # One failing append takes those queued behind it along on some seeds, as a joined write does, and not on others; an
+    # fsync between them keeps them apart.
+    async def scenario(world: SimulatedWorld) -> list[bool]:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        world.disk("/a/1").fail_next("append", errno.ENOSPC)
+        waits = [log_dir.append(file, 0, [b"a"]), log_dir.append(file, 1, [b"b"]), log_dir.append(file, 2, [b"c"])]
+        synced, after = log_dir.fsync(file), log_dir.append(file, 3, [b"d"])
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        await asyncio.gather(synced, after)
+        return [isinstance(result, LogDirError) for result in results]
+
+    outcomes = {tuple(SimulatedWorld(seed).run(scenario)) for seed in range(30)}
+    assert outcomes == {(True, False, False), (True, True, True)}
+
+
 def test_taking_offline_fails_everything_with_the_error_given() -> None:
     # Pending and later operations end with the given error, nothing queued takes effect, the lock is free.
     async def scenario(world: SimulatedWorld) -> None:
