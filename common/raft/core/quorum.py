@@ -119,6 +119,11 @@ class Quorum:
         """Whether its own vote is a majority. With more voters an election needs the votes of others."""
         return self.is_voter and _is_majority(1, len(self.voters)) and self.role is Role.UNATTACHED
 
+    @property
+    def has_staged_election(self) -> bool:
+        """Whether a change waits to be persisted, so that what is known of the epoch is about to change."""
+        return self._staged is not None
+
     # --- elections -----------------------------------------------------------------------------------------------
     def campaign(self) -> None:
         """Stages this node's vote for itself in the next epoch."""

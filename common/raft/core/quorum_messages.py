@@ -123,6 +123,7 @@ class FetchPosition:
     last_fetched_epoch: LeaderEpoch
     max_bytes: int
     max_wait_ms: int
+    peer: str
 
 
 def is_this_cluster(requested: str | None, cluster_id: str) -> bool:
@@ -139,8 +140,8 @@ def is_metadata_fetch(request: fetch.FetchRequest, api_version: int) -> bool:
     return named and topic.partitions[0].partition == PARTITION
 
 
-def fetch_position(request: fetch.FetchRequest) -> FetchPosition | None:
-    """The one position asked for; None when a number in it is impossible."""
+def fetch_position(request: fetch.FetchRequest, peer: str) -> FetchPosition | None:
+    """The one position asked for, and by which connection; None when a number in it is impossible."""
     partition = request.topics[0].partitions[0]
     if min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) < 0:
         return None
@@ -152,6 +153,7 @@ def fetch_position(request: fetch.FetchRequest) -> FetchPosition | None:
         last_fetched_epoch=LeaderEpoch(partition.last_fetched_epoch),
         max_bytes=min(request.max_bytes, partition.partition_max_bytes),
         max_wait_ms=request.max_wait_ms,
+        peer=peer,
     )
 
 

@@ -36,6 +36,8 @@ class Progress:
     leader_end_at_last_fetch: Offset = _UNKNOWN
     # The watermark in the newest answer to it; a newer one is sent at once instead of waiting with the long poll.
     sent_high_watermark: Offset = _UNKNOWN
+    # The connection that it was sent on. Whoever fetches on another one may have restarted and forgotten it.
+    sent_to: str = ""
 
 
 @dataclass(slots=True)

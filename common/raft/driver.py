@@ -1,0 +1,477 @@
+"""The quorum driver: the one client that a node has of the metadata log, whatever its roles (shell).
+
+Answers to KafkaRaftClient and RaftManager. It recovers the log, elects itself or follows, groups appends (one append and
+fsync in flight; what arrives meanwhile forms the next group), moves the high watermark after the fsync only, delivers what
+is committed, and makes snapshots. A node with both roles has one driver with two listeners. Easy to get wrong: offsets are
+given out when records are *scheduled*, before they are anywhere but in memory, so a driver that stops leading has to take
+back those it never appended and tell everybody who waits for them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from common.environment.interface import Environment, LogDir, LogDirError
+from common.ids import BrokerId, DirectoryId, Offset
+from common.metadata.metadata_version import numbering_of
+from common.metadata.record_reader import MetadataRecordReader
+from common.net.request_context import RequestContext
+from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.fetch import FetchRequest, FetchResponse
+from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from common.protocol.numbering import Numbering
+from common.raft.bootstrap import bootstrap_records
+from common.raft.change_signal import ChangeSignal
+from common.raft.commit_queue import CommitQueue
+from common.raft.core.leader_endpoints import LeaderEndpoints, QuorumEndpoint
+from common.raft.core.offsets import OffsetAndEpoch
+from common.raft.core.quorum import LeaderAndEpoch, LeaderChange, Quorum, QuorumViolation, Ready
+from common.raft.core.record_batches import CommittedBatch, EncodedBatch, RecordsTooLarge, encode_batches
+from common.raft.core.replica_progress import ReplicaKey
+from common.raft.core.snapshot_policy import SnapshotTriggers
+from common.raft.errors import NotLeader, QuorumFailure
+from common.raft.follower import Channels, Follower
+from common.raft.listener import LoadedSnapshot, MetadataListener
+from common.raft.metadata_log import MetadataLog, MetadataLogConfig
+from common.raft.quorum_requests import QuorumRequests
+from common.raft.snapshot_writer import SnapshotWriter
+from common.records.control import LeaderChangeMessage, LeaderChangeVoter, encode_control_batch
+from common.records.metadata_frame import ApiMessageAndVersion
+
+__all__ = [
+    "CommittedBatch",
+    "LeaderAndEpoch",
+    "LoadedSnapshot",
+    "MetadataListener",
+    "NotLeader",
+    "QuorumConfig",
+    "QuorumDriver",
+    "QuorumFailure",
+    "RecordsTooLarge",
+]
+
+
+class QuorumVoter(Protocol):
+    """An entry of controller.quorum.voters."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class QuorumConfig(MetadataLogConfig, Protocol):
+    """The keys of server.properties that the driver follows. `ServerConfig` has them all."""
+
+    @property
+    def metadata_log_max_record_bytes_between_snapshots(self) -> int: ...
+
+    @property
+    def metadata_log_max_snapshot_interval_ms(self) -> int: ...
+
+    @property
+    def controller_quorum_request_timeout_ms(self) -> int: ...
+
+    @property
+    def controller_quorum_retry_backoff_ms(self) -> int: ...
+
+    @property
+    def controller_listener_names(self) -> Sequence[str]: ...
+
+
+class QuorumDriver:
+    """`start` first, then `register` and `run` in any order; the rest of the methods after `start`."""
+
+    def __init__(
+        self,
+        env: Environment,
+        config: QuorumConfig,
+        *,
+        node_id: BrokerId,
+        cluster_id: str,
+        log_dir: LogDir,
+        directory_id: DirectoryId,
+        voters: Sequence[QuorumVoter],
+        channels: Channels,
+    ) -> None:
+        """`log_dir` is attached; `channels(host, port)` makes a NodeChannel."""
+        self._env = env
+        self._config = config
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._log_dir = log_dir
+        self._directory_id = directory_id
+        self._channels = channels
+        self._voters = tuple(QuorumEndpoint(BrokerId(voter.node_id), voter.host, voter.port) for voter in voters)
+        self._endpoints = LeaderEndpoints(
+            self._voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng
+        )
+        self._news = ChangeSignal(env)
+        # Set when the leader has something to append, or has resigned.
+        self._work = asyncio.Event()
+        self._snapshot_due = asyncio.Event()
+        self._snapshot_lock = asyncio.Lock()
+        # Encoded and numbered, not yet handed to the log.
+        self._pending: list[EncodedBatch] = []
+        self._log_end_offset = Offset(0)
+        self._reader = MetadataRecordReader()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopped: asyncio.Future[None] | None = None
+        self._task_group: asyncio.TaskGroup | None = None
+
+    # --- life ----------------------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Recovers everything from the disk. Raises QuorumFailure and LogDirError."""
+        voter_ids = [voter.node_id for voter in self._voters]
+        if self._node_id in voter_ids and len(voter_ids) > 1:
+            raise QuorumFailure(f"node {self._node_id} is one of {len(voter_ids)} voters; a quorum of one is served")
+        self._log = await MetadataLog.load(self._env, self._log_dir, self._config)
+        await self._learn_numbering(is_voter=self._node_id in voter_ids)
+        newest = self._log.latest_snapshot
+        committed_offset = Offset(0) if newest is None else newest.offset
+        self._quorum = Quorum(
+            node_id=self._node_id,
+            directory_id=self._directory_id,
+            voters=voter_ids,
+            election=self._log.election,
+            last_log_epoch=self._log.end.epoch,
+            high_watermark=committed_offset,
+        )
+        self._log_end_offset = self._log.end.offset
+        self._queue = CommitQueue(self._log, self._reader, node_id=self._node_id, committed_offset=committed_offset)
+        # What lies behind the snapshot counts towards the next one; its exact share of the log is not worth a scan.
+        self._bytes_at_snapshot = -_share_behind(self._log, committed_offset)
+        self._last_snapshot_ns = self._env.now_ns()
+        self._snapshots = SnapshotWriter(self._env, self._log)
+        replica = ReplicaKey(self._node_id, self._directory_id)
+        self._follower = Follower(
+            self._env,
+            cluster_id=self._cluster_id,
+            replica=replica,
+            request_timeout_ms=self._config.controller_quorum_request_timeout_ms,
+            quorum=self._quorum,
+            log=self._log,
+            queue=self._queue,
+            endpoints=self._endpoints,
+            channels=self._channels,
+        )
+        self._requests = QuorumRequests(
+            self._env,
+            cluster_id=self._cluster_id,
+            directory_id=self._directory_id,
+            quorum=self._quorum,
+            log=self._log,
+            endpoints=self._endpoints,
+            voters=self._voters,
+            listener_name=self._config.controller_listener_names[0] if self._config.controller_listener_names else "",
+            news=self._news,
+            advance_high_watermark=self._high_watermark_moved,
+        )
+        self._env.log.info(
+            "metadata_log_loaded",
+            log_start_offset=self._log.log.log_start_offset,
+            log_end_offset=self._log_end_offset,
+            epoch=self._quorum.epoch,
+            snapshot_offset=committed_offset,
+        )
+
+    async def _learn_numbering(self, *, is_voter: bool) -> None:
+        """From the log. A leader of an empty log takes it from the bootstrap records; an observer will read it."""
+        bootstrap = await self._log.load_bootstrap_records()
+        if bootstrap is None:
+            bootstrap = bootstrap_records()
+            if is_voter:
+                self._env.log.warning("bootstrap_checkpoint_missing", log_dir=self._log_dir.path)
+        self._bootstrap_records = bootstrap
+        numbering = await self._log.find_numbering()
+        if numbering is None and is_voter:
+            numbering = numbering_of(entry.record for entry in bootstrap)
+        if numbering is not None:
+            self._reader.numbering = numbering
+
+    def register(self, listener: MetadataListener) -> None:
+        """The listener is given everything that is committed: from the newest snapshot on, then as it is committed."""
+        feed = self._queue.register(listener)
+        self._queue.announce_to(feed)
+        if self._task_group is not None:
+            self._spawn(self._queue.keep_up(feed), f"metadata-listener-{len(self._queue.feeds)}")
+
+    async def run(self, task_group: asyncio.TaskGroup) -> None:
+        """Leads or follows until `close` or cancellation. Raises LogDirError and QuorumFailure, both fatal."""
+        self._task_group = task_group
+        self._stopped = asyncio.get_running_loop().create_future()
+        for number, feed in enumerate(self._queue.feeds, start=1):
+            self._spawn(self._queue.keep_up(feed), f"metadata-listener-{number}")
+        self._spawn(self._make_snapshots(), "metadata-snapshots")
+        self._spawn(self._lead_or_follow(), "metadata-quorum")
+        try:
+            await self._stopped
+        finally:
+            self._task_group = None
+            for task in self._tasks:
+                task.cancel()
+            self._follower.close()
+            self._queue.fail_waiters(self._quorum.epoch, None)
+
+    async def close(self) -> None:
+        """Stops leading or following, ends `run`, and closes the log in order. What was scheduled and not yet committed
+        is not waited for: whoever shuts down in an orderly way waits for its commits first."""
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            await _ended(task)
+        self._resign()
+        await self._log.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        assert self._task_group is not None
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks.append(self._task_group.create_task(self._guarded(work), name=name))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """The expected ways to fail end `run`; anything else is a bug and ends the daemon through its TaskGroup."""
+        try:
+            await work
+        except (LogDirError, QuorumFailure) as error:
+            self._fail(error)
+        except QuorumViolation as error:
+            self._fail(QuorumFailure(str(error)))
+
+    def _fail(self, error: Exception) -> None:
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_exception(error)
+
+    # --- what everybody may ask ----------------------------------------------------------------------------------
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything before it is committed."""
+        return self._quorum.high_watermark
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self._log.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset that the next scheduled record gets."""
+        return self._log_end_offset
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        return self._quorum.leader_and_epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return self._quorum.is_leader
+
+    @property
+    def numbering(self) -> Numbering:
+        """How this cluster numbers the reserved directory ids, as far as its log has said."""
+        return self._reader.numbering
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        return self._log.latest_snapshot
+
+    def leader_endpoint(self) -> QuorumEndpoint | None:
+        """The address of the active controller, if both are known."""
+        return self._endpoints.of(self._quorum.leader_id)
+
+    def load_bootstrap_records(self) -> list[ApiMessageAndVersion]:
+        """What the first active controller writes into an empty log. Read from the disk by `start`."""
+        return list(self._bootstrap_records)
+
+    # --- appending -----------------------------------------------------------------------------------------------
+    def schedule_append(self, records: Sequence[ApiMessageAndVersion], *, epoch: int, atomic: bool = True) -> Offset:
+        """Gives the records their offsets and queues them for the disk. Returns the last offset.
+
+        For no records that is the last offset given out so far. Raises NotLeader, and RecordsTooLarge for atomic records
+        that do not fit one batch; then nothing is queued.
+        """
+        if not self._quorum.is_leader or epoch != self._quorum.epoch:
+            raise NotLeader(self._quorum.epoch, self._quorum.leader_id)
+        batches = encode_batches(
+            records,
+            base_offset=self._log_end_offset,
+            epoch=self._quorum.epoch,
+            append_time_ms=self._env.wall_ms(),
+            numbering=self._reader.numbering,
+            is_atomic=atomic,
+        )
+        for encoded in batches:
+            self._queue_up(encoded)
+        return Offset(self._log_end_offset - 1)
+
+    def wait_for_commit(self, offset: int) -> Awaitable[None]:
+        """Done when `offset` is committed and the listeners have been called for it. Raises NotLeader on resignation."""
+        return self._queue.wait_for(Offset(offset))
+
+    def resign(self, epoch: int) -> None:
+        """Stops leading this epoch. What was not handed to the disk yet is dropped; those who wait get NotLeader.
+
+        A sole voter is elected again at once, in the next epoch; its listeners see both changes.
+        """
+        if self._quorum.is_leader and epoch == self._quorum.epoch:
+            self._env.log.warning("quorum_resigned", epoch=epoch)
+            self._resign()
+
+    def _resign(self) -> None:
+        self._quorum.resign()
+        self._pending.clear()
+        self._log_end_offset = self._log.end.offset
+        self._queue.drop_from(self._log_end_offset)
+        self._queue.fail_waiters(self._quorum.epoch, self._quorum.leader_id)
+        # The main loop may be waiting for a disk that does not answer; the listeners must not.
+        self._carry_out(self._quorum.take_ready())
+        self._work.set()
+        self._news.notify()
+
+    def _queue_up(self, encoded: EncodedBatch) -> None:
+        self._pending.append(encoded)
+        self._queue.push(encoded.batch)
+        self._log_end_offset = encoded.batch.next_offset
+        self._work.set()
+
+    # --- roles ---------------------------------------------------------------------------------------------------
+    async def _lead_or_follow(self) -> None:
+        while True:
+            await self._perform_ready()
+            if self._quorum.can_elect_itself:
+                self._quorum.campaign()
+            elif self._quorum.is_leader:
+                await self._append_group()
+            else:
+                await self._follower.step()
+                self._log_end_offset = self._log.end.offset
+
+    async def _perform_ready(self) -> None:
+        """Carries out what the quorum asks for, in its order: what must be durable first."""
+        while (ready := self._quorum.take_ready()).election is not None:
+            await self._log.store_election(ready.election, self._quorum.voters)
+            self._quorum.election_persisted(self._log_end_offset)
+        self._carry_out(ready)
+
+    def _carry_out(self, ready: Ready) -> None:
+        if ready.leader_change is not None:
+            self._begin_epoch(ready.leader_change)
+        if ready.leader_and_epoch is not None:
+            leader = ready.leader_and_epoch
+            self._env.log.info("quorum_leader_changed", leader_id=leader.leader_id, epoch=leader.epoch)
+            progress = self._quorum.progress
+            self._queue.announce(leader, None if progress is None else progress.epoch_start_offset)
+            self._news.notify()
+        if ready.high_watermark is not None:
+            self._deliver(ready.high_watermark)
+
+    def _begin_epoch(self, change: LeaderChange) -> None:
+        """The first batch of the epoch, without which nothing of earlier epochs can be committed."""
+        message = LeaderChangeMessage(
+            leader_id=change.leader_id,
+            voters=[LeaderChangeVoter(voter_id=voter) for voter in change.voters],
+            granting_voters=[LeaderChangeVoter(voter_id=voter) for voter in change.granting_voters],
+        )
+        now_ms = self._env.wall_ms()
+        offset = self._log_end_offset
+        buffer = encode_control_batch([message], timestamp_ms=now_ms, base_offset=offset, leader_epoch=change.epoch)
+        self._queue_up(EncodedBatch(buffer, CommittedBatch(offset, offset, change.epoch, now_ms, (), len(buffer))))
+
+    async def _append_group(self) -> None:
+        """Waits for work, then appends and syncs all there is of it."""
+        if not self._pending:
+            self._work.clear()
+            await self._work.wait()
+            return
+        group, self._pending = self._pending, []
+        appended = self._log.append_as_leader([encoded.buffer for encoded in group], self._quorum.epoch)
+        if appended.last_offset != group[-1].batch.last_offset:
+            raise QuorumFailure(
+                f"the metadata log gave offset {appended.last_offset} to a record that was promised "
+                f"{group[-1].batch.last_offset}"
+            )
+        await appended.written
+        # Followers may fetch what is written; only what is synced counts towards the commit.
+        self._news.notify()
+        await self._log.log.flush(group[-1].batch.next_offset)
+        self._quorum.log_flushed(group[-1].batch.next_offset)
+
+    def _high_watermark_moved(self) -> None:
+        """A fetch of another voter moved it; the main loop may be waiting for work."""
+        self._work.set()
+
+    def _deliver(self, high_watermark: Offset) -> None:
+        self._queue.advance(high_watermark)
+        self._news.notify()
+        if self._is_snapshot_due():
+            self._snapshot_due.set()
+
+    # --- snapshots -----------------------------------------------------------------------------------------------
+    def _bytes_since_snapshot(self) -> int:
+        return self._queue.committed_bytes - self._bytes_at_snapshot
+
+    def _is_snapshot_due(self) -> bool:
+        triggers = SnapshotTriggers(
+            record_bytes_max=self._config.metadata_log_max_record_bytes_between_snapshots,
+            interval_ms=self._config.metadata_log_max_snapshot_interval_ms,
+        )
+        since_ns = self._env.now_ns() - self._last_snapshot_ns
+        return triggers.is_due(record_bytes=self._bytes_since_snapshot(), since_last_ns=since_ns)
+
+    async def _make_snapshots(self) -> None:
+        """Whenever a commit finds that one is due. The clock needs no timer: an idle quorum commits NoOp records."""
+        while True:
+            await self._snapshot_due.wait()
+            self._snapshot_due.clear()
+            if self._is_snapshot_due():
+                await self.write_snapshot()
+
+    async def write_snapshot(self) -> OffsetAndEpoch | None:
+        """A snapshot of what is committed now, then the deletion of what retention no longer keeps.
+
+        None when there is nothing new, or when no snapshot can be made here because a metadata transaction is open.
+        """
+        async with self._snapshot_lock:
+            counted = self._queue.committed_bytes
+            snapshot_id = await self._snapshots.write(self._queue.committed_offset)
+            self._bytes_at_snapshot = counted
+            self._last_snapshot_ns = self._env.now_ns()
+            if snapshot_id is not None:
+                # A cut frees whole segments only.
+                await self._log.log.roll()
+            # A listener that still reads old snapshots or the old log must find them.
+            if self._queue.all_live:
+                await self._log.delete_surplus()
+            return snapshot_id
+
+    # --- handlers of the controller listener ---------------------------------------------------------------------
+    async def handle_fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
+        return await self._requests.handle_fetch(context, request)
+
+    async def handle_fetch_snapshot(self, context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        return await self._requests.handle_fetch_snapshot(context, request)
+
+    def handle_describe_quorum(self, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        return self._requests.handle_describe_quorum(context, request)
+
+
+def _share_behind(log: MetadataLog, snapshot_offset: Offset) -> int:
+    """About how many bytes of the log lie behind an offset."""
+    offsets = log.end.offset - log.log.log_start_offset
+    return log.log.size_bytes * (log.end.offset - snapshot_offset) // offsets if offsets > 0 else 0
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """Waits until a cancelled task is gone."""
+    try:
+        await task
+    except asyncio.CancelledError:
+        # Its own, unless whoever waits here was cancelled too.
+        current = asyncio.current_task()
+        if not task.cancelled() or (current is not None and current.cancelling()):
+            raise

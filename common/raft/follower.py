@@ -1,0 +1,303 @@
+"""The fetch loop of a node that does not lead: observers now, voters that follow later (shell).
+
+Answers to the follower half of KafkaRaftClient. One step asks the leader for what comes behind the local log and carries
+out what the answer says: append, truncate, download a snapshot, or turn to another leader. What is fetched is written before
+it is delivered, but not synced: an observer's log counts for nobody, and its next start cuts off what was torn. Easy to get
+wrong: an answer may belong to an epoch that has ended while it was on its way; then nothing of it may be used.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from common.environment.interface import Environment
+from common.ids import Offset
+from common.net.node_channel import ChannelError
+from common.protocol.errors import ErrorCode, error_name
+from common.protocol.messages.fetch import FetchResponse, PartitionData
+from common.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from common.protocol.schema import Struct
+from common.raft.commit_queue import CommitQueue
+from common.raft.core.fetch_validation import (
+    AppendFetched,
+    FetchAgain,
+    FetchTheSnapshot,
+    TruncateTo,
+    TruncationBelowHighWatermark,
+    judge_answer,
+)
+from common.raft.core.leader_endpoints import LeaderEndpoints, QuorumEndpoint
+from common.raft.core.offsets import OffsetAndEpoch
+from common.raft.core.quorum import Quorum
+from common.raft.core.quorum_messages import (
+    LeaderNews,
+    facts_of,
+    fetch_request,
+    fetch_snapshot_request,
+    fetched_partition,
+    fetched_snapshot,
+    leader_news,
+    snapshot_leader_news,
+)
+from common.raft.core.record_batches import UnreadableBatch, check_batch
+from common.raft.core.replica_progress import ReplicaKey
+from common.raft.core.snapshot_content import InvalidSnapshot, parse_snapshot
+from common.raft.errors import QuorumFailure
+from common.raft.metadata_log import MetadataLog, SnapshotFile
+from common.records.batch import BatchError, BatchHeader, split_batches
+
+_NANOSECONDS_PER_MS = 1_000_000
+MAX_WAIT_MS = 500
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+SNAPSHOT_PIECE_BYTES = 1024 * 1024
+
+
+class QuorumChannel(Protocol):
+    """What is used of a NodeChannel."""
+
+    async def send(self, request: Struct, *, version: int | None = None, deadline_ns: int) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+Channels = Callable[[str, int], QuorumChannel]
+
+
+class Follower:
+    """Fetches from the leader, one step at a time."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        cluster_id: str,
+        replica: ReplicaKey,
+        request_timeout_ms: int,
+        quorum: Quorum,
+        log: MetadataLog,
+        queue: CommitQueue,
+        endpoints: LeaderEndpoints,
+        channels: Channels,
+    ) -> None:
+        self._env = env
+        self._cluster_id = cluster_id
+        self._replica = replica
+        self._request_timeout_ns = request_timeout_ms * _NANOSECONDS_PER_MS
+        self._quorum = quorum
+        self._log = log
+        self._queue = queue
+        self._endpoints = endpoints
+        self._channels = channels
+        self._open_channels: dict[tuple[str, int], QuorumChannel] = {}
+        # Events are logged when they change, not on every attempt.
+        self._last_trouble: str | None = None
+
+    async def step(self) -> None:
+        """One Fetch and what follows from it. Raises QuorumFailure and LogDirError."""
+        view = self._log.view()
+        end = self._log.end
+        request = fetch_request(
+            cluster_id=self._cluster_id,
+            replica=self._replica,
+            epoch=self._quorum.epoch,
+            end=end,
+            max_wait_ms=MAX_WAIT_MS,
+            max_bytes=FETCH_BYTES_MAX,
+        )
+        response = await self._send(request, wait_ms=MAX_WAIT_MS)
+        if response is None:
+            return
+        partition = await self._understood(response)
+        if partition is None:
+            return
+        leader_changed = self._learn(leader_news(partition, response))
+        if not leader_changed and partition.error_code == ErrorCode.NONE and self._quorum.leader_id is None:
+            # Somebody answers without error who is not known to lead: the answer names no leader.
+            await self._pause("an answer without a leader")
+            return
+        try:
+            step = judge_answer(
+                view,
+                facts_of(partition),
+                leader_changed=leader_changed,
+                high_watermark=self._quorum.high_watermark,
+            )
+        except TruncationBelowHighWatermark as error:
+            raise QuorumFailure(str(error)) from error
+        match step:
+            case AppendFetched(high_watermark):
+                await self._append(partition, high_watermark)
+            case TruncateTo(offset):
+                await self._truncate(offset)
+            case FetchTheSnapshot(snapshot_id):
+                await self._take_snapshot(snapshot_id)
+            case FetchAgain(at_once):
+                if not at_once:
+                    await self._pause(error_name(partition.error_code))
+
+    def close(self) -> None:
+        channels, self._open_channels = self._open_channels, {}
+        for channel in channels.values():
+            channel.close()
+
+    # --- asking --------------------------------------------------------------------------------------------------
+    async def _send(self, request: Struct, *, wait_ms: int = 0) -> Any:
+        """The answer; None after a failure and a pause."""
+        target = self._endpoints.target(self._quorum.leader_id)
+        deadline_ns = self._env.now_ns() + wait_ms * _NANOSECONDS_PER_MS + self._request_timeout_ns
+        try:
+            return await self._channel(target).send(request, deadline_ns=deadline_ns)
+        except ChannelError as error:
+            await self._pause(str(error))
+            return None
+
+    def _channel(self, target: QuorumEndpoint) -> QuorumChannel:
+        address = (target.host, target.port)
+        channel = self._open_channels.get(address)
+        if channel is None:
+            channel = self._open_channels[address] = self._channels(*address)
+        return channel
+
+    async def _pause(self, trouble: str) -> None:
+        """Before the next attempt, which may go to another voter."""
+        if trouble != self._last_trouble:
+            self._last_trouble = trouble
+            self._env.log.warning("metadata_fetch_failed", reason=trouble)
+        pause_ms = self._endpoints.failed()
+        await self._env.sleep_until(self._env.now_ns() + pause_ms * _NANOSECONDS_PER_MS)
+
+    def _works(self) -> None:
+        self._last_trouble = None
+        self._endpoints.answered()
+
+    async def _understood(self, response: FetchResponse) -> PartitionData | None:
+        """The one partition of an answer. Raises QuorumFailure when the controller belongs to another cluster."""
+        self._check_cluster(response.error_code)
+        partition = fetched_partition(response)
+        if response.error_code != ErrorCode.NONE or partition is None:
+            await self._pause(error_name(response.error_code))
+            return None
+        return partition
+
+    def _check_cluster(self, error_code: int) -> None:
+        if error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            raise QuorumFailure(
+                f"the controllers belong to another cluster than this node, whose cluster.id is {self._cluster_id}"
+            )
+
+    def _learn(self, news: LeaderNews) -> bool:
+        """Takes in what the answer says of the leader. True when that is new, so that the rest of the answer is old."""
+        for endpoint in news.endpoints:
+            self._endpoints.learn(endpoint)
+        if news.leader is None:
+            return False
+        self._quorum.leader_discovered(news.leader.leader_id, news.leader.epoch)
+        if not self._quorum.has_staged_election:
+            return False
+        self._works()
+        return True
+
+    # --- carrying out --------------------------------------------------------------------------------------------
+    async def _append(self, partition: PartitionData, high_watermark: Offset) -> None:
+        batches = self._fetched_batches(partition)
+        if batches is None:
+            await self._pause("a batch that is damaged or does not continue the log")
+            return
+        self._works()
+        if batches:
+            # They lie side by side in the answer.
+            assert isinstance(partition.records, bytes | bytearray | memoryview)
+            size = sum(header.size for header, _ in batches)
+            await self._log.log.append_as_follower(memoryview(partition.records)[:size]).written
+            for header, view in batches:
+                self._queue.push_fetched(header, view)
+        self._quorum.leader_reported(high_watermark, log_end_offset=self._log.end.offset)
+
+    def _fetched_batches(self, partition: PartitionData) -> list[tuple[BatchHeader, memoryview]] | None:
+        """The whole batches of an answer; None when they cannot be what the leader has."""
+        records = partition.records
+        if not isinstance(records, bytes | bytearray | memoryview) or len(records) == 0:
+            return []
+        next_offset = self._log.end.offset
+        try:
+            batches = split_batches(records, allow_partial_tail=True)
+            for header, view in batches:
+                check_batch(header, view)
+                if header.base_offset != next_offset or header.partition_leader_epoch > self._quorum.epoch:
+                    return None
+                next_offset = Offset(header.next_offset)
+        except (BatchError, UnreadableBatch):
+            return None
+        return batches
+
+    async def _truncate(self, offset: Offset) -> None:
+        self._works()
+        self._env.log.info("metadata_log_truncated", offset=offset, log_end_offset=self._log.end.offset)
+        end = await self._log.log.truncate_to(offset)
+        if end < self._quorum.high_watermark:
+            raise QuorumFailure(
+                f"the metadata log was truncated to offset {end}, and all before {self._quorum.high_watermark} is committed"
+            )
+        self._queue.drop_from(end)
+
+    # --- snapshots -----------------------------------------------------------------------------------------------
+    async def _take_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._works()
+        if snapshot_id.offset < self._quorum.high_watermark:
+            raise QuorumFailure(
+                f"the leader asks to go back to a snapshot at offset {snapshot_id.offset}, "
+                f"and all before {self._quorum.high_watermark} is committed"
+            )
+        # It may be here already: made by this node, or downloaded before a crash.
+        if self._log.stored_snapshot(snapshot_id) is None and not await self._download(snapshot_id):
+            return
+        await self._log.start_at_snapshot(snapshot_id)
+        self._quorum.snapshot_installed(snapshot_id.offset)
+        self._queue.start_at_snapshot(snapshot_id)
+        self._env.log.info("metadata_snapshot_fetched", end_offset=snapshot_id.offset, epoch=snapshot_id.epoch)
+
+    async def _download(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """False when it has to be tried again from the Fetch on."""
+        file = await self._log.begin_snapshot(snapshot_id)
+        if await self._fill(file):
+            try:
+                parse_snapshot(await file.read_whole())
+            except (InvalidSnapshot, UnreadableBatch) as error:
+                await file.discard()
+                await self._pause(f"the snapshot at offset {snapshot_id.offset} is damaged: {error}")
+                return False
+            await self._log.publish_snapshot(file)
+            return True
+        await file.discard()
+        return False
+
+    async def _fill(self, file: SnapshotFile) -> bool:
+        """Downloads piece by piece. False when the leader changed, or the snapshot is gone."""
+        while True:
+            request = fetch_snapshot_request(
+                cluster_id=self._cluster_id,
+                replica=self._replica,
+                epoch=self._quorum.epoch,
+                snapshot_id=file.snapshot_id,
+                position=file.size,
+                max_bytes=SNAPSHOT_PIECE_BYTES,
+            )
+            response: FetchSnapshotResponse | None = await self._send(request)
+            if response is None:
+                return False
+            self._check_cluster(response.error_code)
+            partition = fetched_snapshot(response)
+            if response.error_code != ErrorCode.NONE or partition is None:
+                await self._pause(error_name(response.error_code))
+                return False
+            if self._learn(snapshot_leader_news(partition, response)):
+                return False
+            piece = partition.unaligned_records
+            whole = isinstance(piece, bytes | bytearray | memoryview) and len(piece) > 0
+            if partition.error_code != ErrorCode.NONE or partition.position != file.size or not whole:
+                await self._pause(error_name(partition.error_code))
+                return False
+            assert isinstance(piece, bytes | bytearray | memoryview)
+            await file.append([piece])
+            self._works()
+            if file.size >= partition.size:
+                return file.size == partition.size

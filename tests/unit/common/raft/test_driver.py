@@ -1,0 +1,399 @@
+"""A quorum of one: commits, group commit, restarts, failing disks. Everything runs on the simulated world."""
+
+import errno
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from common.environment.interface import LogDirError
+from common.ids import BrokerId
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE
+from common.protocol.numbering import Numbering
+from common.raft.core.quorum import LeaderAndEpoch
+from common.raft.core.record_batches import RecordsTooLarge
+from common.raft.errors import NotLeader, QuorumFailure
+from common.records.batch import split_batches
+from common.records.control import LeaderChangeMessage, iterate_control_records
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import FeatureLevelRecord, NoOpRecord
+from tests.simulation.disk import FileNode
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, topic
+
+SEGMENT = "00000000000000000000.log"
+
+
+def run(scenario: Callable[[SimulatedWorld], Coroutine[Any, Any, None]]) -> None:
+    SimulatedWorld(seed=1).run(scenario)
+
+
+async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
+    node = await QuorumNode(world, "one", 1, config=config).start()
+    await node.leads()
+    return node
+
+
+def noting(done: list[str], name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation, written down when it is called."""
+
+    def noted(*arguments: Any) -> Any:
+        done.append(name)
+        return operation(*arguments)
+
+    return noted
+
+
+def content_of(node: QuorumNode, name: str) -> bytearray:
+    """The bytes of a file in the folder of the metadata log, to be looked at or damaged."""
+    entry = node.disk.find(f"__cluster_metadata-0/{name}")
+    assert isinstance(entry, FileNode)
+    return entry.content
+
+
+def segment_content(node: QuorumNode) -> bytearray:
+    return content_of(node, SEGMENT)
+
+
+def test_a_sole_voter_elects_itself_and_begins_its_epoch() -> None:
+    """quorum-state is on the disk, the log begins with a LeaderChange of the new epoch, and only then it leads."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        assert node.listener.leaders[-1] == LeaderAndEpoch(BrokerId(1), node.driver.leader_and_epoch.epoch)
+        assert node.listener.offset_at_leadership[-1] == 1
+        assert node.driver.high_watermark == node.driver.log_end_offset == 1
+
+        stored = json.loads(content_of(node, "quorum-state"))
+        assert (stored["leaderId"], stored["leaderEpoch"], stored["data_version"]) == (1, 1, 0)
+        assert stored["currentVoters"] == [{"voterId": 1}]
+
+        ((header, batch),) = split_batches(bytes(segment_content(node)))
+        assert (header.base_offset, header.partition_leader_epoch, header.is_control) == (0, 1, True)
+        (record,) = iterate_control_records(batch)
+        assert isinstance(record.message, LeaderChangeMessage)
+        assert (record.message.version, record.message.leader_id) == (0, 1)
+        assert [voter.voter_id for voter in record.message.voters] == [1]
+        assert [voter.voter_id for voter in record.message.granting_voters] == [1]
+
+    run(scenario)
+
+
+def test_records_are_delivered_in_the_order_of_scheduling() -> None:
+    """Offsets are given out at once and without gaps, batches come whole, and waiting for one means all before it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        offsets = [node.schedule(f"t{number}", f"u{number}") for number in range(20)]
+        assert offsets == [2 + 2 * number for number in range(20)]
+        assert node.driver.log_end_offset == 41
+        assert node.listener.topics == []
+        await node.driver.wait_for_commit(offsets[7])
+        assert node.listener.topics[:16] == [name for number in range(8) for name in (f"t{number}", f"u{number}")]
+        await node.driver.wait_for_commit(offsets[-1])
+        assert node.driver.high_watermark == 41
+        assert [len(batch.records) for batch in node.listener.batches] == [0] + [2] * 20
+        assert {batch.epoch for batch in node.listener.batches} == {1}
+
+    run(scenario)
+
+
+def test_no_records_give_the_newest_offset() -> None:
+    """An operation that changes nothing waits for what was scheduled before it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        last = node.schedule("a")
+        assert node.driver.schedule_append([], epoch=1) == last
+        await node.driver.wait_for_commit(last)
+        assert node.listener.topics == ["a"]
+
+    run(scenario)
+
+
+def test_nothing_is_committed_before_the_sync() -> None:
+    """With a disk that writes but does not sync, the records are in the file and nobody hears of them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        size = len(segment_content(node))
+        node.disk.hang({"fsync"})
+        offset = node.schedule("a")
+        await world.until(lambda: len(segment_content(node)) > size)
+        await world.sleep(1)
+        assert node.driver.high_watermark == 1
+        assert node.listener.topics == []
+        node.disk.thaw()
+        await node.driver.wait_for_commit(offset)
+        assert node.listener.topics == ["a"]
+
+    run(scenario)
+
+
+def test_group_commit_joins_what_arrives_during_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one sync hangs, a hundred appends are scheduled; they take one more append and one more sync."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        done: list[str] = []
+        for name in ("append", "fsync"):
+            monkeypatch.setattr(node.log_dir, name, noting(done, name, getattr(node.log_dir, name)))
+        node.disk.hang({"fsync"})
+        node.schedule("first")
+        await world.until(lambda: done == ["append", "fsync"])
+        offsets = [node.schedule(f"t{number}") for number in range(100)]
+        await world.sleep(0.1)
+        assert done == ["append", "fsync"]
+        node.disk.thaw()
+        await node.driver.wait_for_commit(offsets[-1])
+        assert done == ["append", "fsync"] * 2
+        assert len(node.listener.topics) == 101
+
+    run(scenario)
+
+
+def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
+    """The log, its order and its epochs are what they were; the new epoch has its own LeaderChange."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a", "b")
+        await node.add("c")
+        await node.restart()
+        await node.leads()
+        assert node.driver.leader_and_epoch.epoch == 2
+        assert node.listener.topics == ["a", "b", "c"]
+        assert [(batch.base_offset, batch.epoch) for batch in node.listener.batches] == [(0, 1), (1, 1), (3, 1), (4, 2)]
+        # Leadership comes after the whole log.
+        assert node.listener.offset_at_leadership[-1] == 5
+        await node.add("d")
+        assert node.listener.topics == ["a", "b", "c", "d"]
+
+    run(scenario)
+
+
+def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
+    """The last batch was half on the disk when the power went: it is gone, and its offset is used again."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        whole = len(segment_content(node))
+        await node.add("torn")
+        node.crash()
+        del segment_content(node)[whole + 40 :]
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a"]
+        assert len(world.events_named("metadata_log_recovered")) == 1
+        assert await node.add("b") == 3
+
+    run(scenario)
+
+
+def test_a_lost_quorum_state_does_not_bring_an_old_epoch_back() -> None:
+    """The epoch of the newest batch is the least that the next one must exceed."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.restart()
+        await node.leads()
+        node.crash()
+        node.disk.delete("__cluster_metadata-0/quorum-state")
+        await node.start()
+        await node.leads()
+        assert node.driver.leader_and_epoch.epoch == 3
+
+    run(scenario)
+
+
+def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
+    """The operator reads which file it is."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        node.crash()
+        content_of(node, "quorum-state")[:] = b"{"
+        await node.start()
+        assert isinstance(node.failure, QuorumFailure)
+        assert "/disks/one/__cluster_metadata-0/quorum-state" in str(node.failure)
+
+    run(scenario)
+
+
+def test_atomic_records_that_fit_no_batch_are_refused() -> None:
+    """Nothing of them is appended; the same records without atomicity are split."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        records = [ApiMessageAndVersion(NoOpRecord(), 0)] * 10_001
+        with pytest.raises(RecordsTooLarge):
+            node.driver.schedule_append(records, epoch=1)
+        assert node.driver.log_end_offset == 1
+        await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=1, atomic=False))
+        assert [len(batch.records) for batch in node.listener.batches] == [0, 10_000, 1]
+
+    run(scenario)
+
+
+def test_only_the_leader_of_the_epoch_appends() -> None:
+    """A controller that has not noticed the end of its epoch cannot write into the next."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        with pytest.raises(NotLeader):
+            node.driver.schedule_append([topic("a")], epoch=0)
+        with pytest.raises(NotLeader):
+            node.driver.schedule_append([topic("a")], epoch=2)
+
+    run(scenario)
+
+
+def test_resignation_takes_back_what_was_not_appended() -> None:
+    """Those who wait get NotLeader; what the disk already has is committed by the next epoch, the rest never happened."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        node.disk.hang({"fsync"})
+        size = len(segment_content(node))
+        first = node.driver.wait_for_commit(node.schedule("in-flight"))
+        await world.until(lambda: len(segment_content(node)) > size)
+        second = node.driver.wait_for_commit(node.schedule("pending"))
+        node.driver.resign(1)
+        for waiting in (first, second):
+            with pytest.raises(NotLeader):
+                await waiting
+        with pytest.raises(NotLeader):
+            node.schedule("too late")
+        node.disk.thaw()
+        await world.until(
+            lambda: node.listener.leaders[-1] == LeaderAndEpoch(BrokerId(1), node.driver.leader_and_epoch.epoch)
+        )
+        await node.leads()
+        assert [leader.leader_id for leader in node.listener.leaders[-2:]] == [None, 1]
+        assert node.listener.leaders[-1].epoch == 2
+        assert node.listener.topics == ["in-flight"]
+        await node.add("after")
+        assert node.listener.topics == ["in-flight", "after"]
+
+    run(scenario)
+
+
+def test_resigning_an_older_epoch_does_nothing() -> None:
+    """The call may be late."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        node.driver.resign(0)
+        assert node.driver.is_leader
+        await node.add("a")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("operation", ["append", "fsync"])
+def test_a_failing_metadata_directory_ends_run(operation: str) -> None:
+    """The error reaches on_error first, then comes out of run(); nothing of the failed group is committed."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        seen: list[LogDirError] = []
+        node.log_dir.on_error = seen.append
+        node.disk.fail_with(errno.EIO, {operation})
+        node.schedule("a")
+        await world.until(lambda: node.failure is not None)
+        assert isinstance(node.failure, LogDirError)
+        assert node.failure.errno_code == errno.EIO
+        assert seen[0].operation == operation
+        assert node.listener.topics == []
+
+    run(scenario)
+
+
+def test_a_failing_disk_tells_those_who_wait() -> None:
+    """They must not wait for ever while the daemon goes down."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        node.disk.fail_with(errno.EIO, {"fsync"})
+        waiting = node.driver.wait_for_commit(node.schedule("a"))
+        with pytest.raises(NotLeader):
+            await waiting
+
+    run(scenario)
+
+
+def test_two_listeners_hear_the_same() -> None:
+    """A node with both roles has one driver; a listener that comes late starts from the beginning."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        await node.add("b")
+        late = RecordingListener()
+        node.driver.register(late)
+        await world.until(lambda: late.leaders)
+        assert late.batches == node.listener.batches
+        await node.add("c")
+        assert late.batches == node.listener.batches
+        assert late.leaders == node.listener.leaders[-1:]
+
+    run(scenario)
+
+
+def test_bootstrap_records_come_from_formatting() -> None:
+    """The controller is handed the records of bootstrap.checkpoint, and the numbering that they choose is in force."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = QuorumNode(world, "one", 1)
+        await format_node(node)
+        await node.start()
+        await node.leads()
+        records = node.driver.load_bootstrap_records()
+        assert records[0] == ApiMessageAndVersion(FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21), 0)
+        assert len(records) == 2
+        assert node.driver.numbering is Numbering.KIP858
+        await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=1))
+        await node.restart()
+        await node.leads()
+        assert node.driver.numbering is Numbering.KIP858
+        assert node.listener.records == [entry.record for entry in records]
+
+    run(scenario)
+
+
+def test_an_orderly_end_keeps_everything() -> None:
+    """close() syncs the log; the next start has nothing to repair."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        await node.driver.close()
+        await world.until(lambda: not node.driver.is_leader)
+        assert node.failure is None
+        await node.restart()
+        await node.leads()
+        assert node.listener.topics == ["a"]
+        assert world.events_named("metadata_log_recovered") == []
+
+    run(scenario)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """The whole history of a run, down to its times, follows from the seed."""
+
+    def trace(seed: int) -> str:
+        world = SimulatedWorld(seed)
+
+        async def scenario(world: SimulatedWorld) -> None:
+            node = await leader(world)
+            await node.add("a")
+            await node.restart()
+            await node.leads()
+
+        world.run(scenario)
+        return world.trace_hash()
+
+    assert trace(5) == trace(5)
+    assert trace(5) != trace(6)
