@@ -188,7 +188,7 @@ class HeldDirectory:
     def read_file(self, name: str) -> bytes | None:
         try:
             fd = _open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._held_fd())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         try:
             return read_range(fd, 0, os.fstat(fd).st_size)
@@ -234,7 +234,7 @@ class HeldDirectory:
     def stat(self, name: str) -> FileStat | None:
         try:
             found = os.stat(name, dir_fd=self._held_fd())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
 

@@ -22,7 +22,8 @@ from common.parts import FileRegion, Part
 class LogDirError(Exception):
     """An operation on a log directory failed. `errno_code` is the kernel's, or ETIMEDOUT when the deadline passed.
 
-    `operation` is the name of the LogDir method; `name` the file or folder in the directory, "" for the directory itself.
+    `operation` is the name of the LogDir method ("region" for one that was being sent); `name` the file or folder in the
+    directory, "" for the directory itself. `detail` is "fsync" when that step of a longer operation failed.
     """
 
     def __init__(self, log_dir: str, operation: str, errno_code: int, name: str = "", detail: str = "") -> None:
@@ -90,7 +91,8 @@ class LogDir(ABC):
     its operation at the call and returns at once; operations of one file are carried out first in, first out. All errors
     are LogDirError; after `take_offline` every pending and later operation raises the error given to it. Every operation
     has a deadline; one that passes it fails with ETIMEDOUT and its late completion is ignored.
-    `on_error`, set by the owner, sees every LogDirError on the loop before the awaiting task does.
+    `on_error`, set by the owner, sees every LogDirError on the loop before the awaiting task does, and also those that
+    nobody awaits; only not the one that the owner gave to `take_offline`, nor anything after it.
     """
 
     path: str
@@ -124,7 +126,8 @@ class LogDir(ABC):
 
     @abstractmethod
     def close(self) -> Awaitable[None]:
-        """Finishes what is queued, closes all descriptors and releases the lock. For an orderly end."""
+        """Finishes what is queued, closes all descriptors and releases the lock. For an orderly end; nothing to do after
+        `take_offline`. Regions that are still being sent end their connections."""
 
     @abstractmethod
     def release_lock_now(self) -> None:

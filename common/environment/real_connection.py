@@ -59,6 +59,7 @@ class RealConnection(Connection):
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, process: ProcessResources) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.peer = address_text(sock.getpeername())
         self.local_host = host_text(sock.getsockname())
         self._sock: socket.socket | None = sock

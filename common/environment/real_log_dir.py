@@ -374,14 +374,15 @@ class RealLogDir(LogDir):
                     queued.file.writes_in_flight -= 1
                 else:
                     queued.file.reads_in_flight -= 1
-            future: asyncio.Future[Any] = queued.future
-            if future.done():
-                # Given up by its deadline, by take_offline or by whoever waited. A late completion changes nothing.
+            if queued.expired or self._given_up:
+                # Its failure was told long ago; a late completion changes nothing.
                 continue
-            if queued.error is None:
-                future.set_result(queued.result)
-            else:
+            future: asyncio.Future[Any] = queued.future
+            if queued.error is not None:
+                # Told to the owner even if whoever waited was cancelled meanwhile.
                 self._fail(future, self._error_of(queued, queued.error))
+            elif not future.done():
+                future.set_result(queued.result)
         for lane in (self._for_writer, self._for_reader):
             while lane and lane[0].finished:
                 lane.popleft()
@@ -446,11 +447,11 @@ class RealLogDir(LogDir):
                         queued.expired = True
                         late.append(queued)
         for queued in late:
-            if not queued.future.done():
-                self._fail(
-                    queued.future,
-                    LogDirError(self.path, queued.method, errno.ETIMEDOUT, queued.name, "the operation's deadline passed"),
+            if not self._given_up:
+                error = LogDirError(
+                    self.path, queued.method, errno.ETIMEDOUT, queued.name, "the operation's deadline passed"
                 )
+                self._fail(queued.future, error)
         self._watch_deadlines()
 
     # --- the end -------------------------------------------------------------------------------------------------

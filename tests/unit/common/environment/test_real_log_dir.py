@@ -326,6 +326,30 @@ async def test_a_process_that_stood_still_does_not_blame_the_disk(
     assert reports.errors == []
 
 
+async def test_a_disk_in_trouble_is_reported_even_if_nobody_waits_any_more(
+    make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that waited was cancelled; the deadline and, for another operation, the kernel's error still count."""
+    log_dir = await make_log_dir(timeout_ms=50)
+    reports = Reports(log_dir)
+    file = await log_dir.open("a", create=True)
+    stuck = asyncio.ensure_future(log_dir.append(file, 0, [b"x"]))
+    stuck.cancel()
+    with pytest.raises(LogDirError):
+        await log_dir.stat("a")
+    assert reports.codes == [("append", errno.ETIMEDOUT), ("stat", errno.ETIMEDOUT)]
+    blocked_write.release.set()
+    await log_dir.stat("a")
+
+    def failing(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "dead")
+
+    monkeypatch.setattr(disk_operations, "_pwritev", failing)
+    asyncio.ensure_future(log_dir.append(file, 0, [b"x"])).cancel()
+    await log_dir.stat("a")
+    assert reports.codes[2:] == [("append", errno.EIO)]
+
+
 # --- going offline ---------------------------------------------------------------------------------------------------
 async def test_offline_fails_everything_and_closes_everything(log_dir: RealLogDir, tmp_path: Path) -> None:
     """Pending and later operations raise the error given; the threads close all files, the lock and the directory."""
