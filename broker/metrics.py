@@ -1,0 +1,103 @@
+"""What a broker shows Prometheus, under the names of the stock jmx_exporter KRaft rules (shell without I/O).
+
+Called once a second on the loop; the metrics thread reads what it gives. Series of a directory carry its path
+as `logDirectory` and its id as `directoryId`. Easy to get wrong: an offline directory must keep its series, with the value
+that says so, or an alert would resolve itself the moment the disk is gone.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from broker.core.lifecycle import BrokerState
+from broker.partition import IsrCounts
+from broker.replicas import Replicas
+from common.ids import uuid_text
+from common.log_dirs.directories import OpenDirectories
+from common.metrics_exposition import Sample, counter, gauge
+
+
+def broker_samples(
+    *,
+    state: BrokerState,
+    directories: OpenDirectories,
+    replicas: Replicas,
+    queued_assignments: int,
+    applied_offset: int,
+    lag_ms: int,
+    io_errors: Mapping[tuple[str, str], int],
+) -> Iterator[Sample]:
+    """All samples of one moment."""
+    yield gauge("kafka_server_kafkaserver_brokerstate", "State of the broker (3 is running).", state.value)
+    yield from _directory_samples(directories, replicas)
+    yield from _replica_samples(replicas)
+    yield from _isr_samples(replicas.isr_counts)
+    for name in ("assignmentsmanager", "kafkaserver"):
+        # Apache Kafka's name and KIP-858's own.
+        yield gauge(
+            f"kafka_server_{name}_queuedreplicatodirassignments",
+            "Replicas whose directory the controller has not confirmed.",
+            queued_assignments,
+        )
+    yield gauge(
+        "kafka_server_broker_metadata_metrics_last_applied_record_offset", "Last applied metadata offset.", applied_offset
+    )
+    yield gauge(
+        "kafka_server_broker_metadata_metrics_last_applied_record_lag_ms", "Age of the newest metadata record.", lag_ms
+    )
+    for (log_dir, operation), count in io_errors.items():
+        yield counter(
+            "kafka_log_logdir_io_errors", "Failed operations on a directory.", count, logDirectory=log_dir, op=operation
+        )
+
+
+def _directory_samples(directories: OpenDirectories, replicas: Replicas) -> Iterator[Sample]:
+    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(directories.offline))
+    ids = {log_dir.path: directory_id for directory_id, log_dir in directories.online.items()}
+    for path in directories.configured:
+        lost = directories.offline.get(path)
+        directory_id = ids.get(path) or (lost.directory_id if lost is not None else None)
+        labels = {"logDirectory": path, "directoryId": uuid_text(directory_id) if directory_id is not None else ""}
+        yield gauge(
+            "kafka_log_logmanager_logdirectoryoffline",
+            "1 when the directory is offline.",
+            int(path not in ids),
+            logDirectory=path,
+        )
+        if path not in ids or directory_id is None:
+            continue
+        yield gauge(
+            "kafka_log_logdir_partitions", "Replicas in the directory.", len(replicas.describe(directory_id)), **labels
+        )
+        space = directories.space.get(directory_id)
+        if space is not None:
+            yield gauge("kafka_log_logdir_total_bytes", "Size of the file system.", space.total_bytes, **labels)
+            yield gauge("kafka_log_logdir_usable_bytes", "Free space of the file system.", space.usable_bytes, **labels)
+        oldest_ns = directories.online[directory_id].oldest_operation_age_ns
+        yield gauge(
+            "kafka_log_logdir_oldest_operation_age_seconds",
+            "How long the oldest unfinished operation has waited.",
+            oldest_ns / 1e9,
+            **labels,
+        )
+
+
+def _replica_samples(replicas: Replicas) -> Iterator[Sample]:
+    counts = replicas.gauges()
+    values = {
+        "partitioncount": counts.partition_count,
+        "leadercount": counts.leader_count,
+        "offlinereplicacount": counts.offline_replica_count,
+        "underreplicatedpartitions": counts.under_replicated_partitions,
+        "underminisrpartitioncount": counts.under_min_isr_partition_count,
+        "atminisrpartitioncount": counts.at_min_isr_partition_count,
+    }
+    for name, value in values.items():
+        yield gauge(f"kafka_server_replicamanager_{name}", f"Kafka's ReplicaManager gauge {name}.", value)
+    yield gauge(
+        "diskraft_unplaceable_replicas", "Replicas for which no directory has room.", counts.unplaceable_replica_count
+    )
+
+
+def _isr_samples(counts: IsrCounts) -> Iterator[Sample]:
+    yield counter("kafka_server_replicamanager_isrshrinks", "ISR shrinks asked for and accepted.", counts.shrinks)
+    yield counter("kafka_server_replicamanager_isrexpands", "ISR expansions asked for and accepted.", counts.expands)
+    yield counter("kafka_server_replicamanager_failedisrupdates", "ISR changes that were refused.", counts.failed_updates)
