@@ -293,10 +293,6 @@ class SimulatedLogDir(LogDir):
         self._absent_rng = random.Random(path)
 
     @property
-    def is_offline(self) -> bool:
-        return self._offline is not None
-
-    @property
     def oldest_operation_age_ns(self) -> int:
         self._forget_finished()
         return self._loop.now_ns - self._pending[0].queued_ns if self._pending else 0
