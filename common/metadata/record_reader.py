@@ -6,8 +6,9 @@ what it has read. Whoever begins in the middle of a log gives the numbering that
 
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
 from common.protocol.numbering import Numbering
-from common.records.metadata_frame import decode_record
+from common.records.metadata_frame import FRAME_VERSION, decode_record
 from common.records.metadata_records import FeatureLevelRecord, KnownRecord
+from common.records.partition_layouts import RECORD_TYPE, VERSION, PartitionLayouts
 
 
 class MetadataRecordReader:
@@ -15,9 +16,14 @@ class MetadataRecordReader:
 
     def __init__(self, numbering: Numbering = Numbering.APACHE) -> None:
         self.numbering = numbering
+        self._layouts = PartitionLayouts()
 
     def decode(self, frame: bytes | bytearray | memoryview) -> KnownRecord:
         """The next record. Raises ProtocolError, or UnknownMetadataVersion for a numbering that is not known."""
+        if len(frame) > 3 and frame[0] == FRAME_VERSION and frame[1] == RECORD_TYPE and frame[2] == VERSION:
+            partition = self._layouts.decode(bytes(frame[3:]), self.numbering)
+            if partition is not None:
+                return partition
         record = decode_record(frame, self.numbering)
         if isinstance(record, FeatureLevelRecord) and record.name == DIRECTORY_NUMBERING_FEATURE:
             self.numbering = numbering_of_level(record.feature_level)

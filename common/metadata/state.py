@@ -9,7 +9,7 @@ directories follows from the order of records (DESIGN section 6): a new incarnat
 Partitions are indexed by (broker, directory), by ISR member and by leader; all lists come back in insertion order.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -502,8 +502,13 @@ class MetadataState:
                     del self._in_directory[replica]
 
     def _add_isr(self, key: TopicIdPartition, isr: tuple[BrokerId, ...]) -> None:
+        index = self._with_isr_member
         for member in isr:
-            _add(self._with_isr_member, member, key)
+            partitions = index.get(member)
+            if partitions is None:
+                index[member] = {key: None}
+            else:
+                partitions[key] = None
 
     def _drop_isr(self, key: TopicIdPartition, isr: tuple[BrokerId, ...]) -> None:
         for member in isr:
@@ -517,28 +522,29 @@ class MetadataState:
         return self._directory_tuple([known.get(replica, MIGRATING) for replica in replicas], len(replicas), offset)
 
     def _broker_tuple(self, ids: list[int], offset: Offset) -> tuple[BrokerId, ...]:
-        key = tuple(ids)
-        interned = self._interned_brokers.get(key)
-        if interned is not None:
-            return interned
-        if len(set(key)) != len(key):
-            _fail(offset, f"a partition names a broker twice: {key}")
+        # An empty tuple is shared by the interpreter, and would not be true here.
+        if not ids:
+            return ()
+        return self._interned_brokers.get(tuple(ids)) or self._new_broker_tuple(ids, offset)
+
+    def _new_broker_tuple(self, ids: list[int], offset: Offset) -> tuple[BrokerId, ...]:
+        made = tuple(map(BrokerId, ids))
+        if len(set(made)) != len(made):
+            _fail(offset, f"a partition names a broker twice: {made}")
         self._make_room(self._interned_brokers)
-        made = tuple(map(BrokerId, key))
         self._interned_brokers[made] = made
         return made
 
-    def _directory_tuple(self, ids: "list[Uuid] | list[DirectoryId]", size: int, offset: Offset) -> tuple[DirectoryId, ...]:
+    def _directory_tuple(self, ids: Sequence[Uuid], size: int, offset: Offset) -> tuple[DirectoryId, ...]:
         if len(ids) != size:
             if ids:
                 _fail(offset, f"a partition names {len(ids)} directories for {size} replicas")
-            ids = [MIGRATING] * size
-        key = tuple(ids)
-        interned = self._interned_directories.get(key)
-        if interned is not None:
-            return interned
+            ids = (MIGRATING,) * size
+        return self._interned_directories.get(tuple(ids)) or self._new_directory_tuple(ids)
+
+    def _new_directory_tuple(self, ids: Sequence[Uuid]) -> tuple[DirectoryId, ...]:
+        made = tuple(map(self._interned_id, ids))
         self._make_room(self._interned_directories)
-        made = tuple(map(self._interned_id, key))
         self._interned_directories[made] = made
         return made
 

@@ -8,6 +8,8 @@ Easy to get wrong: a daemon may not skip a type that it does not know, because t
 """
 
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ProtocolError
@@ -36,6 +38,14 @@ class UnknownRecord:
 
 
 MetadataRecord = KnownRecord | UnknownRecord
+
+_KNOWN: Final = MappingProxyType(
+    {
+        (record_type, version): record_class
+        for record_type, record_class in RECORD_CLASSES.items()
+        for version in message_schema(record_class).versions
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +81,8 @@ def decode_any_record(frame: bytes | bytearray | memoryview, numbering: Numberin
     """The record, or its bytes where the type or version is not known. Raises ProtocolError."""
     record_type, version, position = read_frame_head(frame)
     body = memoryview(frame)[position:]
-    record_class = RECORD_CLASSES.get(record_type)
-    if record_class is None or version not in message_schema(record_class).versions:
+    record_class = _KNOWN.get((record_type, version))
+    if record_class is None:
         return UnknownRecord(record_type, version, bytes(body))
     return decode(record_class, body, version, numbering=numbering)
 

@@ -4,6 +4,7 @@ import random
 import struct
 
 import pytest
+from crc32c import crc32c
 
 from common.records.batch import (
     BATCH_OVERHEAD,
@@ -19,6 +20,7 @@ from common.records.batch import (
     encode_batch,
     encode_values_batch,
     iterate_records,
+    iterate_values,
     read_header,
     read_varint,
     set_base_offset_and_epoch,
@@ -68,17 +70,8 @@ def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
     changed = bytearray(batch)
     for position, replacement in changes.items():
         changed[position : position + len(replacement)] = replacement
-    changed[17:21] = struct.pack(">I", crc32c_bit_at_a_time(changed[21:]))
+    changed[17:21] = struct.pack(">I", crc32c(changed[21:]))
     return changed
-
-
-def crc32c_bit_at_a_time(data: bytes | bytearray) -> int:
-    register = 0xFFFFFFFF
-    for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
-    return register ^ 0xFFFFFFFF
 
 
 def test_encoding_gives_the_golden_bytes() -> None:
@@ -305,3 +298,50 @@ def test_an_empty_batch_is_never_made() -> None:
         encode_batch([])
     with pytest.raises(ValueError, match="at least one"):
         encode_values_batch([], base_offset=0, leader_epoch=0, timestamp_ms=0)
+
+
+def test_the_quick_way_through_values() -> None:
+    """Offsets and values are those of the general way, for all sizes of varints and for records with keys and headers."""
+    sizes = [0, 1, 63, 64, 8190, 8191, 8192, 20_000]
+    plain = encode_values_batch([b"v" * size for size in sizes] * 1100, base_offset=9, leader_epoch=1, timestamp_ms=5)
+    mixed = encode_batch(
+        [
+            Record(None, b"plain", 5),
+            Record(b"key", b"with key", 5),
+            Record(None, b"with header", 5, (("h", b"v"),)),
+            Record(None, b"later", 5_000_000),
+            Record(b"", b"", 5),
+        ],
+        base_offset=3,
+    )
+    for batch in (plain, mixed):
+        expected = [(record.offset, record.value) for record in iterate_records(batch)]
+        assert list(iterate_values(batch)) == expected
+
+
+def test_the_quick_way_finds_the_same_damage() -> None:
+    """What the general way refuses is refused, with a subclass of BatchError and nothing else."""
+    batch = bytes(encode_values_batch([b"one", b"", b"three" * 20], base_offset=0, leader_epoch=0, timestamp_ms=0))
+    rng = random.Random(113)
+    refused = 0
+    for _ in range(3000):
+        damaged = resealed(batch, {rng.randrange(BATCH_OVERHEAD, len(batch)): bytes([rng.randrange(256)])})
+        try:
+            expected = [(record.offset, record.value) for record in iterate_records(damaged)]
+        except InvalidRecordBatch:
+            refused += 1
+            with pytest.raises(InvalidRecordBatch):
+                list(iterate_values(damaged))
+            continue
+        if any(value is None for _, value in expected):
+            with pytest.raises(InvalidRecordBatch):
+                list(iterate_values(damaged))
+        else:
+            assert list(iterate_values(damaged)) == expected
+    assert refused > 100
+    with pytest.raises(TruncatedBatch):
+        list(iterate_values(batch[:-1]))
+    with pytest.raises(CompressedBatch):
+        list(iterate_values(resealed(batch, {21: b"\x00\x02"})))
+    with pytest.raises(InvalidRecordBatch, match="follow the last record"):
+        list(iterate_values(resealed(batch, {57: struct.pack(">i", 1)})))

@@ -1,0 +1,132 @@
+"""Snapshots of the metadata: order, versions, and what a level cannot express."""
+
+import pytest
+
+from common.ids import BrokerId, Offset, Uuid
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of
+from common.metadata.record_reader import MetadataRecordReader
+from common.metadata.snapshot import UnwritableMetadata, generate_snapshot_records
+from common.metadata.state import MetadataState
+from common.protocol.numbering import Numbering
+from common.records.metadata_frame import ApiMessageAndVersion, encode_record
+from common.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ControllerEndpoint,
+    FeatureLevelRecord,
+    KnownRecord,
+    PartitionChangeRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
+from tests.unit.common.metadata.invariants import check_indexes
+
+A, B, C = (directory(number) for number in range(1, 4))
+NUMBERED = FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1)
+
+
+def example() -> MetadataState:
+    """A state with something of everything."""
+    return replay(
+        FeatureLevelRecord(name="a.feature", feature_level=3),
+        NUMBERED,
+        level(21),
+        RegisterControllerRecord(controller_id=9, end_points=[ControllerEndpoint(name="C", host="h", port=1)]),
+        register(1, directories=[A, B], rack="r"),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, log_dirs=[A], in_controlled_shutdown=1),
+        register(2, directories=[C], fenced=True),
+        topic(2, "z"),
+        topic(1, "a"),
+        partition(1, 0, [1, 2], directories=[A, C]),
+        partition(1, 1, [2, 1], directories=[C, B], isr=[2]),
+        PartitionChangeRecord(partition_id=1, topic_id=topic_id(1), leader=-1, leader_recovery_state=1),
+        ConfigRecord(resource_type=2, resource_name="a", name="k", value="v"),
+        ConfigRecord(resource_type=4, resource_name="", name="k", value=""),
+    )
+
+
+def load(records: list[ApiMessageAndVersion], numbering: Numbering) -> MetadataState:
+    """Writes each record and reads it again, as a follower that starts with nothing does."""
+    reader = MetadataRecordReader()
+    state = MetadataState()
+    for each in records:
+        state.replay(reader.decode(encode_record(each.record, each.version, numbering)), offset=Offset(5))
+    return state
+
+
+def test_a_snapshot_rebuilds_the_state() -> None:
+    """Through bytes and back: equal state, lost directories included, indexes right."""
+    state = example()
+    records = list(generate_snapshot_records(state))
+    loaded = load(records, Numbering.KIP858)
+    assert loaded == state
+    assert loaded.brokers[BrokerId(1)].lost_directories == (B,)
+    assert loaded.metadata_version == 21
+    assert loaded.registration_offsets == {1: 5, 2: 5}
+    check_indexes(loaded)
+    assert list(generate_snapshot_records(loaded)) == records
+
+
+def test_features_come_first() -> None:
+    """metadata.version leads and the numbering stands before everything that holds a directory id."""
+    records: list[KnownRecord] = [each.record for each in generate_snapshot_records(example())]
+    assert records[:3] == [level(21), NUMBERED, FeatureLevelRecord(name="a.feature", feature_level=3)]
+    assert numbering_of(records) is Numbering.KIP858
+    assert [record.name for record in records if isinstance(record, TopicRecord)] == ["z", "a"]
+
+
+def test_a_cluster_without_the_feature_is_numbered_as_apaches() -> None:
+    """The reader takes the numbering from the log, so that the same state comes back from other bytes."""
+    state = replay(
+        level(21), register(1, directories=[A]), topic(1), partition(1, 0, [1, 2, 3], directories=[A, *reserved()])
+    )
+    records = list(generate_snapshot_records(state))
+    assert load(records, Numbering.APACHE) == state
+    assert load(records, Numbering.KIP858) != state
+
+
+def reserved() -> list[Uuid]:
+    return [Uuid(bytes(16)), Uuid(bytes(15) + b"\x01")]
+
+
+def test_the_state_may_move_on_while_records_are_taken() -> None:
+    """A snapshot is of the moment of the call, however slowly it is written."""
+    state = example()
+    expected = list(generate_snapshot_records(state))
+    taken = generate_snapshot_records(state)
+    records = [next(taken)]
+    replay(
+        level(22),
+        register(3, directories=[directory(9)]),
+        topic(3),
+        partition(1, 2, [1], directories=[A]),
+        ConfigRecord(resource_type=2, resource_name="a", name="k", value=None),
+        into=state,
+    )
+    records.extend(taken)
+    assert records == expected
+
+
+@pytest.mark.parametrize(("number", "versions"), [(21, {3, 1}), (17, {3, 1}), (16, {2, 0}), (4, {0})])
+def test_versions_follow_the_level(number: int, versions: set[int]) -> None:
+    """Registrations and partitions are written in the versions of the state's own level."""
+    state = replay(level(number), register(1), topic(1), partition(1, 0, [1]))
+    records = [each for each in generate_snapshot_records(state) if not isinstance(each.record, FeatureLevelRecord)]
+    written = {each.version for each in records if not isinstance(each.record, TopicRecord)}
+    assert written == versions
+    assert load(list(generate_snapshot_records(state)), Numbering.APACHE) == state
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (level(16), register(1, directories=[A])),
+        (level(16), topic(1), partition(1, 0, [1], directories=[A])),
+        (level(6), register(1, in_controlled_shutdown=True)),
+    ],
+)
+def test_what_a_level_cannot_say_is_an_error(records: tuple[KnownRecord, ...]) -> None:
+    """Losing directories or a shutdown silently would make the loaded state another one."""
+    with pytest.raises(UnwritableMetadata):
+        list(generate_snapshot_records(replay(*records)))
