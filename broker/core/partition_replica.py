@@ -7,8 +7,8 @@ log: an append counts once the kernel has it, so that nothing unwritten is ackno
 The ISR exists twice while an AlterPartition request is under way. The *committed* ISR is what the controller recorded; the
 *maximal* ISR adds a member that was proposed and keeps one whose removal was. The high watermark is the smallest end offset
 over the maximal ISR, because whichever of the two the controller settles on, each of its members must hold everything
-acknowledged. It also waits for caught-up replicas that could join, but never for a fenced or leaving one (KIP-841): such a
-one keeps up with the leader and would still stall every acks=all produce (KAFKA-15021).
+acknowledged. It also waits for caught-up replicas that could join, but never for one that is fenced, leaving (KIP-841) or
+on an offline directory: such a one would stall every acks=all produce (KAFKA-15021).
 
 Easy to get wrong: a proposal may only be forgotten when its fate is known, that is, when metadata with a *higher* partition
 epoch was applied or the controller said that it changed nothing.
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from common.ids import NO_LEADER, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionEpoch
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 from common.protocol.errors import ErrorCode
 
@@ -142,6 +142,8 @@ class PartitionReplica:
     leader_epoch: LeaderEpoch = _NO_LEADER_EPOCH
     partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
     replicas: tuple[BrokerId, ...] = ()
+    # Parallel to `replicas`: where each is, as far as its broker has told.
+    directories: tuple[DirectoryId, ...] = ()
     committed_isr: tuple[BrokerId, ...] = ()
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
     # Invariant: only a leader has one, and its leader epoch is the current one.
@@ -168,6 +170,10 @@ class PartitionReplica:
         if is_new_epoch:
             self.leader_epoch_start_offset = leader_epoch_start_offset
             self.followers = {}
+        effects: list[Effect] = []
+        if not is_new_epoch and self.proposal is not None and sorted(self.proposal.isr) == sorted(partition.isr):
+            # The record was quicker than the answer.
+            effects.append(IsrCommitted(self.committed_isr, partition.isr))
         self.role = Role.LEADER
         self._take_over(partition)
         known = self.followers
@@ -177,7 +183,7 @@ class PartitionReplica:
             for replica in partition.replicas
             if replica != self.local_id
         }
-        return self._maybe_advance_high_watermark(now_ns)
+        return effects + self._maybe_advance_high_watermark(now_ns)
 
     def become_follower(self, partition: PartitionRegistration) -> None:
         """Applies metadata that names another leader, or none."""
@@ -192,6 +198,7 @@ class PartitionReplica:
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
         self.replicas = partition.replicas
+        self.directories = partition.directories
         self.committed_isr = partition.isr
         self.leader_recovery_state = partition.leader_recovery_state
         self.proposal = None
@@ -261,15 +268,19 @@ class PartitionReplica:
         return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
 
     def maybe_shrink_isr(self, now_ns: int) -> list[Effect]:
-        """Proposes an ISR without the members that have not been caught up for too long."""
-        if self.role is not Role.LEADER or self.proposal is not None:
+        """Proposes an ISR without the members that have not been caught up for too long. To be called now and then, because
+        time alone may also release the high watermark from a replica that was going to join and then fell silent."""
+        if self.role is not Role.LEADER:
             return []
+        effects = self._maybe_advance_high_watermark(now_ns)
         staying = tuple(
             member
             for member in self.committed_isr
             if member == self.local_id or self._is_caught_up(self.followers.get(member), now_ns)
         )
-        return self._propose(staying) if len(staying) < len(self.committed_isr) else []
+        if self.proposal is None and len(staying) < len(self.committed_isr):
+            effects += self._propose(staying)
+        return effects
 
     # --- the ISR -------------------------------------------------------------------------------------------------
 
@@ -342,6 +353,8 @@ class PartitionReplica:
             and not registration.fenced
             and not registration.in_controlled_shutdown
             and follower.broker_epoch in (NO_BROKER_EPOCH, registration.epoch)
+            # A replica whose disk died was caught up a moment ago and will not be again; its broker is well (KIP-858).
+            and registration.has_online_directory(self.directories[self.replicas.index(broker_id)])
         )
 
     def _is_caught_up(self, follower: FollowerState | None, now_ns: int) -> bool:

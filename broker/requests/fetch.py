@@ -164,13 +164,16 @@ class _Fetch:
         ):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         log = partition.log
-        if not log.log_start_offset <= wanted.fetch_offset <= log.written_offset:
+        if wanted.fetch_offset < log.log_start_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if wanted.last_fetched_epoch >= 0:
             known = log.leader_epochs.end_offset_for(LeaderEpoch(wanted.last_fetched_epoch), log.written_offset)
             if known.epoch == UNDEFINED_EPOCH:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
-        return ErrorCode.NONE
+            if _diverging_epoch(partition, wanted).epoch >= 0:
+                # A diverged log may well be longer than this one; where to cut it says more than that it is too long.
+                return ErrorCode.NONE
+        return ErrorCode.NONE if wanted.fetch_offset <= log.written_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
     def _fill(self, data: PartitionData, partition: Partition) -> None:
         data.high_watermark = partition.high_watermark

@@ -47,8 +47,10 @@ from common.protocol.messages.produce import (
 from common.records.batch import Record, encode_batch, iterate_records, split_batches
 from common.records.metadata_records import (
     BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     ConfigResourceType,
+    FencingChange,
     KnownRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -99,11 +101,12 @@ class TestBroker:
 
     __test__ = False
 
-    def __init__(self, cluster: "Cluster", broker_id: int, env: SimulatedEnvironment, letters: str) -> None:
+    def __init__(self, cluster: "Cluster", broker_id: int, env: SimulatedEnvironment, letters: str, port: int) -> None:
         self.cluster = cluster
         self.broker_id = BrokerId(broker_id)
         self.env = env
         self.letters = letters
+        self.port = port
         self.config: ServerConfig = load_server_config(
             {**DEFAULTS, "node.id": str(broker_id), "log.dirs": ",".join(path(broker_id, letter) for letter in letters)}
             | cluster.properties,
@@ -146,7 +149,7 @@ class TestBroker:
                 env,
                 listener_name=LISTENER,
                 host="",
-                port=PORT,
+                port=self.port,
                 handlers={
                     ApiKey.PRODUCE: ProduceHandler(env, self.replicas).handle,
                     ApiKey.FETCH: FetchHandler(env, self.replicas, response_bytes_max=self.config.fetch_max_bytes).handle,
@@ -278,14 +281,14 @@ class ClusterController:
 
     # --- verbs ---------------------------------------------------------------------------------------------------
 
-    def register(self, broker_id: int, letters: str, *, fenced: bool = False) -> None:
+    def register(self, broker_id: int, letters: str, *, fenced: bool = False, port: int = PORT) -> None:
         """A new incarnation, with the epoch that a controller would give it: the record's offset."""
         epoch = len(self.records)
         record = RegisterBrokerRecord(
             broker_id=broker_id,
             incarnation_id=Uuid(f"{broker_id}/{epoch}".encode().rjust(16, b"i")),
             broker_epoch=epoch,
-            end_points=[BrokerEndpoint(name=LISTENER, host=f"broker-{broker_id}", port=PORT)],
+            end_points=[BrokerEndpoint(name=LISTENER, host=f"broker-{broker_id}", port=port)],
             fenced=fenced,
             log_dirs=sorted(directory(broker_id, letter) for letter in letters),
         )
@@ -293,6 +296,18 @@ class ClusterController:
         if broker is not None:
             broker.epoch = BrokerEpoch(epoch)
         self.commit(record)
+
+    def fence(self, broker_id: int, *, still: str = "") -> None:
+        """The broker is fenced; or, with `still`, goes on with these directories only."""
+        known = self.state.brokers[BrokerId(broker_id)]
+        self.commit(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker_id,
+                broker_epoch=known.epoch,
+                fenced=FencingChange.NONE if still else FencingChange.FENCE,
+                log_dirs=sorted(directory(broker_id, letter) for letter in still),
+            )
+        )
 
     def create_topic(
         self,
@@ -345,15 +360,15 @@ class Cluster:
     def __getitem__(self, broker_id: int) -> TestBroker:
         return self.brokers[BrokerId(broker_id)]
 
-    async def start(self, broker_id: int, letters: str = "a") -> TestBroker:
+    async def start(self, broker_id: int, letters: str = "a", *, port: int = PORT) -> TestBroker:
         """Starts a broker on its disks and registers it as a new incarnation."""
         for letter in letters:
             self.world.disk(path(broker_id, letter))
         env = self.world.node(f"broker-{broker_id}")
-        broker = TestBroker(self, broker_id, env, letters)
+        broker = TestBroker(self, broker_id, env, letters, port)
         env.start(broker.main)
         await broker.ready
-        self.controller.register(broker_id, letters)
+        self.controller.register(broker_id, letters, port=port)
         return broker
 
     async def stop(self, broker_id: int) -> None:
@@ -392,7 +407,7 @@ class Cluster:
             channel = NodeChannel(
                 self.world.node("client"),
                 host=f"broker-{broker_id}",
-                port=PORT,
+                port=self[broker_id].port,
                 client_id="test",
                 task_group=group,
             )

@@ -1,20 +1,413 @@
 """Produce, fetch and replication between brokers, through real servers and channels on the simulated network."""
 
+import asyncio
+
 from common.protocol.errors import ErrorCode
-from tests.unit.broker.cluster import Cluster, run
+from tests.simulation.disk import FileNode
+from tests.unit.broker.cluster import PORT, TOPIC, Cluster, path, run, values
+
+
+async def three_brokers(cluster: Cluster, letters: str = "a") -> None:
+    """Brokers 1 to 3, and topic t with one partition that 1 leads."""
+    for broker_id in (1, 2, 3):
+        await cluster.start(broker_id, letters)
+    cluster.controller.create_topic([1, 2, 3], configs={"min.insync.replicas": "2"})
+    await cluster.started()
+
+
+def isolate(cluster: Cluster, broker_id: int) -> None:
+    """Cuts a broker off from the other brokers, both ways; the client and the controller still reach it."""
+    for other in {1, 2, 3} - {broker_id}:
+        cluster.world.network.cut(f"broker-{broker_id}", f"broker-{other}")
 
 
 def test_produce_with_acks_all_is_acknowledged_when_the_isr_has_it() -> None:
     """Three brokers, one partition: the acknowledgement comes when all have written the batch, and consumers see it."""
 
     async def scenario(cluster: Cluster) -> None:
-        for broker_id in (1, 2, 3):
-            await cluster.start(broker_id)
-        cluster.controller.create_topic([1, 2, 3])
-        await cluster.started()
+        await three_brokers(cluster)
         answer = await cluster.produce(1, "a", "b")
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
         assert [cluster[each].partition().log.written_offset for each in (1, 2, 3)] == [2, 2, 2]
         assert await cluster.read_all(1) == ["a", "b"]
+
+    run(scenario)
+
+
+def test_acks_all_needs_no_more_than_a_few_round_trips() -> None:
+    """Nothing polls: leader's write, follower's fetch, follower's write and its next fetch, each well below a millisecond or
+    two here; a wait for a fetch's timeout of 500 ms would show at once."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        await cluster.world.sleep(2)
+        begun_ns = cluster.world.now_ns()
+        await cluster.produce(1, "a")
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_many_batches_are_equal_on_all_replicas() -> None:
+    """Pipelined batches of several requests end up in the same bytes everywhere."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        answers = await asyncio.gather(*(cluster.produce(1, f"v{number}") for number in range(40)))
+        assert sorted(answer.base_offset for answer in answers) == list(range(40))
+        assert cluster.log_bytes(1) == cluster.log_bytes(2) == cluster.log_bytes(3)
+        assert sorted(await cluster.read_all(1)) == sorted(f"v{number}" for number in range(40))
+
+    run(scenario)
+
+
+def test_a_consumer_never_reads_beyond_the_high_watermark() -> None:
+    """A follower that stands still keeps the record uncommitted: the leader has it and shows it to nobody, until the
+    follower has it too."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        isolate(cluster, 3)
+        waiting = asyncio.ensure_future(cluster.produce(1, "a"))
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 1)
+        await cluster.until(lambda: cluster[2].partition().log.written_offset == 1)
+        for _ in range(20):
+            data = await cluster.fetch(1, max_wait_ms=20)
+            assert (data.high_watermark, values(data.records)) == (0, [])
+        assert not waiting.done()
+        cluster.world.network.mend()
+        assert (await waiting).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["a"]
+
+    run(scenario)
+
+
+def test_isr_shrinks_and_expands() -> None:
+    """A follower that is cut off leaves the ISR after replica.lag.time.max.ms, writing goes on without it, and it comes back
+    when it has caught up."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        isolate(cluster, 3)
+        # Acknowledged although 3 never gets it: by then it is out.
+        assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
+        assert cluster.controller.partition().isr == (1, 2)
+        assert cluster[1].replicas.gauges().under_replicated_partitions == 1
+        for number in range(5):
+            assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
+        cluster.world.network.mend()
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+        assert cluster.log_bytes(3) == cluster.log_bytes(1)
+        assert (cluster[1].replicas.isr_counts.shrinks, cluster[1].replicas.isr_counts.expands) == (1, 1)
+        assert cluster[1].replicas.gauges().under_replicated_partitions == 0
+
+    run(scenario)
+
+
+def test_a_fenced_follower_stays_out_of_the_isr() -> None:
+    """KIP-841: it keeps fetching and has everything, and is proposed only after it was unfenced; acks=all is not held up."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.controller.register(3, "a", fenced=True)
+        cluster.controller.change(isr=[1, 2])
+        for number in range(5):
+            assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
+        await cluster.until(lambda: cluster[3].partition().log.written_offset == 5)
+        await cluster.world.sleep(2)
+        assert cluster.controller.requests == []
+        cluster.controller.register(3, "a")
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+
+    run(scenario)
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
+    """Below min.insync.replicas nothing is appended for acks=all; acks=1 is still served."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.crash(2)
+        cluster.crash(3)
+        cluster.controller.change(isr=[1])
+        assert (await cluster.produce(1, "a")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert cluster[1].partition().log.log_end_offset == 0
+        assert (await cluster.produce(1, "b", acks=1)).error_code == ErrorCode.NONE
+        assert cluster[1].replicas.gauges().under_min_isr_partition_count == 1
+
+    run(scenario)
+
+
+def test_an_isr_that_shrinks_below_the_minimum_while_a_record_waits() -> None:
+    """The record is in the log and on all that is left of the ISR, but that is too little to acknowledge it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.crash(2)
+        cluster.crash(3)
+        waiting = asyncio.ensure_future(cluster.produce(1, "a"))
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 1)
+        cluster.controller.change(isr=[1])
+        cluster.controller.fence(2)
+        cluster.controller.fence(3)
+        assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    run(scenario)
+
+
+def test_a_record_that_is_not_replicated_in_time_times_out() -> None:
+    """The request's own timeout, while the ISR would still wait for its member."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.crash(3)
+        answer = await cluster.produce(1, "a", timeout_ms=300)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
+def test_losing_the_leadership_answers_what_waits() -> None:
+    """A produce that waits for replication and a fetch that waits for data are answered when another leader is named, and
+    the answer says who it is (KIP-951)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        isolate(cluster, 1)
+        producing = asyncio.ensure_future(cluster.produce(1, "a"))
+        fetching = asyncio.ensure_future(cluster.fetch(1, max_wait_ms=30_000))
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 1)
+        begun_ns = cluster.world.now_ns()
+        cluster.controller.change(isr=[2, 3], leader=2)
+        produced = await producing
+        assert produced.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (produced.current_leader.leader_id, produced.current_leader.leader_epoch) == (2, 1)
+        fetched = await fetching
+        assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert fetched.current_leader.leader_id == 2
+        assert cluster.world.now_ns() - begun_ns < 50_000_000
+
+    run(scenario)
+
+
+def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
+    """The followers give up the poll that waits at the old leader for nothing: the first record on the new leader is
+    acknowledged long before replica.fetch.wait.max.ms has passed."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        await cluster.produce(1, "a")
+        cluster.crash(1)
+        await cluster.world.sleep(1)
+        begun_ns = cluster.world.now_ns()
+        cluster.controller.change(isr=[2, 3], leader=2)
+        assert (await cluster.produce(2, "b")).error_code == ErrorCode.NONE
+        assert cluster.world.now_ns() - begun_ns < 100_000_000
+        assert await cluster.read_all(2) == ["a", "b"]
+
+    run(scenario)
+
+
+def test_diverged_follower_is_truncated() -> None:
+    """A leader that was cut off has records that nobody acknowledged. The new leader wrote others at the same offsets; when
+    the old one follows, it cuts off its own and takes the leader's, byte for byte."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        await cluster.produce(1, "a", "b")
+        isolate(cluster, 1)
+        lost = asyncio.ensure_future(cluster.produce(1, "x", "y", "z"))
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 5)
+        # The old leader hears of the election only now that its fate is decided; it lost its place in the ISR.
+        cluster.controller.change(isr=[2, 3], leader=2)
+        assert (await lost).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await cluster.produce(2, "c")).error_code == ErrorCode.NONE
+        assert (await cluster.produce(2, "d")).error_code == ErrorCode.NONE
+        cluster.world.network.mend()
+        await cluster.until(lambda: cluster.controller.partition().isr == (2, 3, 1))
+        assert [event.fields["offset"] for event in cluster.world.events_named("replica_truncated")] == [2]
+        assert cluster.log_bytes(1) == cluster.log_bytes(2)
+        assert cluster[1].partition().log.leader_epochs.entries == [(0, 0), (1, 2)]
+        # As leader again it serves the one history.
+        cluster.controller.change(leader=1)
+        assert (await cluster.produce(1, "e")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["a", "b", "c", "d", "e"]
+
+    run(scenario)
+
+
+def test_divergence_over_several_epochs_takes_several_rounds() -> None:
+    """Epochs that only one of the two logs knows: the follower goes back epoch by epoch until the logs agree (KIP-279)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        await cluster.produce(1, "a")
+        cluster.world.network.cut("broker-1", "broker-2")
+        # Leader epochs 1 and 3 write on broker 1, epochs 2 and 4 on broker 2; neither replicates.
+        for number, leader in enumerate((1, 2, 1, 2), 1):
+            cluster.controller.change(isr=[leader], leader=leader)
+            assert (await cluster.produce(leader, f"{leader}-{number}", acks=1)).error_code == ErrorCode.NONE
+        cluster.world.network.mend()
+        await cluster.until(lambda: cluster.controller.partition().isr == (2, 1))
+        assert cluster.log_bytes(1) == cluster.log_bytes(2)
+        assert await cluster.read_all(2) == ["a", "2-2", "2-4"]
+
+    run(scenario)
+
+
+def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> None:
+    """The leader's retention deleted what the follower misses: it gives up its log and begins at the leader's start."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic(
+            [1, 2], configs={"segment.bytes": "200", "retention.bytes": "400", "retention.ms": "-1"}
+        )
+        await cluster.started()
+        await cluster.produce(1, "first")
+        cluster.crash(2)
+        cluster.controller.change(isr=[1])
+        for number in range(20):
+            await cluster.produce(1, f"value-{number:03}")
+        await cluster.until(lambda: cluster[1].partition().log.log_start_offset > 1)
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        start = cluster[1].partition().log.log_start_offset
+        assert cluster[2].partition().log.log_start_offset == start
+        assert cluster[2].partition().log.written_offset == 21
+        assert cluster.world.events_named("replica_restarted", "broker-2")[0].fields["offset"] == start
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
+def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
+    """A follower dies in the middle of a write. At its next start the log ends with the last whole batch, what it had
+    confirmed is fetched again, and the logs are equal."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        for number in range(5):
+            await cluster.produce(1, f"v{number}")
+        whole = cluster.log_bytes(3)
+        cluster.crash(3)
+        cluster.controller.change(isr=[1, 2])
+        disk = cluster.world.disk(path(3, "a"))
+        name = "t-0/00000000000000000000.log"
+        # Half a batch is left of the last one, and what follows is not a batch at all.
+        disk.write(name, whole[: len(whole) - 30] + b"\xff" * 11)
+        await cluster.produce(1, "v5")
+        await cluster.start(3)
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+        recovered = cluster.world.events_named("log_recovered", "broker-3")
+        assert [event.fields["log_end_offset"] for event in recovered] == [4]
+        assert cluster.log_bytes(3) == cluster.log_bytes(1)
+        assert len(values(cluster.log_bytes(3))) == 6
+
+    run(scenario)
+
+
+def test_a_crashed_leader_keeps_what_it_acknowledged() -> None:
+    """kill -9 of every broker after an acknowledgement: the kernel had the bytes, all come back with them."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
+        for broker_id in (1, 2, 3):
+            cluster.crash(broker_id)
+        for broker_id in (1, 2, 3):
+            await cluster.start(broker_id)
+        cluster.controller.change(leader=1)
+        assert (await cluster.produce(1, "b")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["a", "b"]
+
+    run(scenario)
+
+
+def test_a_restarted_leader_is_found_at_its_new_address() -> None:
+    """Followers move to the address of the new registration."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.crash(1)
+        await cluster.world.sleep(1)
+        await cluster.start(1, port=PORT + 1)
+        assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_isr_changes_reach_a_controller_that_was_away() -> None:
+    """The proposal is sent again until it is answered; until then nothing is acknowledged without the lagging member."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.controller.is_reachable = False
+        cluster.crash(3)
+        waiting = asyncio.ensure_future(cluster.produce(1, "a", timeout_ms=30_000))
+        await cluster.world.sleep(12)
+        assert not waiting.done()
+        assert cluster[1].partition().replica.maximal_isr == (1, 2, 3)
+        cluster.controller.is_reachable = True
+        assert (await waiting).error_code == ErrorCode.NONE
+        assert cluster.controller.partition().isr == (1, 2)
+
+    run(scenario)
+
+
+def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
+    """An answer that says nothing about the partition's state changes nothing and is asked again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.controller.next_errors = [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+        cluster.crash(3)
+        assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
+        assert len(cluster.controller.requests) == 4
+
+    run(scenario)
+
+
+def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
+    """A bit flips on the leader's disk: the follower notices by the checksum, keeps its log clean and goes on asking."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.crash(3)
+        cluster.controller.change(isr=[1, 2])
+        await cluster.produce(1, "aaaa")
+        content = bytearray(cluster.log_bytes(1))
+        node = cluster.world.disk(path(1, "a")).find("t-0/00000000000000000000.log")
+        assert isinstance(node, FileNode)
+        node.content[-3] ^= 0xFF
+        await cluster.start(3)
+        await cluster.world.event("replica_fetch_delayed", node="broker-3")
+        await cluster.world.sleep(1)
+        assert cluster[3].partition().log.log_end_offset == 0
+        node.content[:] = content
+        await cluster.until(lambda: cluster[3].partition().log.written_offset == 1)
+
+    run(scenario)
+
+
+def test_replication_of_many_partitions() -> None:
+    """Forty partitions over three brokers with three directories each: all lead, follow, acknowledge."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2, 3):
+            await cluster.start(broker_id, "abc")
+        replicas = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+        cluster.controller.create_topic(*(replicas[index % 3] for index in range(40)))
+        for index in range(40):
+            await cluster.started(index)
+        answers = await asyncio.gather(*(cluster.produce(replicas[index % 3][0], "x", index=index) for index in range(40)))
+        assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
+        # Placed evenly: fewest logs first.
+        counts = [len(cluster[1].replicas.describe(each)) for each in cluster[1].directories.online]
+        assert sorted(counts) == [13, 13, 14]
+        assert cluster[1].replicas.find(TOPIC, 40) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)

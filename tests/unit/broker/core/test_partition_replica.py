@@ -21,10 +21,12 @@ from common.ids import (
     ZERO_UUID,
     BrokerEpoch,
     BrokerId,
+    DirectoryId,
     IncarnationId,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
+    Uuid,
 )
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
@@ -168,6 +170,46 @@ def test_high_watermark_ignores_a_caught_up_replica_that_may_not_join(change: st
     }
     leader.brokers[TWO] = changed[change]
     assert leader.replica.brokers_changed(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
+
+
+def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
+    """Its broker is well, and it was caught up a moment ago; but the directory that the metadata names for it is gone, so
+    that it will not fetch again, and acks=all must not wait for the lag time to pass."""
+    leader = LeaderContext((1, 2), log_end=10)
+    alive, dead = DirectoryId(Uuid(b"A" * 16)), DirectoryId(Uuid(b"D" * 16))
+    leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive, dead))
+    leader.lead(replace(partition(leader_epoch=6), directories=(UNASSIGNED, UNASSIGNED, dead)))
+    leader.fetch(TWO, 10)
+    leader.fetch(THREE, 10)
+    leader.write(20)
+    leader.fetch(TWO, 20)
+    shrunk = partition((1, 2), leader_epoch=6, partition_epoch=8)
+    assert leader.lead(replace(shrunk, directories=(UNASSIGNED, UNASSIGNED, dead))) == []
+    leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive,))
+    assert leader.replica.brokers_changed(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
+    # It cannot be proposed either, whatever it fetches.
+    assert leader.fetch(THREE, 20) == []
+
+
+def test_time_alone_releases_the_high_watermark() -> None:
+    """A follower was about to join and fell silent. No event comes any more, so the regular look at the ISR must do it."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader.fetch(TWO, 10)
+    leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
+    assert leader.write(20) == []
+    leader.now_ns += LAG_MAX + 1
+    assert leader.replica.maybe_shrink_isr(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
+
+
+def test_the_record_of_an_isr_change_may_come_before_its_answer() -> None:
+    """The change counts once, whichever comes first."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    [proposal] = proposed(leader.fetch(TWO, 10))
+    assert leader.lead(partition((1, 2), partition_epoch=8)) == [IsrCommitted((ONE,), (ONE, TWO))]
+    result = AlterPartitionResult(
+        error=ErrorCode.NONE, leader=ONE, leader_epoch=LeaderEpoch(5), isr=(ONE, TWO), partition_epoch=PartitionEpoch(8)
+    )
+    assert leader.replica.handle_alter_partition_result(proposal, result, leader.now_ns) == []
 
 
 def test_follower_takes_over_the_high_watermark_within_its_log() -> None:
