@@ -52,15 +52,18 @@ async def scan_directories(
     """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError; what it opened is then
     closed again."""
     scan = _Scan()
+    is_complete = False
     try:
         paths = log_dirs if metadata_log_dir in log_dirs else (*log_dirs, metadata_log_dir)
         for path in paths:
             await _open_one(env, scan, path, operation_timeout_ns)
-        return await _verified(env, scan, node_id=node_id, log_dirs=log_dirs, metadata_log_dir=metadata_log_dir)
-    except BaseException:
-        for log_dir in scan.open.values():
-            log_dir.release_lock_now()
-        raise
+        directories = await _verified(env, scan, node_id=node_id, log_dirs=log_dirs, metadata_log_dir=metadata_log_dir)
+        is_complete = True
+        return directories
+    finally:
+        if not is_complete:
+            for log_dir in scan.open.values():
+                log_dir.release_lock_now()
 
 
 async def _verified(

@@ -1,0 +1,265 @@
+"""A whole cluster of production daemons on one simulated world: a controller, brokers with several disks, and a client.
+
+Shell of the tests. The daemons are started with the code that `kafka-server-start` runs, on disks that `kafka-storage`
+formatted. Easy to get wrong: a node's disks are named by its paths (`/b1/d2`), and a restart is a new life of the same node
+on the same disks.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from common.configuration.server import ServerConfig, load_server_config
+from common.ids import TopicId
+from common.metadata.metadata_version import DEFAULT_LEVEL
+from common.metadata.registrations import PartitionRegistration
+from common.metadata.state import MetadataState
+from common.net.node_channel import ChannelError, NodeChannel
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tools.kafka_storage import format_directories
+from tools.node import Node
+
+CLUSTER_ID = "simulated-cluster-----"
+CONTROLLER_ID = 100
+CONTROLLER_PORT = 9093
+BROKER_PORT = 9092
+SECOND_NS = 1_000_000_000
+
+# Shorter than Kafka's defaults, so that a scenario needs less virtual time.
+FAST: Mapping[str, str] = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "5000",
+    "diskraft.log.dir.operation.timeout.ms": "2000",
+    "default.replication.factor": "3",
+}
+
+
+class SimulatedCluster:
+    """`await start()` first. Brokers are numbered from 1; disk `d` of broker `b` is `/b{b}/d{d}`."""
+
+    def __init__(
+        self, world: SimulatedWorld, *, brokers: int = 3, disks: int = 3, overrides: Mapping[str, str] | None = None
+    ) -> None:
+        self.world = world
+        self.disks = disks
+        self.broker_ids = list(range(1, brokers + 1))
+        self._overrides = {**FAST, **(overrides or {})}
+        self.nodes: dict[int, Node] = {}
+        self._stops: dict[int, asyncio.Future[None]] = {}
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Formats every disk, starts every node, and waits until all brokers run."""
+        for node_id in (CONTROLLER_ID, *self.broker_ids):
+            config = self.config(node_id)
+            for path in config.all_log_dirs:
+                self.world.disk(path)
+            formatter = self.world.node(f"format-{node_id}")
+            await format_directories(formatter, config, cluster_id=CLUSTER_ID, level=DEFAULT_LEVEL, ignore_formatted=False)
+            self.start_node(node_id)
+        await self.until_running()
+
+    def start_node(self, node_id: int) -> None:
+        """Starts a node that does not run, on the disks that it has."""
+        properties = self.properties(node_id)
+        config = load_server_config(properties)
+        stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stops[node_id] = stop
+
+        async def main(env: SimulatedEnvironment) -> None:
+            node = self.nodes[node_id] = Node(env, config, properties)
+            await node.run(lambda: asyncio.shield(stop))
+            env.die()
+
+        self.world.start(self.name(node_id), main)
+
+    def crash(self, node_id: int) -> None:
+        """kill -9."""
+        self.world.crash(self.name(node_id))
+
+    def ask_to_stop(self, node_id: int) -> None:
+        """SIGTERM."""
+        self._stops[node_id].set_result(None)
+
+    async def until_running(self, within_seconds: float = 60) -> None:
+        """Waits until every broker that lives is unfenced in the controller's image."""
+        await self.world.until(
+            lambda: all(
+                broker_id in self.state.brokers and not self.state.brokers[broker_id].fenced  # type: ignore[index]
+                for broker_id in self.broker_ids
+                if not self.env(broker_id).is_dead
+            ),
+            within_seconds=within_seconds,
+        )
+
+    def env(self, node_id: int) -> SimulatedEnvironment:
+        """The node's present or last life."""
+        return self.world._nodes[self.name(node_id)]
+
+    def name(self, node_id: int) -> str:
+        return "controller" if node_id == CONTROLLER_ID else f"broker-{node_id}"
+
+    def disk(self, broker_id: int, number: int) -> SimulatedDisk:
+        return self.world.disk(f"/b{broker_id}/d{number}")
+
+    @property
+    def state(self) -> MetadataState:
+        """The controller's image."""
+        controller = self.nodes[CONTROLLER_ID].controller
+        return controller.state if controller is not None else MetadataState()
+
+    def config(self, node_id: int) -> ServerConfig:
+        return load_server_config(self.properties(node_id))
+
+    def properties(self, node_id: int) -> dict[str, str]:
+        is_controller = node_id == CONTROLLER_ID
+        home = "/controller" if is_controller else f"/b{node_id}"
+        data_dirs = [f"{home}/d{number}" for number in range(1, self.disks + 1)]
+        name = self.name(node_id)
+        return {
+            "process.roles": "controller" if is_controller else "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": f"{CONTROLLER_ID}@controller:{CONTROLLER_PORT}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://{name}:{CONTROLLER_PORT}" if is_controller else f"PLAINTEXT://{name}:{BROKER_PORT}",
+            "log.dirs": f"{home}/metadata" if is_controller else ",".join(data_dirs),
+            "metadata.log.dir": f"{home}/metadata",
+            **self._overrides,
+        }
+
+    # --- metadata ------------------------------------------------------------------------------------------------
+
+    def topic_id(self, topic: str) -> TopicId:
+        return self.state.topic_ids[topic]
+
+    def partition(self, topic: str, index: int) -> PartitionRegistration:
+        found = self.state.partition(self.topic_id(topic), index)
+        assert found is not None
+        return found
+
+    def partitions(self, topic: str) -> dict[int, PartitionRegistration]:
+        found = self.state.topic_named(topic)
+        return {} if found is None else found.partitions
+
+    async def until_in_sync(self, topic: str, within_seconds: float = 60) -> None:
+        """Waits until every replica of the topic is in the ISR, and every partition has a leader."""
+        await self.world.until(
+            lambda: (
+                bool(self.partitions(topic))
+                and all(part.has_leader and set(part.isr) == set(part.replicas) for part in self.partitions(topic).values())
+            ),
+            within_seconds=within_seconds,
+        )
+
+
+class SimulatedClient:
+    """Produces and fetches over Kafka's protocol; finds leaders in the controller's image, as a client would by Metadata."""
+
+    def __init__(self, cluster: SimulatedCluster, task_group: asyncio.TaskGroup) -> None:
+        self._cluster = cluster
+        self._env = cluster.world.node("client")
+        self._task_group = task_group
+        self._channels: dict[int, NodeChannel] = {}
+        self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
+        """Offset -> value of every record that was acknowledged, by topic and partition."""
+
+    async def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3, **configs: str) -> None:
+        """Creates a topic and waits until it is in sync everywhere. Configuration keys have '_' for '.'."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+        )
+        live = next(id_ for id_ in self._cluster.broker_ids if not self._cluster.env(id_).is_dead)
+        response = await self._send(live, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+        assert [result.error_code for result in response.topics] == [ErrorCode.NONE], response.topics
+        await self._cluster.until_in_sync(name)
+
+    async def produce(self, topic: str, index: int, value: bytes, *, acks: int = -1, within_seconds: float = 30) -> int:
+        """Writes one record, again and again until it is acknowledged; returns its offset."""
+        deadline_ns = self._env.now_ns() + round(within_seconds * SECOND_NS)
+        seen: object = None
+        while self._env.now_ns() < deadline_ns:
+            seen = await self.produce_once(topic, index, value, acks=acks)
+            if isinstance(seen, int):
+                return seen
+            await self._env.sleep_until(self._env.now_ns() + SECOND_NS // 50)
+        raise AssertionError(f"{topic}-{index}: not acknowledged within {within_seconds} s; last answer {seen!r}")
+
+    async def produce_once(self, topic: str, index: int, value: bytes, *, acks: int = -1) -> int | ErrorCode | str:
+        """One attempt: the offset, or the error code, or why there was no answer."""
+        leader = self._cluster.partition(topic, index).leader
+        if leader < 0:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        batch = encode_batch([Record(value=value)], base_timestamp=self._env.wall_ms())
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=2_000,
+            topic_data=[
+                TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=bytes(batch))])
+            ],
+        )
+        try:
+            response = await self._send(leader, request, seconds=3)
+        except ChannelError as error:
+            return str(error)
+        answer = response.responses[0].partition_responses[0]
+        if answer.error_code != ErrorCode.NONE:
+            return ErrorCode(answer.error_code)
+        self.acknowledged.setdefault((topic, index), {})[answer.base_offset] = value
+        return int(answer.base_offset)
+
+    async def read_all(self, topic: str, index: int) -> dict[int, bytes]:
+        """Everything up to the high watermark, from the present leader."""
+        found: dict[int, bytes] = {}
+        offset = 0
+        while True:
+            leader = self._cluster.partition(topic, index).leader
+            request = FetchRequest(
+                max_wait_ms=10,
+                min_bytes=1,
+                topics=[
+                    FetchTopic(
+                        topic_id=self._cluster.topic_id(topic),
+                        partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)],
+                    )
+                ],
+            )
+            response = await self._send(leader, request)
+            data = response.responses[0].partitions[0]
+            assert data.error_code == ErrorCode.NONE, ErrorCode(data.error_code)
+            for header, view in split_batches(memoryview(data.records or b"")):
+                for record in iterate_records(view):
+                    if record.offset >= offset and record.value is not None:
+                        found[record.offset] = bytes(record.value)
+                offset = header.next_offset
+            if offset >= data.high_watermark:
+                return found
+
+    async def assert_nothing_lost(self) -> None:
+        """Every acknowledged record is where it was acknowledged, with its value."""
+        for (topic, index), expected in self.acknowledged.items():
+            found = await self.read_all(topic, index)
+            missing = {offset: value for offset, value in expected.items() if found.get(offset) != value}
+            assert not missing, f"{topic}-{index} lost {missing}"
+
+    async def _send(self, broker_id: int, request: Any, *, seconds: float = 30) -> Any:
+        channel = self._channels.get(broker_id)
+        if channel is None:
+            channel = self._channels[broker_id] = NodeChannel(
+                self._env,
+                host=f"broker-{broker_id}",
+                port=BROKER_PORT,
+                client_id="client",
+                task_group=self._task_group,
+            )
+        return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * SECOND_NS))

@@ -1,0 +1,209 @@
+"""One node: its directories, its metadata log, and the roles that it plays (shell).
+
+Answers to Kafka's KafkaRaftServer and SharedServer: a node with both roles has one metadata log and one quorum driver. Run
+by `kafka-server-start`, and by the tests on simulated environments. Easy to get wrong: a failure of the metadata directory
+ends the node whatever its role, and the halt waits for nothing, since the disk that it would wait for may hang.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from broker.daemon import BrokerDaemon
+from broker.metrics import broker_samples
+from common.configuration.server import ServerConfig
+from common.environment.interface import Environment, LogDirError, SpaceStat
+from common.ids import BrokerId, DirectoryId
+from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.failure_channel import FailureChannel
+from common.log_dirs.log_directories import LogDirectories
+from common.log_dirs.probe import probe_log_dir
+from common.log_dirs.startup_scan import scan_directories
+from common.metrics_exposition import Sample, SnapshotCollector
+from common.net.node_channel import NodeChannel
+from common.raft.driver import QuorumDriver, QuorumFailure
+from controller.daemon import ControllerDaemon
+
+MS = 1_000_000
+METRICS_INTERVAL_NS = 1_000 * MS
+
+
+class _EndedInOrder(Exception):
+    """Leaves the TaskGroup, which then cancels the tasks that never end by themselves."""
+
+
+class Node:
+    """One life of one node. `run` once."""
+
+    def __init__(self, env: Environment, config: ServerConfig, properties: Mapping[str, str]) -> None:
+        self._env = env
+        self._config = config
+        self._properties = properties
+        self.controller: ControllerDaemon | None = None
+        self.broker: BrokerDaemon | None = None
+
+    async def run(self, asked_to_end: Callable[[], Awaitable[None]]) -> None:
+        """Returns when the node was asked to end and has ended in order; `asked_to_end()` returns when it is asked.
+
+        Raises StartupError, QuorumFailure and ListenFailed before the node is of any use."""
+        config = self._config
+        for warning in config.warnings:
+            self._env.log.warning("configuration_warning", text=warning)
+        directories = await scan_directories(
+            self._env,
+            node_id=config.node_id,
+            log_dirs=config.log_dirs if config.is_broker else (config.metadata_log_dir,),
+            metadata_log_dir=config.metadata_log_dir,
+            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._run(group, directories, asked_to_end)
+                raise _EndedInOrder
+        except* _EndedInOrder:
+            pass
+        for log_dir in directories.all_by_path.values():
+            await log_dir.close()
+
+    def halt(self, reason: str) -> None:
+        """Ends the node at once with status 1."""
+        self._env.log.critical("node_halted", reason=reason)
+        self._env.exit(1)
+
+    async def _run(
+        self, group: asyncio.TaskGroup, directories: OpenDirectories, asked_to_end: Callable[[], Awaitable[None]]
+    ) -> None:
+        core = LogDirectories(
+            online_data_dirs=[log_dir.path for log_dir in directories.online.values()] if self._config.is_broker else [],
+            metadata_log_dir=self._config.metadata_log_dir,
+        )
+        channel = FailureChannel(self._env, core, on_offline=partial(self._directory_offline, directories), halt=self.halt)
+        channel.watch(directories.all_by_path)
+        group.create_task(channel.run())
+        self._start_probes(group, directories, core)
+        driver = self._make_driver(group, directories)
+        await driver.start()
+        group.create_task(self._run_driver(driver, group))
+        if self._config.is_controller:
+            self.controller = ControllerDaemon(
+                self._env,
+                self._config,
+                cluster_id=directories.cluster_id,
+                driver=driver,
+                task_group=group,
+                halt=self.halt,
+            )
+            await self.controller.start()
+        if self._config.is_broker:
+            self.broker = BrokerDaemon(
+                self._env,
+                self._config,
+                properties=self._properties,
+                directories=directories,
+                driver=driver,
+                task_group=group,
+                halt=self.halt,
+            )
+        stop_metrics = self._start_metrics(group, directories, channel)
+        await self._serve_until_asked(group, asked_to_end)
+        stop_metrics()
+        if self.controller is not None:
+            await self.controller.close()
+        await driver.close()
+
+    async def _serve_until_asked(self, group: asyncio.TaskGroup, asked_to_end: Callable[[], Awaitable[None]]) -> None:
+        broker = self.broker
+        if broker is None:
+            await asked_to_end()
+            return
+
+        async def pass_on() -> None:
+            await asked_to_end()
+            broker.ask_to_shut_down()
+
+        group.create_task(pass_on())
+        await broker.run()
+
+    def _directory_offline(self, directories: OpenDirectories, path: str, cause: str) -> None:
+        if self.broker is not None:
+            self.broker.directory_offline(path, cause)
+        else:
+            directories.mark_offline(path, cause)
+
+    def _start_probes(self, group: asyncio.TaskGroup, directories: OpenDirectories, core: LogDirectories) -> None:
+        ids = {log_dir.path: directory_id for directory_id, log_dir in directories.online.items()}
+
+        def note_space(directory_id: DirectoryId | None, space: SpaceStat) -> None:
+            if directory_id is not None:
+                directories.space[directory_id] = space
+
+        for path, log_dir in directories.all_by_path.items():
+            group.create_task(
+                probe_log_dir(
+                    self._env,
+                    log_dir,
+                    interval_ns=self._config.diskraft_log_dir_probe_interval_ms * MS,
+                    is_online=partial(core.is_online, path),
+                    on_space=partial(note_space, ids.get(path)),
+                )
+            )
+
+    def _make_driver(self, group: asyncio.TaskGroup, directories: OpenDirectories) -> QuorumDriver:
+        def open_channel(host: str, port: int) -> NodeChannel:
+            client_id = f"raft-client-{self._config.node_id}"
+            return NodeChannel(self._env, host=host, port=port, client_id=client_id, task_group=group)
+
+        return QuorumDriver(
+            self._env,
+            self._config,
+            node_id=BrokerId(self._config.node_id),
+            cluster_id=directories.cluster_id,
+            log_dir=directories.metadata,
+            directory_id=directories.metadata_directory_id,
+            voters=self._config.controller_quorum_voters,
+            channels=open_channel,
+        )
+
+    async def _run_driver(self, driver: QuorumDriver, group: asyncio.TaskGroup) -> None:
+        try:
+            await driver.run(group)
+        except LogDirError as error:
+            self.halt(f"the metadata log cannot be written: {error}")
+        except QuorumFailure as error:
+            self.halt(f"the metadata log cannot be followed: {error}")
+
+    def _start_metrics(
+        self, group: asyncio.TaskGroup, directories: OpenDirectories, channel: FailureChannel
+    ) -> Callable[[], None]:
+        address = self._config.diskraft_prometheus_listener
+        if address is None:
+            return lambda: None
+        collector = SnapshotCollector(self._env.now_ns)
+
+        def samples() -> list[Sample]:
+            found: list[Sample] = []
+            if self.controller is not None:
+                found.extend(self.controller.samples())
+            if self.broker is not None:
+                found.extend(
+                    broker_samples(
+                        state=self.broker.lifecycle.state,
+                        directories=directories,
+                        replicas=self.broker.replicas,
+                        queued_assignments=self.broker.queue.size,
+                        applied_offset=self.broker.follower.applied_offset,
+                        lag_ms=self.broker.follower.lag_ms,
+                        io_errors=channel.io_errors,
+                    )
+                )
+            return found
+
+        async def publish() -> None:
+            while True:
+                collector.publish(samples())
+                await self._env.sleep_until(self._env.now_ns() + METRICS_INTERVAL_NS)
+
+        stop = self._env.serve_metrics(address.host, address.port, collector)
+        group.create_task(publish())
+        self._env.log.info("metrics_served", listener=str(address))
+        return stop
