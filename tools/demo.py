@@ -67,21 +67,22 @@ def run(arguments: argparse.Namespace) -> int:
 def _cluster(folder: Path, *, loop: bool, keep: bool) -> Iterator[LocalCluster]:
     say(f"starting a controller and {BROKERS} brokers with {DISKS} disks each in {folder}")
     cluster = LocalCluster.create(folder / "cluster", brokers=BROKERS, disks=DISKS, loop=loop, disk_mib=128)
+    succeeded = False
     try:
         cluster.start()
         yield cluster
-    except BaseException:
-        cluster.kill()
-        if not keep:
-            say(f"the logs stay in {folder / 'cluster'}")
-        raise
-    if keep:
-        say(f"the cluster keeps running: bootstrap servers {cluster.bootstrap}")
-        say(f"stop and remove it with: diskraft local down --delete --dir {cluster.folder}")
-        return
-    cluster.kill()
-    cluster.delete()
-    shutil.rmtree(folder, ignore_errors=True)
+        succeeded = True
+    finally:
+        if not succeeded:
+            cluster.kill()
+            say(f"the logs stay in {cluster.folder}")
+        elif keep:
+            say(f"the cluster keeps running: bootstrap servers {cluster.bootstrap}")
+            say(f"stop and remove it with: diskraft local down --delete --dir {cluster.folder}")
+        else:
+            cluster.kill()
+            cluster.delete()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- what happened ---------------------------------------------------------------------------------------------------
