@@ -34,6 +34,8 @@ class ListenerFeed:
         self.next_offset = Offset(0)
         # Invariant: a live feed has been given everything that is committed.
         self.is_live = False
+        # Unregistered: nothing more is delivered.
+        self.is_closed = False
         # Set when there is, or may be, something to catch up with.
         self.behind = asyncio.Event()
         self.behind.set()
@@ -128,6 +130,16 @@ class CommitQueue:
         self.feeds.append(feed)
         return feed
 
+    def unregister(self, listener: MetadataListener) -> None:
+        """The listener is called no more, even if a call to another one is under way now."""
+        for feed in self.feeds:
+            if feed.listener is listener:
+                feed.is_closed = True
+                feed.is_live = False
+                feed.behind.set()
+        # A new list: somebody may be walking along the old one.
+        self.feeds = [feed for feed in self.feeds if not feed.is_closed]
+
     @property
     def all_live(self) -> bool:
         return all(feed.is_live for feed in self.feeds)
@@ -142,7 +154,7 @@ class CommitQueue:
     def announce_to(self, feed: ListenerFeed) -> None:
         """Tells one listener the leader, unless it knows, or it is too early."""
         leader = self._leader
-        if leader is None or leader == feed.announced:
+        if leader is None or leader == feed.announced or feed.is_closed:
             return
         start = self._epoch_start_offset
         leads = leader.leader_id == self._node_id
@@ -153,15 +165,15 @@ class CommitQueue:
         feed.listener.handle_leader_change(leader)
 
     async def keep_up(self, feed: ListenerFeed) -> None:
-        """Brings the listener up to date from the disk whenever it has fallen behind. Runs until it is cancelled."""
-        while True:
+        """Brings the listener up to date from the disk whenever it has fallen behind, as long as it is registered."""
+        while not feed.is_closed:
             await feed.behind.wait()
             feed.behind.clear()
-            while feed.next_offset < self.committed_offset:
+            while feed.next_offset < self.committed_offset and not feed.is_closed:
                 if not await self._catch_up(feed):
                     break
             else:
-                feed.is_live = True
+                feed.is_live = not feed.is_closed
                 self.announce_to(feed)
                 self._resolve_waiters()
 
@@ -181,7 +193,10 @@ class CommitQueue:
             # A snapshot replaced the log while it was read.
             return feed.next_offset < self._log.log.log_start_offset
         for header, view in batches:
-            feed.deliver(self._decoded((header, view)))
+            batch = self._decoded((header, view))
+            if feed.is_closed:
+                break
+            feed.deliver(batch)
         return bool(batches)
 
     async def _load_snapshot(self, feed: ListenerFeed, snapshot_id: OffsetAndEpoch) -> None:

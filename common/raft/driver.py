@@ -200,6 +200,10 @@ class QuorumDriver:
         if self._task_group is not None:
             self._spawn(self._queue.keep_up(feed), f"metadata-listener-{len(self._queue.feeds)}")
 
+    def unregister(self, listener: MetadataListener) -> None:
+        """Ends the deliveries to a listener whose state is given up. May be called from within any listener."""
+        self._queue.unregister(listener)
+
     async def run(self, task_group: asyncio.TaskGroup) -> None:
         """Leads or follows until `close` or cancellation. Raises LogDirError and QuorumFailure, both fatal."""
         self._task_group = task_group

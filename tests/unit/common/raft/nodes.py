@@ -119,6 +119,7 @@ class QuorumNode:
         self.log_dir: LogDir = env.log_dir(self.path, operation_timeout_ns=10 * SECOND_NS)
         await self.log_dir.attach(create=True)
         async with asyncio.TaskGroup() as task_group:
+            self.task_group = task_group
 
             def channel(host: str, port: int) -> NodeChannel:
                 return NodeChannel(env, host=host, port=port, client_id=self.name, task_group=task_group)

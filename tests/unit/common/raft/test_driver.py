@@ -342,6 +342,34 @@ def test_two_listeners_hear_the_same() -> None:
     run(scenario)
 
 
+def test_a_state_that_is_given_up_is_replaced_by_a_new_listener() -> None:
+    """As a resigning controller does: within the news of it, the old listener goes and a new one starts over."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        old, fresh = node.listener, RecordingListener()
+
+        class Replacing(RecordingListener):
+            def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+                super().handle_leader_change(leader)
+                if leader.leader_id is None:
+                    node.driver.unregister(self)
+                    node.driver.register(fresh)
+
+        replacing = Replacing()
+        node.driver.register(replacing)
+        await world.until(lambda: replacing.leaders)
+        node.driver.resign(1)
+        await world.until(lambda: fresh.leaders and fresh.leaders[-1].leader_id == 1)
+        await node.add("b")
+        assert fresh.topics == old.topics == ["a", "b"]
+        assert replacing.topics == ["a"]
+        assert fresh.offset_at_leadership[-1] == 3
+
+    run(scenario)
+
+
 def test_bootstrap_records_come_from_formatting() -> None:
     """The controller is handed the records of bootstrap.checkpoint, and the numbering that they choose is in force."""
 

@@ -1,0 +1,523 @@
+"""Observers of a quorum of one, over simulated connections: catching up, divergence, long polls, snapshots, leaders."""
+
+from asyncio import TaskGroup
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from common.ids import BrokerId, LeaderEpoch, Offset
+from common.net.node_channel import NodeChannel
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    RequestPartitionSnapshot,
+    RequestTopicSnapshot,
+    SnapshotId,
+)
+from common.protocol.numbering import Numbering
+from common.protocol.schema import Struct
+from common.raft.core.leader_endpoints import QuorumEndpoint
+from common.raft.core.offsets import ORIGIN, OffsetAndEpoch
+from common.raft.core.quorum import LeaderAndEpoch
+from common.raft.core.quorum_messages import fetch_request
+from common.raft.core.record_batches import encode_batches
+from common.raft.core.replica_progress import ReplicaKey
+from common.raft.errors import QuorumFailure
+from tests.simulation.disk import FileNode
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.unit.common.raft.nodes import PORT, SECOND_NS, Config, QuorumNode, topic
+
+SEGMENT = "00000000000000000000.log"
+
+
+def run(scenario: Callable[[SimulatedWorld], Coroutine[Any, Any, None]]) -> None:
+    SimulatedWorld(seed=3).run(scenario)
+
+
+async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
+    node = await QuorumNode(world, "one", 1, config=config).start()
+    await node.leads()
+    return node
+
+
+async def observer(world: SimulatedWorld, *, node_id: int = 101, config: Config | None = None) -> QuorumNode:
+    return await QuorumNode(world, f"observer-{node_id}", node_id, config=config).start()
+
+
+def content_of(node: QuorumNode, name: str) -> bytearray:
+    entry = node.disk.find(f"__cluster_metadata-0/{name}")
+    assert isinstance(entry, FileNode)
+    return entry.content
+
+
+def test_observer_catches_up_and_persists() -> None:
+    """It finds the leader, copies the log byte for byte, hears only what is committed, and writes its quorum-state."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a", "b")
+        other = await observer(world)
+        await other.has("a", "b")
+        assert other.listener.leaders[-1] == LeaderAndEpoch(BrokerId(1), LeaderEpoch(1))
+        assert other.listener.batches == one.listener.batches
+        await one.add("c")
+        await other.has("a", "b", "c")
+        assert content_of(other, SEGMENT) == content_of(one, SEGMENT)
+        assert b'"leaderId":1,"leaderEpoch":1' in content_of(other, "quorum-state")
+        assert other.driver.high_watermark == one.driver.high_watermark
+
+    run(scenario)
+
+
+def test_observer_goes_on_from_its_own_log_after_a_restart() -> None:
+    """Nothing is delivered before the leader has told the watermark; then everything is, from the own disk."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        other.crash()
+        await one.add("b")
+        await other.start()
+        assert other.listener.topics == []
+        await other.has("a", "b")
+
+    run(scenario)
+
+
+def test_long_poll_wakes_at_once() -> None:
+    """A commit reaches an idle observer within a few network delays, far below MaxWaitMs, and without a NoOp record."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world)
+        await world.until(lambda: other.listener.next_offset == 1)
+        # Into the middle of a poll.
+        await world.sleep(0.3)
+        names = [f"t{number}" for number in range(5)]
+        for number, name in enumerate(names):
+            before_ns = world.now_ns()
+            await one.add(name)
+            await other.has(*names[: number + 1])
+            assert world.now_ns() - before_ns < 50_000_000
+
+    run(scenario)
+
+
+def test_a_commit_without_new_records_wakes_the_poll_too() -> None:
+    """The records left with the old watermark, while the sync hung; the next poll brings the new one at once."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world)
+        await world.until(lambda: other.listener.next_offset == 1)
+        written = len(content_of(one, SEGMENT))
+        one.disk.hang({"fsync"})
+        one.schedule("a")
+        await world.until(lambda: len(content_of(one, SEGMENT)) > written)
+        await world.sleep(0.2)
+        assert other.listener.topics == []
+        one.disk.thaw()
+        before_ns = world.now_ns()
+        await other.has("a")
+        assert world.now_ns() - before_ns < 50_000_000
+
+    run(scenario)
+
+
+def test_an_idle_poll_ends_after_its_wait() -> None:
+    """Without news the answer comes at MaxWaitMs, empty and without an error."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        await leader(world)
+        other = await observer(world)
+        await world.until(lambda: other.listener.next_offset == 1)
+        await world.sleep(3)
+        assert world.events_named("metadata_fetch_failed") == []
+        assert other.failure is None
+
+    run(scenario)
+
+
+def test_observer_diverged_tail_truncated() -> None:
+    """It had fetched a batch that the leader lost unsynced. In the next epoch it drops the batch and takes the leader's."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("kept")
+        other = await observer(world)
+        await other.has("kept")
+        one.crash()
+        other.crash()
+        (lost,) = encode_batches(
+            [topic("lost")],
+            base_offset=Offset(2),
+            epoch=LeaderEpoch(1),
+            append_time_ms=0,
+            numbering=Numbering.KIP858,
+            is_atomic=True,
+        )
+        content_of(other, SEGMENT).extend(lost.buffer)
+        await one.start()
+        await one.leads()
+        await one.add("new")
+        await other.start()
+        await other.has("kept", "new")
+        assert content_of(other, SEGMENT) == content_of(one, SEGMENT)
+        assert len(world.events_named("metadata_log_truncated", other.name)) == 1
+
+    run(scenario)
+
+
+def test_a_leader_that_lost_committed_records_is_not_followed() -> None:
+    """The controller's disk was replaced. An observer that has applied more stops rather than forget it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("committed")
+        other = await observer(world)
+        await other.has("committed")
+        one.crash()
+        one.disk.delete("__cluster_metadata-0")
+        await one.start()
+        await one.restart()
+        await one.leads()
+        await world.until(lambda: other.failure is not None)
+        assert "committed" in str(other.failure)
+        assert other.listener.topics == ["committed"]
+
+    run(scenario)
+
+
+def test_leader_restart_with_a_higher_epoch_is_followed() -> None:
+    """The observer learns the new epoch from the error, persists it, and goes on where it was."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        await one.restart()
+        await one.leads()
+        await one.add("b")
+        await other.has("a", "b")
+        assert [leader.epoch for leader in other.listener.leaders] == [0, 1, 2]
+        assert b'"leaderEpoch":2' in content_of(other, "quorum-state")
+
+    run(scenario)
+
+
+def test_an_observer_waits_for_its_leader() -> None:
+    """Started before the controller, it keeps asking, with one line in the log and not one for each attempt."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        other = await observer(world)
+        await world.sleep(20)
+        assert 1 <= len(world.events_named("metadata_fetch_failed")) <= 3
+        one = await leader(world)
+        await one.add("a")
+        await other.has("a")
+
+    run(scenario)
+
+
+def test_many_observers_hear_the_same() -> None:
+    """Each is served from the same log; a restart of one does not disturb the others."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        others = [await observer(world, node_id=101 + number) for number in range(4)]
+        names = [f"t{number}" for number in range(30)]
+        for number, name in enumerate(names):
+            await one.add(name)
+            if number == 10:
+                await others[2].restart()
+        for other in others:
+            await other.has(*names)
+
+    run(scenario)
+
+
+# --- snapshots -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_observer_fetches_a_snapshot_instead_of_the_log() -> None:
+    """A fresh observer gets the snapshot in pieces, then the log behind it; its next start uses its own copy."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        # More than one piece of a mebibyte.
+        names = [f"{number:05d}" + "x" * 200 for number in range(6_000)]
+        for start in range(0, len(names), 1_000):
+            await one.add(*names[start : start + 1_000])
+        snapshot_id = await one.driver.write_snapshot()
+        assert snapshot_id == OffsetAndEpoch(one.driver.high_watermark, LeaderEpoch(1))
+        await one.add("behind")
+
+        other = await observer(world)
+        await other.has(*names, "behind")
+        assert other.listener.snapshots == [snapshot_id]
+        name = f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}.checkpoint"
+        assert content_of(other, name) == content_of(one, name)
+        assert len(content_of(other, name)) > 1_048_576
+        assert other.driver.log_start_offset == snapshot_id.offset
+        assert not [file for file in other.files() if file.endswith(".part")]
+
+        await other.restart()
+        await other.has(*names, "behind")
+        assert other.listener.snapshots == [snapshot_id]
+
+    run(scenario)
+
+
+def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
+    """It was away while the log behind its end went; its listener gets the snapshot in place of what it missed."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world, Config(metadata_max_retention_bytes=1))
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        other.crash()
+        await one.add("b")
+        await one.driver.write_snapshot()
+        await one.add("c")
+        newest = await one.driver.write_snapshot()
+        assert newest is not None
+        assert one.driver.log_start_offset == newest.offset
+        await other.start()
+        await other.has("a", "b", "c")
+        assert other.listener.snapshots == [newest]
+        await one.add("d")
+        await other.has("a", "b", "c", "d")
+
+    run(scenario)
+
+
+def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
+    """It was cut off for a while without a restart: the running listener is handed the snapshot, then goes on."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world, Config(metadata_max_retention_bytes=1))
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        other.disk.hang({"append"})
+        await one.add("b")
+        for name in ("c", "d"):
+            await one.add(name)
+            await one.driver.write_snapshot()
+        await one.add("e")
+        other.disk.thaw()
+        await other.has("a", "b", "c", "d", "e")
+        assert len(other.listener.snapshots) == 1
+
+    run(scenario)
+
+
+@pytest.mark.slow
+def test_a_download_that_is_cut_off_starts_again() -> None:
+    """The leader dies in the middle; after its restart the observer gets the whole snapshot, from the beginning."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        names = [f"{number:05d}" + "x" * 240 for number in range(9_000)]
+        for start in range(0, len(names), 1_000):
+            await one.add(*names[start : start + 1_000])
+        await one.driver.write_snapshot()
+        other = await observer(world)
+        await world.until(lambda: any(file.endswith(".part") for file in other.files()))
+        await one.restart()
+        await one.leads()
+        await other.has(*names)
+        assert not [file for file in other.files() if file.endswith(".part")]
+
+    run(scenario)
+
+
+def test_an_observer_makes_its_own_snapshots() -> None:
+    """Brokers keep their copies short without the controller, by the same triggers."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world, config=Config(metadata_log_max_record_bytes_between_snapshots=2_000))
+        names = [f"t{number}" for number in range(40)]
+        for name in names:
+            await one.add(name)
+        await other.has(*names)
+        await world.event("metadata_snapshot_written", node=other.name)
+        assert world.events_named("metadata_snapshot_written", one.name) == []
+
+    run(scenario)
+
+
+# --- what strangers get ----------------------------------------------------------------------------------------------
+
+
+async def ask(world: SimulatedWorld, request: Struct, *, version: int | None = None) -> Any:
+    """Sends one request to the leader and returns the answer."""
+    answers: list[Any] = []
+
+    async def main(env: SimulatedEnvironment) -> None:
+        async with TaskGroup() as task_group:
+            channel = NodeChannel(env, host="one", port=PORT, client_id="test", task_group=task_group)
+            answers.append(await channel.send(request, version=version, deadline_ns=env.now_ns() + 10 * SECOND_NS))
+            channel.close()
+
+    world.node("stranger").start(main)
+    await world.until(lambda: answers)
+    return answers[0]
+
+
+def test_a_node_of_another_cluster_is_turned_away() -> None:
+    """Its driver ends with one line that names the trouble; nothing of the log reaches it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        other = await QuorumNode(world, "other", 101, cluster_id="another-cluster").start()
+        await world.until(lambda: other.failure is not None)
+        assert isinstance(other.failure, QuorumFailure)
+        assert "another cluster" in str(other.failure)
+        assert other.listener.topics == []
+
+    run(scenario)
+
+
+def test_malformed_fetches_are_refused() -> None:
+    """Wrong topic, no partition, impossible numbers: INVALID_REQUEST, at the top or at the partition."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        await leader(world)
+        good = fetch_request(
+            cluster_id="the-cluster",
+            replica=ReplicaKey(BrokerId(101)),
+            epoch=LeaderEpoch(1),
+            end=ORIGIN,
+            max_wait_ms=0,
+            max_bytes=1_000,
+        )
+        other_topic = FetchRequest(topics=[FetchTopic(topic="orders", partitions=[FetchPartition()])])
+        for request in (FetchRequest(), FetchRequest(topics=[FetchTopic()]), other_topic):
+            assert (await ask(world, request)).error_code == ErrorCode.INVALID_REQUEST
+        good.topics[0].partitions[0].last_fetched_epoch = -1
+        response = await ask(world, good)
+        assert response.error_code == ErrorCode.NONE
+        (partition,) = response.responses[0].partitions
+        assert partition.error_code == ErrorCode.INVALID_REQUEST
+        assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 1)
+        assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(1, "one", PORT)]
+
+    run(scenario)
+
+
+def test_a_fetch_by_name_without_endpoints_works_too() -> None:
+    """Version 12 names the topic and knows no endpoints; the records are the same."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        request = FetchRequest(
+            replica_id=101,
+            max_bytes=100_000,
+            topics=[
+                FetchTopic(
+                    topic="__cluster_metadata",
+                    partitions=[FetchPartition(current_leader_epoch=1, last_fetched_epoch=0, partition_max_bytes=100_000)],
+                )
+            ],
+        )
+        response = await ask(world, request, version=12)
+        (partition,) = response.responses[0].partitions
+        assert bytes(partition.records) == bytes(content_of(one, SEGMENT))
+        assert partition.high_watermark == 1
+
+    run(scenario)
+
+
+def test_fetch_snapshot_errors() -> None:
+    """A snapshot that is not there, a position behind its end, an old epoch, another topic, another cluster."""
+
+    def request(
+        *, offset: int = 2, epoch: int = 1, leader_epoch: int = 1, position: int = 0, name: str = "__cluster_metadata"
+    ) -> FetchSnapshotRequest:
+        partition = RequestPartitionSnapshot(
+            current_leader_epoch=leader_epoch, snapshot_id=SnapshotId(end_offset=offset, epoch=epoch), position=position
+        )
+        return FetchSnapshotRequest(topics=[RequestTopicSnapshot(name=name, partitions=[partition])])
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        await one.driver.write_snapshot()
+
+        async def error(asked: FetchSnapshotRequest) -> int:
+            (partition,) = (await ask(world, asked)).topics[0].partitions
+            return int(partition.error_code)
+
+        assert await error(request()) == ErrorCode.NONE
+        assert await error(request(offset=1)) == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert await error(request(offset=0, epoch=0)) == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert await error(request(position=1_000_000)) == ErrorCode.POSITION_OUT_OF_RANGE
+        assert await error(request(position=-1)) == ErrorCode.POSITION_OUT_OF_RANGE
+        assert await error(request(leader_epoch=0)) == ErrorCode.FENCED_LEADER_EPOCH
+        assert await error(request(name="orders")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await ask(world, FetchSnapshotRequest())).error_code == ErrorCode.INVALID_REQUEST
+        foreign = request()
+        foreign.cluster_id = "another-cluster"
+        assert (await ask(world, foreign)).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    run(scenario)
+
+
+def test_describe_quorum_lists_voters_and_observers() -> None:
+    """Offsets, times and directory ids, in the versions that have them; a node that does not lead says so."""
+    request = DescribeQuorumRequest(
+        topics=[RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData()])]
+    )
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world)
+        await one.add("a")
+        await other.has("a")
+        await world.sleep(1)
+        response = await ask(world, request)
+        (partition,) = response.topics[0].partitions
+        assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 1)
+        assert partition.high_watermark == 2
+        (voter,), (seen,) = partition.current_voters, partition.observers
+        assert (voter.replica_id, voter.replica_directory_id, voter.log_end_offset) == (1, one.directory_id, 2)
+        assert (seen.replica_id, seen.replica_directory_id, seen.log_end_offset) == (101, other.directory_id, 2)
+        assert seen.last_caught_up_timestamp > 1_700_000_000_000
+        assert [(node.node_id, node.listeners[0].name, node.listeners[0].port) for node in response.nodes] == [
+            (1, "CONTROLLER", PORT)
+        ]
+        assert (await ask(world, request, version=0)).topics[0].partitions[0].leader_id == 1
+
+        unknown = DescribeQuorumRequest(topics=[RequestTopicData(topic_name="orders", partitions=[RequestPartitionData()])])
+        (refused,) = (await ask(world, unknown)).topics[0].partitions
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+def test_a_node_that_does_not_lead_names_the_leader() -> None:
+    """An observer that is asked to lead answers with the error and the leader that it knows."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world)
+        await one.add("a")
+        await other.has("a")
+        # Somebody takes the observer for a voter.
+        misled = QuorumNode(world, "misled", 102, voters=(QuorumEndpoint(BrokerId(101), other.name, PORT),))
+        await misled.start()
+        await misled.has("a")
+        assert misled.listener.leaders[-1] == LeaderAndEpoch(BrokerId(1), LeaderEpoch(1))
+
+    run(scenario)

@@ -1,0 +1,420 @@
+"""Snapshots of the metadata log: made, used at the next start, the log cut behind them, crashes half-way, damage."""
+
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from common.ids import LeaderEpoch, Offset
+from common.metadata.record_reader import MetadataRecordReader
+from common.raft.core.offsets import OffsetAndEpoch, parse_snapshot_name, snapshot_path
+from common.raft.core.snapshot_content import parse_snapshot
+from common.raft.errors import QuorumFailure
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    KnownRecord,
+    NoOpRecord,
+    TopicRecord,
+)
+from tests.simulation.disk import FileNode
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, topic
+
+KEEP_ONE = Config(metadata_max_retention_bytes=1)
+
+
+def run(scenario: Callable[[SimulatedWorld], Coroutine[Any, Any, None]]) -> None:
+    SimulatedWorld(seed=7).run(scenario)
+
+
+async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
+    node = await QuorumNode(world, "one", 1, config=config).start()
+    await node.leads()
+    return node
+
+
+def snapshots_of(node: QuorumNode) -> list[OffsetAndEpoch]:
+    return [found for name in node.files() if (found := parse_snapshot_name(name)) is not None]
+
+
+def segments_of(node: QuorumNode) -> list[str]:
+    return [name for name in node.files() if name.endswith(".log")]
+
+
+def content_of(node: QuorumNode, path: str) -> bytearray:
+    entry = node.disk.find(path)
+    assert isinstance(entry, FileNode)
+    return entry.content
+
+
+def topics_in(node: QuorumNode, snapshot_id: OffsetAndEpoch) -> list[str]:
+    records = parse_snapshot(content_of(node, snapshot_path(snapshot_id))).records(MetadataRecordReader())
+    return [record.name for record in records if isinstance(record, TopicRecord)]
+
+
+def test_snapshot_then_log_truncation_then_restart() -> None:
+    """The old segment and the older snapshot go; what is left rebuilds the state, and the next epoch goes on behind it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, KEEP_ONE)
+        await node.add("a", "b")
+        first = await node.driver.write_snapshot()
+        await node.add("c")
+        second = await node.driver.write_snapshot()
+        await node.add("d")
+        assert (first, second) == (OffsetAndEpoch(Offset(3), LeaderEpoch(1)), OffsetAndEpoch(Offset(4), LeaderEpoch(1)))
+        assert snapshots_of(node) == [second]
+        assert node.driver.log_start_offset == 4
+        assert segments_of(node) == [f"{4:020d}.log"]
+        assert len(world.events_named("metadata_log_cut")) == 1
+
+        await node.restart()
+        await node.leads()
+        assert node.listener.topics == ["a", "b", "c", "d"]
+        assert node.listener.snapshots == [second]
+        assert node.driver.log_start_offset == 4
+        assert node.driver.leader_and_epoch.epoch == 2
+        assert await node.add("e") == 6
+
+    run(scenario)
+
+
+def test_a_snapshot_holds_the_whole_state() -> None:
+    """Its content is that of the log before its end, and a listener that comes late is given it instead of the log."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a", "b")
+        snapshot_id = await node.driver.write_snapshot()
+        assert snapshot_id is not None
+        await node.add("c")
+        assert topics_in(node, snapshot_id) == ["a", "b"]
+        late = RecordingListener()
+        node.driver.register(late)
+        await world.until(lambda: late.topics == ["a", "b", "c"])
+        assert late.snapshots == [snapshot_id]
+        assert node.listener.snapshots == []
+
+    run(scenario)
+
+
+def test_a_snapshot_builds_on_the_one_before() -> None:
+    """When the log before it is gone, the older snapshot is where the state comes from."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, KEEP_ONE)
+        names: list[str] = []
+        newest = None
+        for number in range(6):
+            names.append(f"t{number}")
+            await node.add(names[-1])
+            newest = await node.driver.write_snapshot()
+        assert newest is not None
+        assert topics_in(node, newest) == names
+        assert snapshots_of(node) == [newest]
+
+    run(scenario)
+
+
+def test_nothing_new_no_snapshot() -> None:
+    """A second one at the same offset would only replace the first."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        assert await node.driver.write_snapshot() is not None
+        assert await node.driver.write_snapshot() is None
+
+    run(scenario)
+
+
+def test_only_what_is_committed_is_in_a_snapshot() -> None:
+    """Records that wait for the sync are left out."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        end = node.driver.high_watermark
+        offset = node.schedule("b")
+        snapshot_id = await node.driver.write_snapshot()
+        assert snapshot_id is not None
+        assert snapshot_id.offset == end
+        await node.driver.wait_for_commit(offset)
+        assert topics_in(node, snapshot_id) == ["a"]
+
+    run(scenario)
+
+
+def test_bytes_of_records_trigger_a_snapshot() -> None:
+    """About every two kilobytes of committed records one is made, without anybody asking."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, Config(metadata_log_max_record_bytes_between_snapshots=2_000))
+        for number in range(100):
+            await node.add(f"t{number}")
+            await world.sleep(0.1)
+        offsets = [snapshot_id.offset for snapshot_id in snapshots_of(node)]
+        # A batch of one topic has about a hundred bytes.
+        assert 3 <= len(offsets) <= 7
+        assert all(10 <= after - before <= 30 for before, after in pairwise(offsets))
+
+    run(scenario)
+
+
+def test_time_triggers_a_snapshot() -> None:
+    """With few records the interval decides; with none since the last, nothing is written."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, Config(metadata_log_max_snapshot_interval_ms=60_000))
+        await node.add("a")
+        await world.sleep(30)
+        await node.add("b")
+        await world.sleep(5)
+        assert snapshots_of(node) == []
+        await world.sleep(30)
+        await node.add("c")
+        await world.until(lambda: len(snapshots_of(node)) == 1)
+        await world.sleep(300)
+        assert len(snapshots_of(node)) == 1
+
+    run(scenario)
+
+
+def test_retention_by_time_keeps_the_newest() -> None:
+    """Older ones go when they are too old, at the next snapshot; by size nothing would have to go."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, Config(metadata_max_retention_ms=60_000))
+        for number in range(3):
+            await node.add(f"t{number}")
+            await node.driver.write_snapshot()
+        assert len(snapshots_of(node)) == 3
+        await world.sleep(61)
+        await node.add("last")
+        newest = await node.driver.write_snapshot()
+        assert snapshots_of(node) == [newest]
+        assert newest is not None
+        assert node.driver.log_start_offset == newest.offset
+
+    run(scenario)
+
+
+def test_writing_a_large_snapshot_lets_commits_through() -> None:
+    """While it is written, appends commit as fast as before: it works in slices and pauses between them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        for start in range(0, 10_000, 1_000):
+            await node.add(*[f"{number:05d}" for number in range(start, start + 1_000)])
+        writing = node.task_group.create_task(node.driver.write_snapshot())
+        commits = 0
+        while not writing.done():
+            before_ns = world.now_ns()
+            await node.add(f"during-{commits}")
+            assert world.now_ns() - before_ns < 20_000_000
+            commits += 1
+        assert commits > 10
+
+    run(scenario)
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def record(message: KnownRecord) -> ApiMessageAndVersion:
+    return ApiMessageAndVersion(message, 0)
+
+
+async def append(node: QuorumNode, *records: ApiMessageAndVersion) -> None:
+    epoch = node.driver.leader_and_epoch.epoch
+    await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=epoch))
+
+
+def test_a_snapshot_never_ends_within_a_transaction() -> None:
+    """It ends before the open one; once that is complete the next snapshot has all of it, and nothing of an aborted one."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("before")
+        boundary = node.driver.high_watermark
+        await append(node, record(BeginTransactionRecord(name="large")), topic("half"))
+        snapshot_id = await node.driver.write_snapshot()
+        assert snapshot_id is not None
+        assert snapshot_id.offset == boundary
+        assert topics_in(node, snapshot_id) == ["before"]
+        assert await node.driver.write_snapshot() is None
+        await append(node, topic("other half"), record(EndTransactionRecord()))
+        await append(node, record(BeginTransactionRecord()), topic("never"), record(AbortTransactionRecord()))
+        snapshot_id = await node.driver.write_snapshot()
+        assert snapshot_id is not None
+        assert snapshot_id.offset == node.driver.high_watermark
+        assert topics_in(node, snapshot_id) == ["before", "half", "other half"]
+
+    run(scenario)
+
+
+def test_no_snapshot_where_none_can_end() -> None:
+    """An open transaction that shares its first batch with other records leaves no batch boundary to end at."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await append(node, topic("before"), record(BeginTransactionRecord()), topic("half"))
+        await append(node, record(NoOpRecord()))
+        assert await node.driver.write_snapshot() is None
+        assert snapshots_of(node) == []
+
+    run(scenario)
+
+
+# --- crashes and damage ----------------------------------------------------------------------------------------------
+
+
+def test_leftovers_of_a_crash_are_removed() -> None:
+    """Half-written and half-deleted snapshots count for nothing and do not stay."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        node.crash()
+        folder = node.disk.folder("__cluster_metadata-0")
+        for name in (f"{9:020d}-{1:010d}.checkpoint.part", f"{8:020d}-{1:010d}.checkpoint.deleted"):
+            folder.entries[name] = FileNode(bytearray(b"half"), 0)
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a"]
+        assert [name for name in node.files() if "checkpoint." in name] == []
+
+    run(scenario)
+
+
+def test_a_crash_while_writing_leaves_the_log_in_charge() -> None:
+    """The snapshot has not got its name yet, so the next start reads the log."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        node.disk.hang({"rename"})
+        node.task_group.create_task(node.driver.write_snapshot())
+        await world.until(lambda: node.disk.stalled)
+        node.crash()
+        node.disk.thaw()
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a"]
+
+    run(scenario)
+
+
+def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
+    """The snapshot was synced, the log was not, and the power went: nothing committed is missing."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        snapshot_id = await node.driver.write_snapshot()
+        assert snapshot_id is not None
+        node.crash()
+        for name in segments_of(node):
+            content_of(node, f"__cluster_metadata-0/{name}").clear()
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a"]
+        assert node.driver.log_start_offset == snapshot_id.offset
+        assert node.driver.leader_and_epoch.epoch == 2
+        await node.add("b")
+        await node.restart()
+        await node.leads()
+        assert node.listener.topics == ["a", "b"]
+
+    run(scenario)
+
+
+def test_a_damaged_newest_snapshot_is_passed_over() -> None:
+    """The one before it and the log behind it hold the same."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        older = await node.driver.write_snapshot()
+        await node.add("b")
+        newer = await node.driver.write_snapshot()
+        assert newer is not None
+        node.crash()
+        content_of(node, snapshot_path(newer))[-20] ^= 1
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a", "b"]
+        assert node.listener.snapshots == [older]
+        assert len(world.events_named("metadata_snapshot_damaged")) == 1
+
+    run(scenario)
+
+
+def test_a_log_without_its_beginning_is_fatal() -> None:
+    """The only snapshot is damaged and the log before it is gone: starting would mean an empty cluster."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, KEEP_ONE)
+        for name in ("a", "b"):
+            await node.add(name)
+            newest = await node.driver.write_snapshot()
+        assert newest is not None
+        await node.add("c")
+        node.crash()
+        content_of(node, snapshot_path(newest))[-20] ^= 1
+        await node.start()
+        assert isinstance(node.failure, QuorumFailure)
+        assert "no whole snapshot" in str(node.failure)
+
+    run(scenario)
+
+
+def test_a_cut_that_was_half_done_is_finished() -> None:
+    """The crash came after the segments went and before the older snapshot did; the next start removes it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        older = await node.driver.write_snapshot()
+        await node.add("b")
+        newer = await node.driver.write_snapshot()
+        assert older is not None
+        assert newer is not None
+        await node.add("c")
+        node.crash()
+        for name in node.files():
+            if name.startswith((f"{0:020d}.", f"{older.offset:020d}.")):
+                node.disk.delete(f"__cluster_metadata-0/{name}")
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a", "b", "c"]
+        assert snapshots_of(node) == [newer]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("hung", ["remove", "rename"])
+def test_a_crash_during_the_cut_loses_nothing(hung: str) -> None:
+    """Wherever it stops, the newest snapshot and the log behind it are there."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world, KEEP_ONE)
+        await node.add("a")
+        await node.driver.write_snapshot()
+        await node.add("b")
+        node.task_group.create_task(node.driver.write_snapshot())
+        await world.until(lambda: len(snapshots_of(node)) == 2)
+        node.disk.hang({hung})
+        await node.add("c")
+        await world.sleep(1)
+        node.crash()
+        node.disk.thaw()
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a", "b", "c"]
+
+    run(scenario)
