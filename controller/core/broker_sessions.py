@@ -46,6 +46,11 @@ class BrokerSessions:
             session.last_contact_ns = now_ns
             session.metadata_offset = metadata_offset
 
+    def excuse(self, duration_ns: int) -> None:
+        """This controller itself was not there for so long: nobody's silence in that time counts."""
+        for session in self._sessions.values():
+            session.last_contact_ns += duration_ns
+
     def remove(self, broker_id: BrokerId) -> None:
         """Forgets the broker: it is unregistered, or another incarnation takes its place."""
         self._sessions.pop(broker_id, None)

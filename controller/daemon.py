@@ -1,0 +1,92 @@
+"""The controller role of a node: the quorum controller, its listeners and its metrics (shell).
+
+Kafka's ControllerServer. The node's entry point makes the environment and the quorum driver, starts the driver, and hands
+both over; a node that is a broker too shares the driver with that role. Easy to get wrong: the listeners open before anybody
+is active, since the brokers find the active controller by asking, and NOT_CONTROLLER is an answer.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from common.configuration.server import ServerConfig
+from common.environment.interface import Environment, Listener
+from common.metrics_exposition import Sample
+from common.net.request_context import Authorize, Handler, allow_all
+from common.net.request_server import RequestServer, ServerLimits
+from common.protocol.api_keys import ApiKey
+from controller.core.settings import controller_settings
+from controller.metrics import ControllerMeter
+from controller.quorum_controller import MS, ControllerTimers, MetadataLogDriver, QuorumController
+from controller.requests import ClusterFacts, ControllerRequests, QuorumHandlers
+
+
+class ControllerQuorum(MetadataLogDriver, QuorumHandlers, Protocol):
+    """What the controller needs of the quorum driver."""
+
+
+class ControllerDaemon:
+    """Made once for a node; `start` once, after the driver was started."""
+
+    def __init__(
+        self,
+        env: Environment,
+        config: ServerConfig,
+        driver: ControllerQuorum,
+        *,
+        cluster_id: str,
+        authorize: Authorize = allow_all,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._authorize = authorize
+        rebalance_seconds = config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else 0
+        timers = ControllerTimers(
+            idle_interval_ns=config.metadata_max_idle_interval_ms * MS,
+            preferred_interval_ns=rebalance_seconds * 1000 * MS,
+        )
+        settings = controller_settings(config, cluster_id)
+        self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers)
+        facts = ClusterFacts(cluster_id, config.controller_quorum_voters)
+        self._requests = ControllerRequests(env, self.controller, driver, facts, authorize=authorize)
+        self._meter = ControllerMeter(env, self.controller)
+        self._servers: list[RequestServer] = []
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """What a controller listener serves."""
+        return self._requests.handlers()
+
+    def metrics(self) -> Sequence[Sample]:
+        """The samples of this moment, for the collector."""
+        return self._meter.samples()
+
+    def start(self, task_group: asyncio.TaskGroup) -> list[Listener]:
+        """Follows the metadata log, consumes events and listens; all tasks live in `task_group`. Raises ListenFailed."""
+        self.controller.start(task_group)
+        listeners: list[Listener] = []
+        for endpoint in self._config.controller_listeners:
+            server = RequestServer(
+                self._env,
+                listener_name=endpoint.name,
+                host=endpoint.host,
+                port=endpoint.port,
+                handlers=self.handlers(),
+                max_request_bytes=self._config.socket_request_max_bytes,
+                task_group=task_group,
+                authorize=self._authorize,
+                limits=ServerLimits(
+                    connections_max=self._config.max_connections,
+                    connections_per_host_max=self._config.max_connections_per_ip,
+                    idle_ns=self._config.connections_max_idle_ms * MS,
+                ),
+            )
+            listener = server.start()
+            self._servers.append(server)
+            listeners.append(listener)
+            self._env.log.info("controller_listening", listener=endpoint.name, host=listener.host, port=listener.port)
+        return listeners
+
+    def close(self) -> None:
+        """Stops listening. The tasks end with their TaskGroup."""
+        for server in self._servers:
+            server.close()

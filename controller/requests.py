@@ -1,0 +1,308 @@
+"""The handlers of the controller listener (shell).
+
+Answers to Kafka's ControllerApis. Each turns a request into an operation of the quorum controller; Fetch, FetchSnapshot and
+DescribeQuorum belong to the quorum driver. A broker forwards what clients ask of it in an Envelope, with the client's
+principal; the answer travels back whole, as the broker is to send it on. Easy to get wrong: the error of an Envelope is
+about the forwarding. Only NOT_CONTROLLER comes up from inside, so that the broker looks for another controller instead of
+telling the client.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from common.configuration.endpoints import Voter
+from common.environment.interface import Environment
+from common.ids import BrokerId, Offset, TopicId
+from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.net.api_versions import advertised_versions, api_versions_response
+from common.net.error_responses import error_response
+from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode, decode_with_version, encode
+from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
+from common.protocol.framing import parse_request, response_header_version
+from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from common.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.default_principal_data import DefaultPrincipalData
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from common.protocol.messages.headers import ResponseHeader
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.registry import APIS
+from controller.core.alter_partition import handle_alter_partition
+from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.registration import handle_broker_registration
+from controller.core.topics import create_topics, delete_topics
+from controller.core.unregister import handle_unregister_broker
+from controller.quorum_controller import MS, QuorumController
+
+# Kafka's EndpointType in DescribeCluster.
+BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
+FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
+
+
+Response = TypeVar("Response")
+
+
+class QuorumHandlers(Protocol):
+    """What the quorum driver answers itself."""
+
+    def handle_fetch(self, context: RequestContext, request: Any) -> Awaitable[Any]: ...
+
+    def handle_fetch_snapshot(self, context: RequestContext, request: Any) -> Awaitable[Any]: ...
+
+    def handle_describe_quorum(self, context: RequestContext, request: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What does not change while the node runs."""
+
+    cluster_id: str
+    voters: Sequence[Voter]
+
+
+class ControllerRequests:
+    """Handlers for one controller node."""
+
+    def __init__(
+        self,
+        env: Environment,
+        controller: QuorumController,
+        quorum: QuorumHandlers,
+        facts: ClusterFacts,
+        *,
+        authorize: Authorize = allow_all,
+    ) -> None:
+        self._env = env
+        self._controller = controller
+        self._facts = facts
+        self._authorize = authorize
+        self._handlers: Mapping[ApiKey, Handler] = {
+            ApiKey.FETCH: quorum.handle_fetch,
+            ApiKey.API_VERSIONS: self.handle_api_versions,
+            ApiKey.CREATE_TOPICS: self.handle_create_topics,
+            ApiKey.DELETE_TOPICS: self.handle_delete_topics,
+            ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
+            ApiKey.ALTER_PARTITION: self.handle_alter_partition,
+            ApiKey.ENVELOPE: self.handle_envelope,
+            ApiKey.FETCH_SNAPSHOT: quorum.handle_fetch_snapshot,
+            ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
+            ApiKey.BROKER_REGISTRATION: self.handle_broker_registration,
+            ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
+            ApiKey.UNREGISTER_BROKER: self.handle_unregister_broker,
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_assign_replicas_to_dirs,
+        }
+        self._advertised = advertised_versions(self._handlers)
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """For the request servers of the controller listeners."""
+        return self._handlers
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def handle_broker_registration(
+        self, _context: RequestContext, request: BrokerRegistrationRequest
+    ) -> Awaitable[BrokerRegistrationResponse]:
+        return self._controller.submit(
+            "broker_registration",
+            lambda turn: handle_broker_registration(
+                turn.state,
+                turn.sessions,
+                turn.settings,
+                request,
+                now_ns=turn.now_ns,
+                next_write_offset=turn.next_write_offset,
+            ),
+        )
+
+    def handle_broker_heartbeat(
+        self, context: RequestContext, request: BrokerHeartbeatRequest
+    ) -> Awaitable[BrokerHeartbeatResponse]:
+        def keep_session(sessions: BrokerSessions) -> None:
+            # The broker is alive even if this controller is too busy to hear what it has to say (KAFKA-15019).
+            self._controller.timed_out_heartbeat_count += 1
+            registration = self._controller.state.brokers.get(BrokerId(request.broker_id))
+            if registration is not None and registration.epoch == request.broker_epoch:
+                offset = Offset(request.current_metadata_offset)
+                sessions.touch(registration.broker_id, offset, self._env.now_ns())
+
+        return self._controller.submit(
+            "broker_heartbeat",
+            lambda turn: handle_broker_heartbeat(
+                turn.state,
+                turn.sessions,
+                turn.settings,
+                request,
+                now_ns=turn.now_ns,
+                next_write_offset=turn.next_write_offset,
+            ),
+            deadline_ns=context.received_ns + self._controller.settings.session_timeout_ns // 2,
+            on_timeout=keep_session,
+        )
+
+    def handle_alter_partition(
+        self, _context: RequestContext, request: AlterPartitionRequest
+    ) -> Awaitable[AlterPartitionResponse]:
+        return self._controller.submit(
+            "alter_partition", lambda turn: handle_alter_partition(turn.state, turn.settings, request)
+        )
+
+    def handle_assign_replicas_to_dirs(
+        self, _context: RequestContext, request: AssignReplicasToDirsRequest
+    ) -> Awaitable[AssignReplicasToDirsResponse]:
+        return self._controller.submit(
+            "assign_replicas_to_dirs", lambda turn: handle_assign_replicas_to_dirs(turn.state, turn.settings, request)
+        )
+
+    def handle_unregister_broker(
+        self, _context: RequestContext, request: UnregisterBrokerRequest
+    ) -> Awaitable[UnregisterBrokerResponse]:
+        return self._controller.submit(
+            "unregister_broker",
+            lambda turn: handle_unregister_broker(turn.state, turn.sessions, turn.settings, request),
+        )
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    async def handle_create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        return await self._within(
+            context,
+            request.timeout_ms,
+            lambda deadline_ns: self._controller.submit(
+                "create_topics",
+                lambda turn: create_topics(
+                    turn.state, turn.settings, request, rng=self._env.rng, new_topic_id=lambda: TopicId(self._env.uuid())
+                ),
+                deadline_ns=deadline_ns,
+            ),
+        )
+
+    async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        return await self._within(
+            context,
+            request.timeout_ms,
+            lambda deadline_ns: self._controller.submit(
+                "delete_topics",
+                lambda turn: delete_topics(turn.state, turn.settings, request),
+                deadline_ns=deadline_ns,
+            ),
+        )
+
+    async def _within(
+        self, context: RequestContext, timeout_ms: int, submit: Callable[[int], Awaitable[Response]]
+    ) -> Response:
+        """The answer, or REQUEST_TIMED_OUT. What was begun goes on all the same, as in Kafka."""
+        deadline_ns = context.received_ns + max(timeout_ms, 1) * MS
+        try:
+            async with self._env.timeout_at(deadline_ns):
+                return await submit(deadline_ns)
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
+
+    # --- the cluster --------------------------------------------------------------------------------------------
+
+    def handle_api_versions(self, _context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+        response = api_versions_response(self._advertised)
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
+            for name, levels in sorted(SUPPORTED_FEATURES.items())
+        ]
+        response.finalized_features = [
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(self._controller.state.features.items())
+        ]
+        response.finalized_features_epoch = self._controller.committed_offset
+        return response
+
+    def handle_describe_cluster(self, _context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        if request.endpoint_type == BROKER_ENDPOINTS:
+            raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller listener; ask for controllers")
+        if request.endpoint_type != CONTROLLER_ENDPOINTS:
+            raise ApiError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
+        leader_id = self._controller.leader.leader_id
+        return DescribeClusterResponse(
+            endpoint_type=CONTROLLER_ENDPOINTS,
+            cluster_id=self._facts.cluster_id,
+            controller_id=-1 if leader_id is None else leader_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=voter.node_id, host=voter.host, port=voter.port)
+                for voter in self._facts.voters
+            ],
+        )
+
+    # --- forwarded requests -------------------------------------------------------------------------------------
+
+    async def handle_envelope(self, context: RequestContext, envelope: EnvelopeRequest) -> EnvelopeResponse:
+        """Carries out the request inside for the principal inside."""
+        inner, request = self._opened(context, envelope)
+        try:
+            self._authorize(inner, request)
+            response = self._handlers[inner.api_key](inner, request)
+            if isinstance(response, Awaitable):
+                response = await response
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
+            response = error_response(request, inner.api_key, error.code, error.message)
+        header_version = response_header_version(type(response), inner.api_version)
+        header = encode(ResponseHeader(correlation_id=inner.correlation_id), header_version)
+        return EnvelopeResponse(response_data=header + encode(response, inner.api_version))
+
+    def _opened(self, context: RequestContext, envelope: EnvelopeRequest) -> tuple[RequestContext, Any]:
+        """The inner request and its context. Raises ApiError for what cannot be read or may not be forwarded."""
+        frame = memoryview(envelope.request_data)
+        try:
+            header, body = parse_request(frame)
+            api_key = ApiKey(header.request_api_key)
+            if api_key not in FORWARDABLE:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{api_key.name} cannot be forwarded")
+            request = decode(APIS[api_key].request, body, header.request_api_version)
+        except RemoteProtocolError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the forwarded request cannot be read: {error}") from error
+        inner = replace(
+            context,
+            api_key=api_key,
+            api_version=header.request_api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            peer=f"{_host(envelope.client_host_address)}:0",
+            principal=_principal(envelope.request_principal),
+            request_bytes=frame,
+        )
+        return inner, request
+
+
+def _principal(serialized: bytes | None) -> Principal:
+    """Kafka's form: two bytes of version, then DefaultPrincipalData."""
+    try:
+        principal = decode_with_version(DefaultPrincipalData, serialized or b"")
+    except RemoteProtocolError as error:
+        raise ApiError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
+    return Principal(principal.type, principal.name)
+
+
+def _host(address: bytes) -> str:
+    try:
+        return str(ipaddress.ip_address(bytes(address)))
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the client's address has neither 4 nor 16 bytes") from None
