@@ -35,7 +35,7 @@ from common.storage.outstanding import Outstanding, Steps
 from common.storage.partition_metadata import load_partition_metadata, store_partition_metadata
 from common.storage.recovery import Recovery, load_segments
 from common.storage.retention import Expiry, expired_segments
-from common.storage.segment import Segment, SegmentFile
+from common.storage.segment import RELATIVE_OFFSET_MAX, Segment, SegmentFile
 from common.storage.timestamp_search import Decompress, TimestampOffset, first_at_or_after, newest
 
 # How many segments other than the newest keep their offset index in memory.
@@ -343,7 +343,7 @@ class Log:
             set_base_offset_and_epoch(view, offset, leader_epoch)
             offset = Offset(offset + header.last_offset_delta + 1)
             size += header.size
-        segment = self._segment_for(batches, size=size, first_offset=first_offset, last_offset=offset - 1)
+        segment = self._segment_for(batches, size=size, last_offset=offset - 1)
         if self.leader_epochs.assign(leader_epoch, first_offset):
             self._store_epochs()
         position = segment.size
@@ -379,7 +379,7 @@ class Log:
         if not batches:
             raise UnexpectedOffset(f"{self.name}: there is no batch to append")
         first_offset = Offset(batches[0][0].base_offset)
-        segment = self._segment_for(batches, size=len(view), first_offset=first_offset, last_offset=expected - 1)
+        segment = self._segment_for(batches, size=len(view), last_offset=expected - 1)
         position = segment.size
         index_interval = self.config.index_interval_bytes
         epochs_changed = False
@@ -409,14 +409,14 @@ class Log:
         if self._is_changing:
             raise RuntimeError(f"{self.name}: append during a truncation")
 
-    def _segment_for(
-        self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, first_offset: int, last_offset: int
-    ) -> Segment:
+    def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
         """The newest segment, after a roll if that one has no place for these batches."""
         segment = self._segments[-1]
         max_timestamp = max(header.max_timestamp for header, _ in batches)
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
-            return self._roll(first_offset)
+            # Where the old one ends, even if these batches begin behind a gap: recovery takes a gap between two segments
+            # for a lost piece. Only a gap too wide for the indexes leaves one.
+            return self._roll(max(self.log_end_offset, last_offset - RELATIVE_OFFSET_MAX))
         return segment
 
     def _send(

@@ -346,7 +346,7 @@ class Segment:
                 next_offset = header.base_offset
                 break
             position, next_offset = position + header.size, header.next_offset
-        if position > start:
+        if start < position < end:
             self._note_resume_point(next_offset, position)
         return position, next_offset
 
