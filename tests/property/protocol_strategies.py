@@ -1,0 +1,139 @@
+"""Hypothesis strategies derived from the declarations: any message of a class and version, and all declared messages."""
+
+import importlib
+import pkgutil
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+import common.protocol.messages
+from common.protocol.errors import ErrorCode
+from common.protocol.schema import (
+    ArrayOf,
+    FieldSchema,
+    MessageSchema,
+    Primitive,
+    Struct,
+    StructSchema,
+    VersionRange,
+    WireType,
+    message_schema,
+)
+
+EVERY_INT16 = st.integers(-(2**15), 2**15 - 1)
+KNOWN_ERRORS = st.sampled_from([int(code) for code in ErrorCode])
+# The only times in a response: kio holds them as datetime, which has no others.
+LOG_APPEND_TIMES = st.just(-1) | st.integers(0, 2**37)
+# Above every tag that a declaration of ours uses.
+UNKNOWN_TAGS = st.dictionaries(st.integers(20, 2**31 - 1), st.binary(max_size=6), max_size=2)
+
+VALUES: dict[Primitive, st.SearchStrategy[Any]] = {
+    Primitive.BOOL: st.booleans(),
+    Primitive.INT8: st.integers(-(2**7), 2**7 - 1),
+    Primitive.INT16: EVERY_INT16,
+    Primitive.UINT16: st.integers(0, 2**16 - 1),
+    Primitive.INT32: st.integers(-(2**31), 2**31 - 1),
+    Primitive.UINT32: st.integers(0, 2**32 - 1),
+    Primitive.INT64: st.integers(-(2**63), 2**63 - 1),
+    Primitive.FLOAT64: st.floats(allow_nan=False),
+    Primitive.UUID: st.binary(min_size=16, max_size=16) | st.just(bytes(16)),
+    Primitive.ASSIGNED_DIRECTORY_ID: st.binary(min_size=16, max_size=16)
+    | st.integers(0, 2).map(lambda n: n.to_bytes(16, "big")),
+    Primitive.STRING: st.text(max_size=6) | st.just("long" * 40),
+    Primitive.BYTES: st.binary(max_size=6),
+    Primitive.RECORDS: st.binary(max_size=6) | st.just(bytes(200)),
+}
+
+
+def examples(count: int) -> settings:
+    """The settings of the codec's properties: few examples for each of the hundreds of versions, the same in every run.
+
+    The profile "exhaustive" takes a hundred times as many, and other ones each time.
+    """
+    exhaustive = settings.get_current_profile_name() == "exhaustive"
+    return settings(
+        max_examples=count * 100 if exhaustive else count,
+        derandomize=not exhaustive,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+def declared_messages() -> list[type[Struct]]:
+    """Every top-level message in `common.protocol.messages`, by name."""
+    found: dict[str, type[Struct]] = {}
+    for module_info in pkgutil.iter_modules(common.protocol.messages.__path__):
+        module = importlib.import_module(f"common.protocol.messages.{module_info.name}")
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, Struct) and each is not Struct:
+                schema = each.wire_schema
+                if isinstance(schema, MessageSchema):
+                    found[schema.name] = each
+    return [found[name] for name in sorted(found)]
+
+
+def declared_versions() -> list[tuple[type[Struct], int]]:
+    """Every (message, version) that is declared."""
+    return [(each, version) for each in declared_messages() for version in versions_of(each)]
+
+
+def versions_of(message_class: type[Struct]) -> list[int]:
+    versions: VersionRange = message_schema(message_class).versions
+    return list(range(versions.first, versions.last + 1))
+
+
+def case_name(case: Any) -> str:
+    """The name of a (message, version) among pytest's parameters."""
+    return f"v{case}" if isinstance(case, int) else str(case.__name__)
+
+
+def messages(
+    message_class: type[Struct],
+    version: int,
+    *,
+    error_codes: st.SearchStrategy[int] = EVERY_INT16,
+    unknown_tags: bool = False,
+) -> st.SearchStrategy[Any]:
+    """Any message that this version can carry. Fields that it lacks keep their defaults."""
+    schema = message_schema(message_class)
+    tags = UNKNOWN_TAGS if unknown_tags and version in schema.flexible else None
+    return _structs(schema, version, error_codes, tags)
+
+
+def _structs(
+    schema: StructSchema, version: int, error_codes: st.SearchStrategy[int], tags: st.SearchStrategy[dict[int, bytes]] | None
+) -> st.SearchStrategy[Any]:
+    fields = {field.name: _field(field, version, error_codes, tags) for field in schema.fields if version in field.versions}
+    if tags is not None:
+        fields["unknown_tagged_fields"] = tags
+    return st.builds(schema.python_class, **fields)
+
+
+def _field(
+    field: FieldSchema, version: int, error_codes: st.SearchStrategy[int], tags: st.SearchStrategy[dict[int, bytes]] | None
+) -> st.SearchStrategy[Any]:
+    def one(wire_type: WireType) -> st.SearchStrategy[Any]:
+        if isinstance(wire_type, StructSchema):
+            return _structs(wire_type, version, error_codes, tags)
+        assert isinstance(wire_type, Primitive)
+        if field.name == "log_append_time_ms":
+            return LOG_APPEND_TIMES
+        return error_codes if field.name.endswith("error_code") else VALUES[wire_type]
+
+    if isinstance(field.wire_type, ArrayOf):
+        element = one(field.wire_type.element)
+        # Long enough for the columns now and then.
+        values: st.SearchStrategy[Any] = st.lists(element, max_size=3) | st.lists(element, min_size=8, max_size=9)
+        if isinstance(field.wire_type.element, StructSchema) and not _is_flat(field.wire_type.element):
+            values = st.lists(element, max_size=2)
+    else:
+        values = one(field.wire_type)
+    if field.is_tagged(version):
+        values = st.builds(field.make_default) | values
+    return st.none() | values if version in field.nullable else values
+
+
+def _is_flat(schema: StructSchema) -> bool:
+    return not any(isinstance(field.wire_type, ArrayOf | StructSchema) for field in schema.fields)

@@ -1,0 +1,94 @@
+"""Hostile bytes: they are a message or a ProtocolError, quickly and in memory in proportion to their number."""
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.protocol.codec import decode, encode
+from common.protocol.errors import ProtocolError, RemoteProtocolError
+from common.protocol.framing import parse_request
+from common.protocol.schema import Kind, Struct, message_schema
+from tests.property.protocol_strategies import case_name, declared_messages, examples, messages, versions_of
+
+# The first and the last version of each message: old and flexible encodings.
+CASES = [
+    (each, version) for each in declared_messages() for version in sorted({versions_of(each)[0], versions_of(each)[-1]})
+]
+# A few bytes on the wire can become a Python object with a dictionary and a list; compiled code comes on top once.
+BYTES_PER_BYTE = 150
+BYTES_AT_LEAST = 20_000
+
+
+def decode_measured(message_class: type[Struct], data: bytes, version: int, *, bytes_at_most: int) -> Any:
+    """The message, or None if the bytes are refused; in neither case did it take more memory than this."""
+    tracemalloc.start()
+    try:
+        return decode(message_class, data, version)
+    except RemoteProtocolError:
+        return None
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < bytes_at_most
+
+
+def damage(encoded: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
+    """`encoded` with some bytes replaced and perhaps its end cut off."""
+    damaged = bytearray(encoded)
+    for position, value in changes:
+        if damaged:
+            damaged[position % len(damaged)] = value
+    return bytes(damaged[: len(damaged) - cut]) if cut else bytes(damaged)
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
+def test_damaged_messages(message_class: type[Struct], version: int) -> None:
+    """A message with changed, missing or random bytes decodes to some message or raises RemoteProtocolError."""
+    damaged = st.builds(
+        damage,
+        messages(message_class, version, unknown_tags=True).map(lambda message: encode(message, version)),
+        st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255) | st.sampled_from([0, 127, 128, 255])), max_size=3),
+        st.integers(0, 5),
+    )
+    decode(message_class, encode(message_class(), version), version)
+
+    @examples(20)
+    @given(damaged | st.binary(max_size=80))
+    def check(data: bytes) -> None:
+        message = decode_measured(message_class, data, version, bytes_at_most=BYTES_AT_LEAST + BYTES_PER_BYTE * len(data))
+        if message is not None:
+            assert decode(message_class, encode(message, version), version) == message
+
+    check()
+
+
+@examples(200)
+@given(
+    st.binary(max_size=60)
+    | st.builds(lambda key, rest: bytes((0, key, 0, 3)) + rest, st.integers(0, 80), st.binary(max_size=60))
+)
+def test_any_frame(frame: bytes) -> None:
+    """Any frame has a request header or raises ProtocolError."""
+    try:
+        header, body = parse_request(frame)
+    except ProtocolError:
+        return
+    assert len(body) < len(frame)
+    assert header.request_api_key == int.from_bytes(frame[:2], "big")
+
+
+@pytest.mark.parametrize(
+    "message_class", [each for each in declared_messages() if message_schema(each).kind is Kind.REQUEST], ids=case_name
+)
+def test_claims_cost_nothing(message_class: type[Struct]) -> None:
+    """Where a count or a length may stand, a huge one is refused without memory of that size."""
+    for version in versions_of(message_class):
+        whole = encode(message_class(), version)
+        decode(message_class, whole, version)
+        for position in range(len(whole) + 1):
+            for claim in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x07", b"\x7f\xff"):
+                data = whole[:position] + claim + bytes(20)
+                decode_measured(message_class, data, version, bytes_at_most=BYTES_AT_LEAST)

@@ -1,0 +1,43 @@
+"""Every declared message and version through our own codec: what the oracles cannot show."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.protocol.codec import decode, encode, encode_parts
+from common.protocol.numbering import Numbering
+from common.protocol.schema import Struct, message_schema
+from tests.property.protocol_strategies import case_name, declared_versions, examples, messages
+
+CASES = declared_versions()
+FLEXIBLE_CASES = [case for case in CASES if case[1] in message_schema(case[0]).flexible]
+
+
+@pytest.mark.parametrize(("message_class", "version"), FLEXIBLE_CASES, ids=case_name)
+def test_unknown_tagged_fields_come_back(message_class: type[Struct], version: int) -> None:
+    """Tagged fields that nobody declared are kept in every struct and written again, in both numberings."""
+
+    @examples(8)
+    @given(messages(message_class, version, unknown_tags=True), st.sampled_from(Numbering))
+    def check(message: Struct, numbering: Numbering) -> None:
+        encoded = encode(message, version, numbering=numbering)
+        decoded = decode(message_class, encoded, version, numbering=numbering)
+        assert decoded == message
+        assert encode(decoded, version, numbering=numbering) == encoded
+
+    check()
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
+def test_any_buffer_will_do(message_class: type[Struct], version: int) -> None:
+    """Bytes, bytearrays and views decode alike, and the parts of a message are the message."""
+
+    @examples(4)
+    @given(messages(message_class, version))
+    def check(message: Struct) -> None:
+        encoded = encode(message, version)
+        assert b"".join(bytes(part) for part in encode_parts(message, version) if isinstance(part, bytes)) == encoded
+        view = memoryview(b"x" + encoded)[1:]
+        assert decode(message_class, bytearray(encoded), version) == decode(message_class, view, version) == message
+
+    check()

@@ -1,0 +1,121 @@
+"""Headers, lengths and the request that cannot be read."""
+
+import pytest
+
+from common.parts import FileRegion
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge
+from common.protocol.framing import (
+    RequestFramer,
+    UnsupportedRequest,
+    encode_request_frame,
+    encode_response_frame,
+    parse_request,
+    parse_response,
+    request_header_version,
+    response_correlation_id,
+    response_header_version,
+)
+from common.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.registry import APIS
+
+
+class Region(FileRegion):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@pytest.mark.parametrize(("version", "header"), [(8, 1), (9, 2)])
+def test_request_header_follows_the_flexible_versions(version: int, header: int) -> None:
+    """The header of a flexible request has tagged fields, but its client id keeps the two-byte length."""
+    assert request_header_version(MetadataRequest, version) == header
+    sent = RequestHeader(request_api_key=3, request_api_version=version, correlation_id=77, client_id="me")
+    (frame,) = encode_request_frame(sent, MetadataRequest(topics=None), version)
+    assert isinstance(frame, bytes)
+    tags = b"\x00" if header == 2 else b""
+    assert frame[4:].startswith(b"\x00\x03" + version.to_bytes(2, "big") + b"\x00\x00\x00\x4d\x00\x02me" + tags)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    parsed, body = parse_request(memoryview(frame)[4:])
+    assert parsed == sent
+    assert body == frame[len(frame) - len(body) :]
+
+
+def test_api_versions_response_has_header_0_always() -> None:
+    """Its response can be read before both sides know each other's versions; every other response follows its version."""
+    assert [response_header_version(ApiVersionsResponse, version) for version in range(5)] == [0] * 5
+    assert [response_header_version(MetadataResponse, version) for version in (8, 9)] == [0, 1]
+    response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, max_version=12)])
+    (frame,) = encode_response_frame(9, response, 3)
+    assert isinstance(frame, bytes)
+    assert frame[4:8] == b"\x00\x00\x00\x09"
+    assert frame[8:11] == b"\x00\x00\x02"
+    header, parsed = parse_response(ApiVersionsResponse, frame[4:], 3)
+    assert (header.correlation_id, parsed) == (9, response)
+
+
+def test_response_frame_counts_file_regions() -> None:
+    """The length covers the regions, whose bytes do not pass through here."""
+    region = Region(5000)
+    response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=[region])])])
+    parts = encode_response_frame(1, response, 17)
+    assert isinstance(parts[0], bytes)
+    assert int.from_bytes(parts[0][:4], "big") == sum(map(len, parts)) - 4
+    assert response_correlation_id(parts[0][4:]) == 1
+    assert region in parts
+
+
+def test_a_request_that_is_not_declared() -> None:
+    """An unknown api or version still tells its correlation id, which the refusal of ApiVersions needs."""
+    for api_key, version in ((18, 9), (999, 0), (0, 2), (3, -1)):
+        frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + b"\x00\x00\x00\x2a"
+        with pytest.raises(UnsupportedRequest) as refused:
+            parse_request(frame)
+        assert (refused.value.api_key, refused.value.api_version, refused.value.correlation_id) == (api_key, version, 42)
+
+
+def test_frames_too_short_for_a_header() -> None:
+    """Neither side's header can be read from a few bytes."""
+    for size in range(8):
+        with pytest.raises(BufferUnderflow):
+            parse_request(bytes(size))
+    with pytest.raises(BufferUnderflow):
+        response_correlation_id(bytes(3))
+    with pytest.raises(BufferUnderflow):
+        parse_request(b"\x00\x03\x00\x0c\x00\x00\x00\x00\x00\x05ab")
+
+
+def test_header_of_another_message() -> None:
+    """A header that names another api or version than the message is our mistake."""
+    with pytest.raises(EncodeError):
+        encode_request_frame(RequestHeader(request_api_key=3, request_api_version=0), ApiVersionsRequest(), 0)
+    with pytest.raises(EncodeError):
+        encode_request_frame(RequestHeader(request_api_key=18, request_api_version=1), ApiVersionsRequest(), 0)
+
+
+def test_frames_bigger_than_a_length_can_say() -> None:
+    """Two gigabytes of regions do not fit one frame."""
+    partitions = [PartitionData(records=[Region(2**30)]) for _ in range(2)]
+    with pytest.raises(EncodeError, match="cannot be sent"):
+        encode_response_frame(1, FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)]), 17)
+
+
+def test_a_claimed_length_is_not_allocated() -> None:
+    """The buffer grows with what arrives; a length above the limit is refused with its first four bytes."""
+    framer = RequestFramer(100_000_000)
+    framer.receive_data(b"\x05\xf5\xe1\x00" + b"x" * 10)
+    assert framer.next_frame() is None
+    assert framer.buffered_bytes == 14
+    refusing = RequestFramer(99_999_999)
+    refusing.receive_data(b"\x05\xf5\xe1\x00")
+    with pytest.raises(FrameTooLarge):
+        refusing.next_frame()
+
+
+def test_produce_is_advertised_from_0() -> None:
+    """For librdkafka; every other API is advertised as it is served."""
+    assert str(APIS[ApiKey.PRODUCE].advertised) == "0-11"
+    assert str(APIS[ApiKey.PRODUCE].versions) == "3-11"
+    assert all(api.advertised == api.versions for key, api in APIS.items() if key is not ApiKey.PRODUCE)

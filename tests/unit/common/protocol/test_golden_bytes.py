@@ -1,0 +1,167 @@
+"""Messages whose bytes were worked out by hand from the rules of the protocol."""
+
+from common.ids import Uuid
+from common.protocol.codec import decode, decode_with_version, encode, encode_with_version
+from common.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    RequestDirectoryData,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from common.protocol.messages.default_principal_data import DefaultPrincipalData
+from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from common.protocol.messages.metadata import MetadataRequest
+from common.protocol.numbering import Numbering
+
+UNASSIGNED, LOST, MIGRATING = (Uuid(number.to_bytes(16, "big")) for number in range(3))
+DIRECTORY = Uuid(bytes.fromhex("0102030405060708090a0b0c0d0e0f10"))
+TOPIC = Uuid(bytes.fromhex("a0" * 16))
+
+
+def wire(annotated: str) -> bytes:
+    """The bytes of hex text in which everything after a '#' is a remark."""
+    return bytes.fromhex("".join(line.partition("#")[0] for line in annotated.splitlines()))
+
+
+def test_heartbeat_with_offline_directories() -> None:
+    """OfflineLogDirs is the tagged field 0, a compact array of uuids."""
+    message = BrokerHeartbeatRequest(
+        broker_id=5, broker_epoch=300, current_metadata_offset=1000, want_shut_down=True, offline_log_dirs=[DIRECTORY, LOST]
+    )
+    expected = wire(
+        """
+        00000005          # broker id
+        000000000000012c  # broker epoch
+        00000000000003e8  # current metadata offset
+        00 01             # want fence, want shut down
+        01                # one tagged field
+        00 21             # tag 0, 33 bytes
+        03                # two elements, plus one
+        0102030405060708090a0b0c0d0e0f10
+        00000000000000000000000000000001  # a plain uuid is never renumbered, though it looks like LOST
+        """
+    )
+    for numbering in Numbering:
+        assert encode(message, 1, numbering=numbering) == expected
+        assert decode(BrokerHeartbeatRequest, expected, 1, numbering=numbering) == message
+
+
+def test_heartbeat_without_offline_directories() -> None:
+    """An empty tagged array takes no bytes at all, so that version 1 costs what version 0 did."""
+    message = BrokerHeartbeatRequest(broker_id=5, broker_epoch=300)
+    assert encode(message, 1) == encode(message, 0) == wire("00000005 000000000000012c 0000000000000000 0000 00")
+
+
+def assignments_to(*directory_ids: Uuid) -> AssignReplicasToDirsRequest:
+    partitions = [RequestPartitionData(partition_index=index) for index in (7, 258)]
+    return AssignReplicasToDirsRequest(
+        broker_id=1,
+        broker_epoch=2,
+        directories=[
+            RequestDirectoryData(id=each, topics=[RequestTopicData(topic_id=TOPIC, partitions=partitions)])
+            for each in directory_ids
+        ],
+    )
+
+
+def assignments_on_the_wire(*directory_ids: str) -> bytes:
+    start = "00000001 0000000000000002" + f"{len(directory_ids) + 1:02x}"  # broker id, broker epoch, directories + 1
+    topics = """
+        02                                # one topic
+        a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0  # its id
+        03 00000007 00 00000102 00        # two partitions, each with no tagged fields
+        00 00                             # none in the topic, none in the directory
+        """
+    return wire(start) + b"".join(wire(each + topics) for each in directory_ids) + wire("00")
+
+
+def test_assigned_directories_in_the_seeds_numbering() -> None:
+    """KIP-858: UNASSIGNED 0, LOST 1, MIGRATING 2, the default."""
+    message = assignments_to(DIRECTORY, UNASSIGNED, LOST, MIGRATING)
+    expected = assignments_on_the_wire(DIRECTORY.hex(), "00" * 16, "00" * 15 + "01", "00" * 15 + "02")
+    assert encode(message, 0) == expected
+    assert decode(AssignReplicasToDirsRequest, expected, 0) == message
+
+
+def test_assigned_directories_in_apaches_numbering() -> None:
+    """Apache Kafka: MIGRATING 0, UNASSIGNED 1, LOST 2; in memory the numbers stay those of KIP-858."""
+    message = assignments_to(DIRECTORY, UNASSIGNED, LOST, MIGRATING)
+    expected = assignments_on_the_wire(DIRECTORY.hex(), "00" * 15 + "01", "00" * 15 + "02", "00" * 16)
+    assert encode(message, 0, numbering=Numbering.APACHE) == expected
+    assert decode(AssignReplicasToDirsRequest, expected, 0, numbering=Numbering.APACHE) == message
+
+
+def test_many_partitions_take_the_columns_path() -> None:
+    """A thousand partitions have the same bytes as a thousand written one by one."""
+    topic = RequestTopicData(
+        topic_id=TOPIC, partitions=[RequestPartitionData(partition_index=index * 3) for index in range(1000)]
+    )
+    message = AssignReplicasToDirsRequest(
+        broker_id=1, broker_epoch=2, directories=[RequestDirectoryData(id=DIRECTORY, topics=[topic])]
+    )
+    # 1001 is the varint e9 07.
+    expected = wire(f"00000001 0000000000000002 02 {DIRECTORY.hex()} 02 {TOPIC.hex()} e907") + b"".join(
+        (index * 3).to_bytes(4, "big") + b"\x00" for index in range(1000)
+    )
+    assert encode(message, 0) == expected + b"\x00\x00\x00"
+    assert decode(AssignReplicasToDirsRequest, expected + b"\x00\x00\x00", 0) == message
+
+
+def test_one_partition_with_an_unknown_tag_among_many() -> None:
+    """The columns give way to the loop when an element has tagged fields, in both directions."""
+    partitions = [RequestPartitionData(partition_index=index) for index in range(20)]
+    partitions[13].unknown_tagged_fields = {9: b"later"}
+    message = AssignReplicasToDirsRequest(
+        directories=[RequestDirectoryData(id=DIRECTORY, topics=[RequestTopicData(partitions=partitions)])]
+    )
+    encoded = encode(message, 0)
+    assert wire("0000000d 01 09 05") + b"later" in encoded
+    assert decode(AssignReplicasToDirsRequest, encoded, 0) == message
+
+
+def test_fetch_response_with_a_tagged_leader() -> None:
+    """A tagged struct is sent when one of its fields differs from its default, sorted among unknown tags."""
+    partition = PartitionData(
+        partition_index=1,
+        error_code=6,
+        high_watermark=-1,
+        aborted_transactions=None,
+        current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=9),
+        unknown_tagged_fields={0x4000: b"\x2a"},
+        records=b"abc",
+    )
+    message = FetchResponse(session_id=0, responses=[FetchableTopicResponse(topic_id=TOPIC, partitions=[partition])])
+    expected = wire(
+        """
+        00000000 0000 00000000            # throttle time, error code, session id
+        02                                # one topic
+        a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0
+        02                                # one partition
+        00000001 0006 ffffffffffffffff    # index, NOT_LEADER_OR_FOLLOWER, high watermark
+        ffffffffffffffff ffffffffffffffff # last stable offset, log start offset
+        00                                # aborted transactions: null
+        ffffffff                          # preferred read replica
+        04 616263                         # records
+        02                                # two tagged fields
+        01 09 00000003 00000009 00        # tag 1, 9 bytes: leader id, leader epoch, no tags
+        808001 01 2a                      # tag 16384, 1 byte
+        00 00                             # no tags of the topic, none of the response
+        """
+    )
+    assert encode(message, 17) == expected
+    assert decode(FetchResponse, expected, 17) == message
+
+
+def test_all_topics_of_a_metadata_request() -> None:
+    """Null in the old form is a count of -1, in the compact form a count of 0."""
+    assert encode(MetadataRequest(topics=None), 1) == wire("ffffffff")
+    assert encode(MetadataRequest(topics=None), 12) == wire("00 01 00 00")
+
+
+def test_a_principal_carries_its_version() -> None:
+    """The principal in an envelope begins with two bytes of version."""
+    principal = DefaultPrincipalData(type="User", name="ANONYMOUS")
+    expected = wire("0000 05") + b"User" + wire("0a") + b"ANONYMOUS" + wire("00 00")
+    assert encode_with_version(principal, 0) == expected
+    assert decode_with_version(DefaultPrincipalData, memoryview(expected)) == principal

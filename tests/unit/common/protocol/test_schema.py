@@ -1,0 +1,136 @@
+"""What a declaration may not say, and what it means."""
+
+import pytest
+
+from common.protocol.codec import decode, encode
+from common.protocol.errors import ErrorCode, error_name, is_known_error
+from common.protocol.schema import (
+    Float64,
+    Int32,
+    Kind,
+    Records,
+    SchemaError,
+    String,
+    Struct,
+    UInt32,
+    VersionRange,
+    field,
+    message,
+    message_schema,
+    struct,
+    version_range,
+)
+
+
+@struct
+class Point(Struct):
+    x: Float64 = 0.0
+    label: String | None = None
+
+
+@message(kind=Kind.DATA, versions="0-2", flexible="2+")
+class Drawing(Struct):
+    points: list[Point] | None = None
+    centre: Point | None = field(default=None, versions="1+", ignorable=True)
+    flags: list[bool] = field(default_factory=list)
+    serials: list[UInt32] = field(default_factory=list, versions="2+", tag=3)
+    notes: list[str] = field(default_factory=list, versions="1+", tag=1, tagged="2+")
+
+
+def test_types_that_no_message_uses_yet() -> None:
+    """Floats, unsigned numbers, arrays of booleans and nullable structs travel too, tagged or not."""
+    drawing = Drawing(
+        points=[Point(x=1.5), Point(x=-0.0, label="b")],
+        centre=Point(x=9.0),
+        flags=[True, False],
+        serials=[2**32 - 1],
+        notes=["a", ""],
+    )
+    assert decode(Drawing, encode(drawing, 2), 2) == drawing
+    bare = Drawing(points=None, flags=[True], notes=["c"])
+    assert decode(Drawing, encode(bare, 1), 1) == bare
+    assert encode(Drawing(centre=Point()), 0) == b"\xff\xff\xff\xff" + bytes(4)
+
+
+def test_a_nullable_struct_is_one_byte_when_absent() -> None:
+    """KIP-893: -1 stands for null, 1 comes before the fields."""
+    assert encode(Drawing(), 1) == b"\xff\xff\xff\xff" + b"\xff" + bytes(4) + bytes(4)
+    assert encode(Drawing(centre=Point()), 1) == b"\xff\xff\xff\xff" + b"\x01" + bytes(8) + b"\xff\xff" + bytes(4) + bytes(4)
+
+
+def test_version_ranges() -> None:
+    """The four forms in which versions are written."""
+    assert version_range("3") == VersionRange(3, 3)
+    assert version_range("3-7") == VersionRange(3, 7)
+    assert 1000 in version_range("3+")
+    assert 0 not in version_range("none")
+
+
+def test_declarations_that_contradict_themselves() -> None:
+    """A mistake in a declaration shows when its module is imported."""
+    with pytest.raises(SchemaError, match="not a wire type"):
+
+        @struct
+        class NotOnTheWire(Struct):
+            value: int = 0
+
+    with pytest.raises(SchemaError, match="has no default"):
+
+        @struct
+        class WithoutDefault(Struct):
+            value: Int32
+
+    with pytest.raises(SchemaError, match=r"lacks '\| None'"):
+
+        @struct
+        class NullableOnlyByOption(Struct):
+            value: String = field(default="", nullable="1+")
+
+    with pytest.raises(SchemaError, match="uses a tag twice"):
+
+        @struct
+        class OneTagTwice(Struct):
+            one: Int32 = field(default=0, tag=0)
+            two: Int32 = field(default=0, tag=0)
+
+    with pytest.raises(SchemaError, match="array of arrays"):
+
+        @struct
+        class Matrix(Struct):
+            rows: list[list[Int32]] = field(default_factory=list)
+
+    with pytest.raises(SchemaError, match="cannot be a tagged field"):
+
+        @struct
+        class TaggedRecords(Struct):
+            records: Records | None = field(default=None, tag=0)
+
+
+def test_a_struct_is_not_a_message() -> None:
+    """Only top-level messages have versions of their own."""
+    with pytest.raises(SchemaError):
+        message_schema(Point)
+
+
+def test_elements_without_bytes_are_refused() -> None:
+    """An array whose elements take no bytes could claim any count; such a declaration cannot be compiled."""
+
+    @struct
+    class Nothing(Struct):
+        late: Int32 = field(default=0, versions="1+")
+
+    @message(kind=Kind.DATA, versions="0-1", flexible="none")
+    class Nothings(Struct):
+        items: list[Nothing] = field(default_factory=list)
+
+    with pytest.raises(SchemaError, match="no bytes in version 0"):
+        decode(Nothings, bytes(4), 0)
+    assert decode(Nothings, b"\x00\x00\x00\x01\x00\x00\x00\x05", 1) == Nothings(items=[Nothing(late=5)])
+
+
+def test_error_names() -> None:
+    """Codes that a newer peer sends have no name here and pass as numbers."""
+    assert error_name(57) == "LOG_DIR_NOT_FOUND"
+    assert error_name(9999) == "9999"
+    assert is_known_error(ErrorCode.NONE)
+    assert not is_known_error(9999)
