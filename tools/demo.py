@@ -75,6 +75,7 @@ def _cluster(folder: Path, *, loop: bool, keep: bool) -> Iterator[LocalCluster]:
     finally:
         if not succeeded:
             cluster.kill()
+            cluster.remove_disks()
             say(f"the logs stay in {cluster.folder}")
         elif keep:
             say(f"the cluster keeps running: bootstrap servers {cluster.bootstrap}")
@@ -128,8 +129,8 @@ def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: 
     report = Report()
     with AdminClient(cluster.bootstrap) as admin:
         _create_topic(cluster.bootstrap)
-        before = _await_spread_leaders(admin)
-        broker_id, path, hosted = _choose_victim(admin, before)
+        before, places = _await_all_replicas(admin)
+        broker_id, path, hosted = _choose_victim(before, places)
         report.victim = path
         report.partitions_in_failed_directory = len(hosted)
         led = {partition for partition in hosted if before.leaders[partition][0] == broker_id}
@@ -173,8 +174,10 @@ def _create_topic(bootstrap: str) -> None:
         replication_factor=REPLICATION_FACTOR,
         config={"min.insync.replicas": str(MIN_INSYNC)},
     )
+    # The client must outlive the answer: it ends, and fails what is under way, when nobody holds it.
+    client = ConfluentAdmin({"bootstrap.servers": bootstrap})
     try:
-        ConfluentAdmin({"bootstrap.servers": bootstrap}).create_topics([topic])[TOPIC].result(timeout=30)
+        client.create_topics([topic])[TOPIC].result(timeout=30)
     except KafkaException as error:
         raise ToolError(f"the topic cannot be created: {error}") from error
 
@@ -184,32 +187,51 @@ def _leadership(admin: AdminClient) -> Leadership:
     return Leadership({part.partition_index: (part.leader_id, part.leader_epoch) for part in topic.partitions})
 
 
-def _await_spread_leaders(admin: AdminClient) -> Leadership:
-    """Waits until every partition has a leader and all its replicas in sync."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One directory and the partitions of the demo's topic in it."""
+
+    broker_id: int
+    path: str
+    partitions: frozenset[int]
+
+
+def _await_all_replicas(admin: AdminClient) -> tuple[Leadership, list[Place]]:
+    """Waits until every replica has its log in some directory and is in sync."""
     deadline = time.monotonic() + LEADERS_SECONDS
     while True:
+        places = _places(admin)
         (topic,) = admin.metadata([TOPIC]).topics
-        if len(topic.partitions) == PARTITIONS and all(
-            part.leader_id >= 0 and len(part.isr_nodes) == REPLICATION_FACTOR for part in topic.partitions
-        ):
-            return _leadership(admin)
+        in_sync = sum(len(part.isr_nodes) for part in topic.partitions if part.leader_id >= 0)
+        if sum(len(place.partitions) for place in places) == in_sync == PARTITIONS * REPLICATION_FACTOR:
+            return _leadership(admin), places
         if time.monotonic() > deadline:
-            raise ToolError(f"the topic's partitions are not all in sync after {LEADERS_SECONDS:g} s")
+            raise ToolError(f"the topic's replicas are not all in sync after {LEADERS_SECONDS:g} s")
         time.sleep(0.05)
 
 
-def _choose_victim(admin: AdminClient, leadership: Leadership) -> tuple[int, str, set[int]]:
-    """The directory that holds most leaders: broker id, path and partitions in it."""
-    candidates: list[tuple[int, int, str, set[int]]] = []
-    for broker_id, address in admin.brokers().items():
-        for result in describe_broker(admin, address):
-            hosted = {part.partition_index for topic in result.topics if topic.name == TOPIC for part in topic.partitions}
-            led = sum(1 for partition in hosted if leadership.leaders[partition][0] == broker_id)
-            candidates.append((led, -broker_id, result.log_dir, hosted))
-    led, negative_id, path, hosted = max(candidates, key=lambda candidate: candidate[:3])
-    if led == 0:
+def _places(admin: AdminClient) -> list[Place]:
+    return [
+        Place(
+            broker_id,
+            result.log_dir,
+            frozenset(part.partition_index for topic in result.topics if topic.name == TOPIC for part in topic.partitions),
+        )
+        for broker_id, address in sorted(admin.brokers().items())
+        for result in describe_broker(admin, address)
+    ]
+
+
+def _choose_victim(leadership: Leadership, places: list[Place]) -> tuple[int, str, frozenset[int]]:
+    """The directory that holds most leaders, the first of several: broker id, path and partitions in it."""
+
+    def leaders(place: Place) -> int:
+        return sum(1 for partition in place.partitions if leadership.leaders[partition][0] == place.broker_id)
+
+    victim = max(places, key=leaders)
+    if leaders(victim) == 0:
         raise ToolError("no directory holds a leader")
-    return -negative_id, path, hosted
+    return victim.broker_id, victim.path, victim.partitions
 
 
 def _directory_id(path: Path) -> str:

@@ -216,7 +216,7 @@ class LocalCluster:
         for node in started:
             node.start()
         for node in started:
-            node.wait_for("controller_running" if node.files.role == "controller" else "broker_running")
+            node.wait_for("controller_active" if node.files.role == "controller" else "broker_running")
 
     def stop(self) -> None:
         """Ends the brokers in order, then the controller."""
@@ -231,12 +231,16 @@ class LocalCluster:
         for node in self.nodes.values():
             node.kill()
 
-    def delete(self) -> None:
-        """Removes the disks and the folder. The nodes must have ended."""
+    def remove_disks(self) -> None:
+        """Unmounts and deletes loop-mounted disks; plain directories stay. The nodes must have ended."""
         if self.loop:
             for node in self.nodes.values():
                 for path in node.files.data_dirs:
                     remove_disk(Path(path))
+
+    def delete(self) -> None:
+        """Removes the disks and the folder. The nodes must have ended."""
+        self.remove_disks()
         _remove_tree(self.folder)
 
 

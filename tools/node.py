@@ -85,15 +85,8 @@ class Node:
         await driver.start()
         group.create_task(self._run_driver(driver, group))
         if self._config.is_controller:
-            self.controller = ControllerDaemon(
-                self._env,
-                self._config,
-                cluster_id=directories.cluster_id,
-                driver=driver,
-                task_group=group,
-                halt=self.halt,
-            )
-            await self.controller.start()
+            self.controller = ControllerDaemon(self._env, self._config, driver, cluster_id=directories.cluster_id)
+            self.controller.start(group)
         if self._config.is_broker:
             self.broker = BrokerDaemon(
                 self._env,
@@ -108,7 +101,7 @@ class Node:
         await self._serve_until_asked(group, asked_to_end)
         stop_metrics()
         if self.controller is not None:
-            await self.controller.close()
+            self.controller.close()
         await driver.close()
 
     async def _serve_until_asked(self, group: asyncio.TaskGroup, asked_to_end: Callable[[], Awaitable[None]]) -> None:
@@ -183,7 +176,7 @@ class Node:
         def samples() -> list[Sample]:
             found: list[Sample] = []
             if self.controller is not None:
-                found.extend(self.controller.samples())
+                found.extend(self.controller.metrics())
             if self.broker is not None:
                 found.extend(
                     broker_samples(
