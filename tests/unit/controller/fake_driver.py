@@ -1,0 +1,97 @@
+"""A quorum driver of one node without a disk: what was scheduled is committed when the test says so."""
+
+from collections.abc import Sequence
+
+from common.ids import BrokerId, LeaderEpoch, Offset
+from common.raft.core.quorum import LeaderAndEpoch
+from common.raft.core.record_batches import CommittedBatch, RecordsTooLarge
+from common.raft.errors import NotLeader
+from common.raft.listener import MetadataListener
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import KnownRecord
+
+NODE_ID = 1
+OTHER_NODE = BrokerId(2)
+
+
+class FakeDriver:
+    """Keeps the whole log in memory and gives it to every listener that registers, as far as it is committed."""
+
+    def __init__(self, log: Sequence[KnownRecord] = (), *, records_max: int = 10_000) -> None:
+        self.log: list[KnownRecord | None] = list(log)
+        self.committed = len(self.log)
+        self.epoch: LeaderEpoch | None = None
+        self.last_epoch = 0
+        self.listeners: list[MetadataListener] = []
+        self.atomic_appends: list[bool] = []
+        self.records_max = records_max
+        self.bootstrap: list[ApiMessageAndVersion] = []
+
+    # --- what the controller calls ------------------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return Offset(len(self.log))
+
+    def register(self, listener: MetadataListener) -> None:
+        self.listeners.append(listener)
+        for offset in range(self.committed):
+            listener.handle_commit(self._batch(offset))
+        if self.epoch is not None:
+            listener.handle_leader_change(LeaderAndEpoch(BrokerId(NODE_ID), self.epoch))
+
+    def schedule_append(self, records: Sequence[ApiMessageAndVersion], *, epoch: int, atomic: bool = True) -> Offset:
+        if epoch != self.epoch:
+            raise NotLeader(LeaderEpoch(self.last_epoch), None)
+        if atomic and len(records) > self.records_max:
+            raise RecordsTooLarge
+        self.log += [written.record for written in records]
+        self.atomic_appends.append(atomic)
+        return Offset(len(self.log) - 1)
+
+    def resign(self, epoch: int) -> None:
+        """Like the real one, the sole voter is elected again at once."""
+        assert epoch == self.epoch
+        self.lose()
+        self.lead()
+
+    def load_bootstrap_records(self) -> list[ApiMessageAndVersion]:
+        return self.bootstrap
+
+    # --- what the test does -------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """This node leads a new epoch, whose first batch is committed."""
+        self.last_epoch += 1
+        self.epoch = LeaderEpoch(self.last_epoch)
+        self.log.append(None)
+        self.commit()
+        self._announce(LeaderAndEpoch(BrokerId(NODE_ID), self.epoch))
+
+    def lose(self, *, to: BrokerId | None = None) -> None:
+        """This node leads no more; what was not committed is gone."""
+        self.epoch = None
+        del self.log[self.committed :]
+        self._announce(LeaderAndEpoch(to, LeaderEpoch(self.last_epoch)))
+
+    def commit(self, count: int | None = None) -> None:
+        """Commits the next records, all there are if no count is given."""
+        end = len(self.log) if count is None else self.committed + count
+        while self.committed < end:
+            self.committed += 1
+            for listener in list(self.listeners):
+                listener.handle_commit(self._batch(self.committed - 1))
+
+    def _announce(self, leader: LeaderAndEpoch) -> None:
+        for listener in list(self.listeners):
+            listener.handle_leader_change(leader)
+
+    def _batch(self, offset: int) -> CommittedBatch:
+        record = self.log[offset]
+        records = () if record is None else (record,)
+        return CommittedBatch(Offset(offset), Offset(offset), LeaderEpoch(self.last_epoch), 1_000 + offset, records)
+
+    @property
+    def records(self) -> list[KnownRecord]:
+        """All records of the log but the control batches."""
+        return [record for record in self.log if record is not None]

@@ -1,0 +1,553 @@
+"""The controller's shell on a driver whose commits the test decides: when answers go out, and what leadership means."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from common.configuration.topic import TopicConfig
+from common.ids import BrokerId, IncarnationId, Offset, TopicId, Uuid
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    KnownRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    ZkMigrationRecord,
+)
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.registration import handle_broker_registration
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.settings import ControllerSettings
+from controller.quorum_controller import ControllerTimers, Operation, QuorumController, Turn
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.unit.controller.fake_driver import NODE_ID, OTHER_NODE, FakeDriver
+
+SECOND_NS = 1_000_000_000
+SESSION_NS = 9 * SECOND_NS
+SETTINGS = ControllerSettings(cluster_id="c", session_timeout_ns=SESSION_NS, topic_defaults=TopicConfig())
+QUIET = ControllerTimers(idle_interval_ns=0)
+FEATURES: list[KnownRecord] = [
+    FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21),
+    FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1),
+]
+TOPIC = TopicId(Uuid(b"t" * 16))
+A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
+
+Scenario = Callable[[SimulatedWorld, QuorumController], Awaitable[None]]
+
+
+def run(
+    driver: FakeDriver,
+    scenario: Scenario,
+    *,
+    timers: ControllerTimers = QUIET,
+    batch_max: int = 10_000,
+    expected_exit: int | None = None,
+) -> None:
+    """Runs the scenario beside a controller on this driver."""
+
+    async def on_node(world: SimulatedWorld) -> None:
+        async def main(env: SimulatedEnvironment) -> None:
+            controller = QuorumController(
+                env, driver, SETTINGS, node_id=NODE_ID, timers=timers, records_per_batch_max=batch_max
+            )
+            try:
+                async with asyncio.TaskGroup() as task_group:
+                    controller.start(task_group)
+                    await scenario(world, controller)
+                    raise Finished
+            except* Finished:
+                pass
+
+        env = world.node("controller")
+        await env.start(main)
+        assert env.exit_code == expected_exit
+
+    SimulatedWorld(seed=1).run(on_node)
+
+
+class Finished(Exception):
+    """Ends the TaskGroup of a scenario that has seen all it wanted."""
+
+
+def write(*records: KnownRecord) -> Operation[str]:
+    """An operation that writes these and answers "written"."""
+    return lambda turn: ControllerResult([ApiMessageAndVersion(record, 0) for record in records], "written")
+
+
+def look(turn: Turn) -> ControllerResult[list[str]]:
+    """An operation that reads the names of the topics."""
+    return ControllerResult([], sorted(turn.state.topic_ids))
+
+
+def topic(name: str) -> TopicRecord:
+    return TopicRecord(name=name, topic_id=TopicId(Uuid(name.encode().rjust(16, b"#"))))
+
+
+async def code_of(answer: "asyncio.Future[Any]") -> ErrorCode:
+    """The code of the ApiError that an operation ends with."""
+    with pytest.raises(ApiError) as caught:
+        await answer
+    return caught.value.code
+
+
+# --- answers ----------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_waits_for_the_commit() -> None:
+    """The state has the change at once, the client hears of it when it is committed, and so does the log of events."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        said = ControllerEvent("said_at_once", {}, is_about_commit=False), ControllerEvent("said_at_commit", {})
+        answer = controller.submit(
+            "op", lambda turn: ControllerResult([ApiMessageAndVersion(topic("t"), 0)], "done", events=said)
+        )
+        await world.sleep(0.01)
+        assert list(controller.state.topic_ids) == ["t"]
+        assert not answer.done()
+        assert world.events_named("said_at_once")
+        assert not world.events_named("said_at_commit")
+        driver.commit()
+        assert await answer == "done"
+        assert world.events_named("said_at_commit")[0].fields["elapsed_ms"] >= 10
+
+    run(driver, scenario)
+
+
+def test_a_reader_waits_for_what_it_may_have_read() -> None:
+    """No records, but the state it read is ahead of the log."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        before = controller.submit("look", look)
+        assert await before == []
+        writing = controller.submit("write", write(topic("t")))
+        reading = controller.submit("look", look)
+        await world.sleep(0.01)
+        assert not reading.done()
+        driver.commit()
+        assert await reading == ["t"]
+        assert await writing == "written"
+
+    run(driver, scenario)
+
+
+def test_answers_go_out_one_by_one_as_they_are_committed() -> None:
+    """A commit of the first says nothing about the second."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        first = controller.submit("one", write(topic("one")))
+        second = controller.submit("two", write(topic("two")))
+        await world.sleep(0.01)
+        driver.commit(1)
+        assert await first == "written"
+        assert not second.done()
+        driver.commit()
+        assert await second == "written"
+
+    run(driver, scenario)
+
+
+def test_an_error_of_the_operation_is_answered_at_once() -> None:
+    """Nothing is written, nothing has to be committed."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        def refuse(turn: Turn) -> ControllerResult[str]:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "no")
+
+        driver.lead()
+        controller.submit("write", write(topic("t")))
+        assert await code_of(controller.submit("refuse", refuse)) is ErrorCode.INVALID_REQUEST
+
+    run(driver, scenario)
+
+
+def test_an_event_that_waited_too_long_is_not_carried_out() -> None:
+    """REQUEST_TIMED_OUT, and whoever queued it may still note that it came."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        touched: list[BrokerSessions] = []
+        answer = controller.submit("late", write(topic("t")), deadline_ns=world.now_ns(), on_timeout=touched.append)
+        assert await code_of(answer) is ErrorCode.REQUEST_TIMED_OUT
+        assert len(touched) == 1
+        assert controller.state.topic_ids == {}
+        assert controller.queue.statistics.timed_out_count == 1
+
+    run(driver, scenario)
+
+
+# --- leadership -------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_follows_and_refuses() -> None:
+    """It replays what is committed and answers NOT_CONTROLLER."""
+    driver = FakeDriver([*FEATURES, topic("t")])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        assert list(controller.state.topic_ids) == ["t"]
+        assert await code_of(controller.submit("look", look)) is ErrorCode.NOT_CONTROLLER
+        driver.lose(to=OTHER_NODE)
+        assert controller.leader.leader_id == OTHER_NODE
+        assert not controller.is_active
+
+    run(driver, scenario)
+
+
+def test_the_first_active_controller_writes_the_bootstrap_records() -> None:
+    """In one transaction, metadata.version first."""
+    driver = FakeDriver()
+    driver.bootstrap = [ApiMessageAndVersion(record, 0) for record in FEATURES]
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        assert driver.records == [
+            BeginTransactionRecord(name="Bootstrap records"),
+            *FEATURES,
+            ZkMigrationRecord(zk_migration_state=0),
+            EndTransactionRecord(),
+        ]
+        assert controller.is_active
+        driver.commit()
+        driver.lose()
+        await world.sleep(1)
+        driver.lead()
+        assert driver.records[5:] == []
+        assert [event.fields["activation_records"] for event in world.events_named("controller_active")] == [5, 0]
+
+    run(driver, scenario)
+
+
+def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
+    """The uncommitted change is gone from the state too, which is rebuilt from the log; a new term starts clean."""
+    driver = FakeDriver([*FEATURES, topic("kept")])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        answer = controller.submit("write", write(topic("lost")))
+        await world.sleep(0.01)
+        assert sorted(controller.state.topic_ids) == ["kept", "lost"]
+        driver.lose(to=OTHER_NODE)
+        assert await code_of(answer) is ErrorCode.NOT_CONTROLLER
+        assert not controller.is_active
+        assert list(controller.state.topic_ids) == ["kept"]
+        assert await code_of(controller.submit("look", look)) is ErrorCode.NOT_CONTROLLER
+        driver.lead()
+        again = controller.submit("write", write(topic("lost")))
+        await world.sleep(0.01)
+        driver.commit()
+        assert await again == "written"
+        assert controller.new_active_count == 2
+
+    run(driver, scenario)
+
+
+def test_a_leader_that_was_deposed_in_the_same_step_answers_not_controller() -> None:
+    """The driver refuses the append before the news has arrived."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        driver.epoch = None
+        assert await code_of(controller.submit("write", write(topic("t")))) is ErrorCode.NOT_CONTROLLER
+        driver.lose(to=OTHER_NODE)
+        assert controller.state.topic_ids == {}
+
+    run(driver, scenario)
+
+
+def test_an_open_transaction_of_the_last_controller_is_aborted() -> None:
+    """Its records were never applied; the log says that they never will be."""
+    driver = FakeDriver([*FEATURES, BeginTransactionRecord(name="x"), topic("half")])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        assert controller.state.topic_ids == {}
+        driver.lead()
+        assert isinstance(driver.records[-1], AbortTransactionRecord)
+        driver.commit()
+        writing = controller.submit("write", write(topic("half")))
+        await world.sleep(0.01)
+        driver.commit()
+        assert await writing == "written"
+        driver.lose()
+        assert list(controller.state.topic_ids) == ["half"]
+
+    run(driver, scenario)
+
+
+def test_what_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
+    """The state has replayed what the log refused: it is rebuilt, and the next operation is served."""
+    driver = FakeDriver(FEATURES, records_max=2)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        answer = controller.submit("write", write(topic("a"), topic("b"), topic("c")))
+        assert await code_of(answer) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert controller.is_active
+        assert controller.new_active_count == 2
+        assert controller.state.topic_ids == {}
+
+    run(driver, scenario)
+
+
+def test_more_than_one_batch_becomes_a_transaction() -> None:
+    """In the same order between its marks, and applied on the active controller as it goes."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        names = [topic(f"t{number}") for number in range(3)]
+        answer = controller.submit("many", write(*names))
+        await world.sleep(0.01)
+        assert driver.records[2:] == [BeginTransactionRecord(name="many"), *names, EndTransactionRecord()]
+        assert driver.atomic_appends == [False]
+        driver.commit(3)
+        assert not answer.done()
+        driver.commit()
+        assert await answer == "written"
+        driver.lose()
+        assert len(controller.state.topic_ids) == 3
+
+    run(driver, scenario, batch_max=2)
+
+
+def test_a_replay_that_contradicts_the_state_ends_the_process() -> None:
+    """Nothing of it may reach the log."""
+    driver = FakeDriver([*FEATURES, topic("t")])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await controller.submit("write", write(topic("t")))
+
+    run(driver, scenario, expected_exit=1)
+    assert len(driver.records) == 3
+
+
+# --- timers -----------------------------------------------------------------------------------------------------
+
+
+def registered(broker_id: int, *, fenced: bool = False) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=IncarnationId(Uuid(bytes([broker_id]) * 16)),
+        broker_epoch=broker_id,
+        fenced=fenced,
+        log_dirs=[Uuid(bytes([broker_id]) * 16)],
+    )
+
+
+def partition(replicas: list[int], leader: int, isr: list[int]) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC,
+        replicas=replicas,
+        isr=isr,
+        leader=leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[Uuid(bytes([broker]) * 16) for broker in replicas],
+    )
+
+
+def test_unfenced_brokers_get_one_full_session_from_a_new_controller() -> None:
+    """None is fenced before it, all that stayed silent after it, one record batch each."""
+    driver = FakeDriver([*FEATURES, registered(1), registered(2), registered(3, fenced=True)])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        await world.sleep(100)
+        driver.lead()
+        written = len(driver.records)
+        await world.sleep(8.9)
+        assert len(driver.records) == written
+        await world.sleep(0.6)
+        assert driver.records[written:] == [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=1)]
+        driver.commit()
+        await world.sleep(0.1)
+        assert driver.records[written + 1 :] == [BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=1)]
+
+    run(driver, scenario)
+
+
+def test_heartbeats_keep_a_session() -> None:
+    """A broker that is heard of in time stays unfenced."""
+    driver = FakeDriver([*FEATURES, registered(1)])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        for _ in range(10):
+            await world.sleep(2)
+            assert not (await controller.submit("heartbeat", _heartbeat(broker_id=1, epoch=1))).is_fenced
+        assert driver.records == [*FEATURES, registered(1)]
+
+    run(driver, scenario)
+
+
+def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None) -> Operation[BrokerHeartbeatResponse]:
+    request = BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=10**6, offline_log_dirs=offline or []
+    )
+    return lambda turn: handle_broker_heartbeat(
+        turn.state, turn.sessions, turn.settings, request, now_ns=turn.now_ns, next_write_offset=turn.next_write_offset
+    )
+
+
+def test_a_controller_that_was_stopped_fences_nobody_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer that fires 20 s late means that nobody listened, not that nobody spoke (SIGSTOP, a suspended VM)."""
+    driver = FakeDriver([*FEATURES, registered(1)])
+    sleep_until = SimulatedEnvironment.sleep_until
+    stops = [20 * SECOND_NS]
+
+    async def sometimes_late(env: SimulatedEnvironment, deadline_ns: int) -> None:
+        await sleep_until(env, deadline_ns + (stops.pop() if stops else 0))
+
+    monkeypatch.setattr(SimulatedEnvironment, "sleep_until", sometimes_late)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await world.event("controller_was_stopped")
+        await world.sleep(8)
+        assert BrokerId(1) in controller.state.brokers
+        assert not controller.state.brokers[BrokerId(1)].fenced
+        await world.sleep(2)
+        assert controller.state.brokers[BrokerId(1)].fenced
+
+    # The controller must be active before its first look at the sessions goes to sleep.
+    driver.lead()
+    run(driver, scenario)
+
+
+def test_an_idle_log_gets_no_op_records() -> None:
+    """One for each interval in which nothing else was written, none on a standby."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        await world.sleep(2)
+        assert driver.records == FEATURES
+        driver.lead()
+        for _ in range(4):
+            await world.sleep(0.3)
+            controller.submit("write", write(topic(f"t{len(driver.records)}")))
+            await world.sleep(0.01)
+            driver.commit()
+        assert NoOpRecord() not in driver.records
+        for expected in (1, 2):
+            await world.sleep(0.52)
+            driver.commit()
+            assert driver.records.count(NoOpRecord()) == expected
+
+    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=SECOND_NS // 2))
+
+
+def test_the_leaderless_sweep_follows_changes_of_the_metadata() -> None:
+    """A leaderless partition gets an unclean leader soon after its configuration allows one."""
+    driver = FakeDriver(
+        [
+            *FEATURES,
+            registered(1, fenced=True),
+            registered(2),
+            TopicRecord(name="t", topic_id=TOPIC),
+            partition([1, 2], -1, [1]),
+        ]
+    )
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await world.sleep(3)
+        written = len(driver.records)
+        allow = ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
+        controller.submit("write", write(allow))
+        await world.sleep(1.1)
+        assert driver.records[written + 1 :] == [
+            PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=[2], leader=2, leader_recovery_state=1)
+        ]
+        assert controller.unclean_election_count == 1
+
+    run(driver, scenario)
+
+
+def test_preferred_leaders_are_restored_by_their_timer() -> None:
+    """auto.leader.rebalance.enable."""
+    driver = FakeDriver(
+        [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), partition([1, 2], 2, [1, 2])]
+    )
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await world.sleep(5.1)
+        assert driver.records[-1] == PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1)
+
+    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * SECOND_NS))
+
+
+# --- the story of a failure -------------------------------------------------------------------------------------
+
+
+def test_the_events_of_a_disk_failure_name_the_directory() -> None:
+    """Reported at once, leaders moved at the commit, each with directory_id and broker_id."""
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        request = BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id="c",
+            incarnation_id=Uuid(b"i" * 16),
+            features=[
+                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                Feature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
+            ],
+            log_dirs=[A, B],
+        )
+
+        def register(turn: Turn) -> ControllerResult[object]:
+            offset = Offset(turn.next_write_offset)
+            made = handle_broker_registration(
+                turn.state, turn.sessions, turn.settings, request, now_ns=turn.now_ns, next_write_offset=offset
+            )
+            return ControllerResult(made.records, made.response, events=made.events)
+
+        controller.submit("register", register)
+        await world.sleep(0.01)
+        epoch = controller.state.brokers[BrokerId(1)].epoch
+        controller.submit("heartbeat", _heartbeat(broker_id=1, epoch=epoch))
+        made = partition([1], 1, [1])
+        made.directories = [A]
+        controller.submit("write", write(TopicRecord(name="t", topic_id=TOPIC)))
+        controller.submit("write", lambda turn: ControllerResult([ApiMessageAndVersion(made, 1)], None))
+        controller.submit("heartbeat", _heartbeat(broker_id=1, epoch=epoch, offline=[A]))
+        await world.sleep(0.01)
+        assert world.events_named("log_dir_reported_offline")[0].fields == {"broker_id": 1, "directory_id": A}
+        assert not world.events_named("leaders_moved")
+        driver.commit()
+        moved = world.events_named("leaders_moved")[0].fields
+        assert moved == {
+            "broker_id": 1,
+            "directory_id": A,
+            "partitions": 1,
+            "leaders": 1,
+            "elapsed_ms": moved["elapsed_ms"],
+        }
+
+    run(driver, scenario)
