@@ -55,6 +55,7 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RemoveTopicRecord,
     TopicRecord,
 )
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
@@ -338,6 +339,13 @@ class ClusterController:
             ),
         )
 
+    def configure(self, key: str, value: str | None, *, name: str = "t") -> None:
+        """Sets, or takes away, one configuration of a topic."""
+        self.commit(ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=name, name=key, value=value))
+
+    def remove_topic(self, topic_id: TopicId = TOPIC) -> None:
+        self.commit(RemoveTopicRecord(topic_id=topic_id))
+
     def change(self, index: int = 0, *, topic_id: TopicId = TOPIC, **changes: Any) -> None:
         """A PartitionChangeRecord."""
         self.commit(PartitionChangeRecord(partition_id=index, topic_id=topic_id, **changes))
@@ -370,6 +378,11 @@ class Cluster:
         await broker.ready
         self.controller.register(broker_id, letters, port=port)
         return broker
+
+    async def run_until_it_ends(self, broker_id: int, letters: str) -> None:
+        """Runs a broker whose start is expected to fail, and raises what it raises."""
+        env = self.world.node(f"broker-{broker_id}")
+        await TestBroker(self, broker_id, env, letters, PORT).main(env)
 
     async def stop(self, broker_id: int) -> None:
         """An orderly end."""

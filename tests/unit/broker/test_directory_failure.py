@@ -1,0 +1,273 @@
+"""What a dead, hung or half-dead disk does to the replicas on it, and what it must not do to any other."""
+
+import asyncio
+import errno
+
+from common.ids import TopicId, Uuid
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.protocol.errors import ErrorCode
+from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+
+
+async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> None:
+    """Brokers with disks a and b, and a topic whose partitions are led by 1 and lie on both disks; assigned."""
+    for broker_id in range(1, brokers + 1):
+        await cluster.start(broker_id, "ab")
+    cluster.controller.create_topic(*([list(range(1, brokers + 1))] * partitions))
+    for index in range(partitions):
+        await cluster.started(index)
+    assign_all(cluster)
+
+
+def assign_all(cluster: Cluster) -> None:
+    """Does what AssignReplicasToDirs would do: the metadata learns where each replica is."""
+    for broker in list(cluster.brokers.values()):
+        for (topic_id, index), directory_id in broker.replicas.wished_assignments().items():
+            known = cluster.controller.partition(index, topic_id)
+            directories = list(known.directories)
+            directories[known.replicas.index(broker.broker_id)] = directory_id
+            cluster.controller.change(index, topic_id=topic_id, directories=directories)
+
+
+def on_disk(cluster: Cluster, letter: str, broker_id: int = 1) -> list[int]:
+    """The partitions of the topic on one disk."""
+    hosted = cluster[broker_id].replicas.hosted_directories()
+    return [index for (_, index), where in hosted.items() if where == directory(broker_id, letter)]
+
+
+def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on() -> None:
+    """Its partitions answer KAFKA_STORAGE_ERROR to everything; those on the other disk neither fail nor change."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster)
+        dead, alive = on_disk(cluster, "a"), on_disk(cluster, "b")
+        assert len(dead) == len(alive) == 2
+        for index in (*dead, *alive):
+            assert (await cluster.produce(1, "before", index=index)).error_code == ErrorCode.NONE
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        for index in dead:
+            assert (await cluster.produce(1, "x", index=index)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await cluster.fetch(1, index=index)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for index in alive:
+            assert (await cluster.produce(1, "after", index=index)).error_code == ErrorCode.NONE
+            assert await cluster.read_all(1, index=index) == ["before", "after"]
+        assert cluster[1].replicas.gauges().offline_replica_count == 2
+        assert sorted(cluster[1].replicas.hosted_directories()) == [(TOPIC, index) for index in sorted(alive)]
+        # The controller knows which directory failed and what is on it: there is nothing to add.
+        assert cluster[1].replicas.wished_assignments() == {}
+
+    run(scenario)
+
+
+def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
+    """A fetch that waits for data and a produce that waits for replication do not wait for their timeouts."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2, brokers=2)
+        [index] = on_disk(cluster, "a")
+        cluster.world.network.cut("broker-2", "broker-1")
+        producing = asyncio.ensure_future(cluster.produce(1, "x", index=index))
+        fetching = asyncio.ensure_future(cluster.fetch(1, index=index, max_wait_ms=30_000))
+        await cluster.until(lambda: cluster[1].partition(index).log.written_offset == 1)
+        begun_ns = cluster.world.now_ns()
+        cluster[1].replicas.handle_directory_offline(directory(1, "a"))
+        assert (await producing).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
+    """Several requests are joined into one write, and the disk takes a part of it. None is acknowledged, nothing of it can
+    be read, and what was acknowledged before is still there after a restart with a healed disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [index] = on_disk(cluster, "a")
+        folder = f"t-{index}"
+        assert (await cluster.produce(1, "kept", index=index)).error_code == ErrorCode.NONE
+        whole = cluster.log_bytes(1, "a", folder)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_next("append", errno.EIO)
+        answers = await asyncio.gather(*(cluster.produce(1, f"v{number}", index=index) for number in range(20)))
+        assert {answer.error_code for answer in answers} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert {answer.base_offset for answer in answers} == {-1}
+        assert (await cluster.fetch(1, index=index)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.crash(1)
+        # What a torn group leaves behind on a real disk: the first batch and the beginning of the second.
+        disk.heal()
+        disk.write(f"{folder}/00000000000000000000.log", whole + whole[:40])
+        await cluster.start(1, "ab")
+        cluster.controller.change(index, leader=1)
+        await cluster.started(index)
+        assert await cluster.read_all(1, index=index) == ["kept"]
+        assert (await cluster.produce(1, "next", index=index)).base_offset == 1
+
+    run(scenario)
+
+
+def test_pipelined_appends_behind_a_failed_one_are_not_acknowledged() -> None:
+    """The first append of a pipeline fails, the disk would take the next ones: their offsets depend on the first, so they
+    fail too, whatever the disk says later."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [index] = on_disk(cluster, "b")
+        cluster.world.disk(path(1, "b")).fail_next("append", errno.ENOSPC)
+        partition = cluster[1].partition(index)
+        answers = await asyncio.gather(*(cluster.produce(1, f"v{number}", index=index, acks=1) for number in range(8)))
+        assert {answer.error_code for answer in answers} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert partition.log.written_offset == 0
+        assert partition.gone is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
+
+
+def test_a_hung_disk_does_not_slow_down_the_others() -> None:
+    """A produce hangs on one disk until the operation's deadline takes it offline. Meanwhile produce, fetch and a new topic
+    on the other disk take milliseconds."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [hung], [alive] = on_disk(cluster, "a"), on_disk(cluster, "b")
+        cluster.world.disk(path(1, "a")).hang()
+        begun_ns = cluster.world.now_ns()
+        hanging = asyncio.ensure_future(cluster.produce(1, "x", index=hung))
+        for number in range(20):
+            before_ns = cluster.world.now_ns()
+            assert (await cluster.produce(1, f"v{number}", index=alive)).error_code == ErrorCode.NONE
+            assert cluster.world.now_ns() - before_ns < 20_000_000
+        other = TopicId(Uuid(b"U" * 16))
+        cluster.controller.create_topic([1], [1], name="u", topic_id=other)
+        await cluster.until(lambda: cluster[1].leads(0, other) or cluster[1].leads(1, other), within_seconds=0.1)
+        assert not hanging.done()
+        assert (await hanging).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert 1_900_000_000 < cluster.world.now_ns() - begun_ns < 2_500_000_000
+        # The replica whose creation hung never held anything and is created on the disk that is left.
+        await cluster.until(lambda: cluster[1].leads(0, other) and cluster[1].leads(1, other), within_seconds=1)
+
+    run(scenario)
+
+
+def test_a_hung_disk_of_a_follower_does_not_stop_replication_to_its_other_disk() -> None:
+    """Each disk has fetchers of its own: acks=all on partitions whose follower is on the other disk goes on while the hung
+    disk's deadline runs."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=4, brokers=2)
+        hung, alive = on_disk(cluster, "a", 2), on_disk(cluster, "b", 2)
+        cluster.world.disk(path(2, "a")).hang()
+        hanging = [asyncio.ensure_future(cluster.produce(1, "x", index=index)) for index in hung]
+        for number in range(10):
+            for index in alive:
+                before_ns = cluster.world.now_ns()
+                assert (await cluster.produce(1, f"v{number}", index=index)).error_code == ErrorCode.NONE
+                assert cluster.world.now_ns() - before_ns < 20_000_000
+        assert not any(each.done() for each in hanging)
+        for each in hanging:
+            each.cancel()
+
+    run(scenario)
+
+
+def test_a_dead_disk_of_a_follower_releases_the_leader_with_the_metadata() -> None:
+    """The follower's disk dies, the controller takes it out of the ISR and its directory out of the registration. The leader
+    acknowledges at once, although the follower's broker is well and was caught up a moment ago."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2, brokers=2)
+        [index] = on_disk(cluster, "a", 2)
+        cluster.world.disk(path(2, "a")).fail_with(errno.EIO)
+        waiting = asyncio.ensure_future(cluster.produce(1, "x", index=index))
+        await cluster.until(lambda: cluster[2].directories.any_offline)
+        assert not waiting.done()
+        begun_ns = cluster.world.now_ns()
+        cluster.controller.change(index, isr=[1])
+        cluster.controller.fence(2, still="b")
+        assert (await waiting).error_code == ErrorCode.NONE
+        assert cluster.world.now_ns() - begun_ns < 5_000_000
+
+    run(scenario)
+
+
+def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None:
+    """KAFKA-16234: metadata changes of the partition must not make it reappear empty on the other disk. The same topic
+    deleted and created again has another id and is."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2, brokers=2)
+        [index] = on_disk(cluster, "a")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        await cluster.produce(1, "x", index=index)
+        cluster.controller.change(index, isr=[2], leader=2)
+        cluster.controller.fence(1, still="b")
+        cluster.controller.change(index, isr=[2], leader=2)
+        await cluster.world.sleep(3)
+        assert on_disk(cluster, "a") == []
+        assert f"t-{index}/partition.metadata" not in cluster.world.disk(path(1, "b")).files()
+        assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.controller.remove_topic()
+        again = TopicId(Uuid(b"V" * 16))
+        cluster.controller.create_topic([1, 2], [1, 2], topic_id=again)
+        await cluster.started(0, again)
+        await cluster.started(1, again)
+        hosted = cluster[1].replicas.hosted_directories()
+        assert hosted == {(again, 0): directory(1, "b"), (again, 1): directory(1, "b")}
+
+    run(scenario)
+
+
+def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_reported() -> None:
+    """The metadata still says UNASSIGNED, so the controller cannot connect the failure with the replica: the broker asks for
+    the assignment to the directory that failed. Once it is there, or the replica is LOST, there is nothing more to say."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], [1])
+        for index in (0, 1):
+            await cluster.started(index)
+        assert sorted(cluster[1].replicas.wished_assignments().values()) == [directory(1, "a"), directory(1, "b")]
+        [index] = on_disk(cluster, "a")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        await cluster.produce(1, "x", index=index)
+        assert cluster.controller.partition(index).directories == (UNASSIGNED,)
+        assert cluster[1].replicas.wished_assignments()[TOPIC, index] == directory(1, "a")
+        cluster.controller.change(index, directories=[directory(1, "a")])
+        assert (TOPIC, index) not in cluster[1].replicas.wished_assignments()
+        cluster.controller.change(index, directories=[LOST])
+        assert (TOPIC, index) not in cluster[1].replicas.wished_assignments()
+        assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
+        # An unclean election may now start it anew.
+        cluster.controller.change(index, directories=[UNASSIGNED], isr=[1], leader=1, leader_recovery_state=1)
+        await cluster.until(lambda: cluster[1].leads(index))
+        assert on_disk(cluster, "b") == [1 - index, index]
+
+    run(scenario)
+
+
+def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next() -> None:
+    """KAFKA-8526: the failure is found by the very creation; the replica is placed on the other disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EROFS)
+        cluster.controller.create_topic([1], [1])
+        for index in (0, 1):
+            await cluster.started(index)
+        assert sorted(on_disk(cluster, "b")) == [0, 1]
+
+    run(scenario)
+
+
+def test_a_checkpoint_finds_a_dead_disk_too() -> None:
+    """Nobody writes; the regular checkpoint of high watermarks meets the error, and the directory goes."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [index] = on_disk(cluster, "a")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        await cluster.until(lambda: cluster[1].directories.any_offline, within_seconds=6)
+        assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
