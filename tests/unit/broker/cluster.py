@@ -6,6 +6,7 @@ by a few lines that know epochs and nothing else. What the metadata says is thus
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,7 @@ from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
-from common.net.node_channel import NodeChannel
+from common.net.node_channel import ChannelError, NodeChannel
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -455,6 +456,27 @@ class Cluster:
         response = await self.request(broker_id, request, version=version)
         answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
         return answer
+
+    async def send_without_answer(self, broker_id: int, records: bytearray) -> str:
+        """Produces with acks=0; tells whether the connection was "closed" or is still "open" after a second."""
+        request = ProduceRequest(
+            acks=0,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])],
+        )
+        async with asyncio.TaskGroup() as group:
+            channel = NodeChannel(
+                self.world.node("client"),
+                host=f"broker-{broker_id}",
+                port=self[broker_id].port,
+                client_id="test",
+                task_group=group,
+            )
+            sent_ns = self.world.now_ns()
+            with contextlib.suppress(ChannelError):
+                await channel.send(request, deadline_ns=sent_ns + SECOND_NS)
+            channel.close()
+        return "open" if self.world.now_ns() - sent_ns >= SECOND_NS else "closed"
 
     async def fetch(
         self, broker_id: int, offset: int = 0, *, index: int = 0, topic_id: TopicId = TOPIC, **options: Any

@@ -1,0 +1,241 @@
+"""Fetch of consumers: what is answered at once, what waits and for how long, limits, and every error."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from common.ids import TopicId, Uuid
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from tests.unit.broker.cluster import TOPIC, Cluster, run, values
+
+
+async def one_broker(cluster: Cluster, partitions: int = 1) -> None:
+    await cluster.start(1)
+    cluster.controller.create_topic(*([[1]] * partitions))
+    for index in range(partitions):
+        await cluster.started(index)
+
+
+def request(*partitions: FetchPartition, **fields: Any) -> FetchRequest:
+    return FetchRequest(topics=[FetchTopic(topic="t", topic_id=TOPIC, partitions=list(partitions))], **fields)
+
+
+def wanted(index: int = 0, offset: int = 0, *, max_bytes: int = 1 << 20, **fields: Any) -> FetchPartition:
+    return FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes, **fields)
+
+
+def texts(response: FetchResponse) -> list[list[str]]:
+    return [values(data.records) for topic in response.responses for data in topic.partitions]
+
+
+# --- waiting -----------------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
+    """Long polling: nothing for a second, then the record within a few milliseconds of its produce."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        fetching = asyncio.ensure_future(cluster.fetch(1, max_wait_ms=30_000))
+        await cluster.world.sleep(1)
+        assert not fetching.done()
+        begun_ns = cluster.world.now_ns()
+        await cluster.produce(1, "a")
+        assert values((await fetching).records) == ["a"]
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
+    """After max.wait and not later, with the high watermark."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+        begun_ns = cluster.world.now_ns()
+        data = await cluster.fetch(1, 1, max_wait_ms=700)
+        assert (data.error_code, data.high_watermark, values(data.records)) == (ErrorCode.NONE, 1, [])
+        assert 700_000_000 <= cluster.world.now_ns() - begun_ns < 720_000_000
+        assert len(cluster[1].partition().fetch_waiters) == 0
+
+    run(scenario)
+
+
+def test_min_bytes_counts_over_all_partitions_and_what_was_there() -> None:
+    """Three batches in three partitions, one before the fetch and two after it, are enough only together."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=3)
+        await cluster.produce(1, "aaaaa", index=0)
+        size = cluster[1].partition(0).log.size_bytes
+        message = request(wanted(0), wanted(1), wanted(2), max_wait_ms=30_000, min_bytes=3 * size)
+        fetching = asyncio.ensure_future(cluster.request(1, message))
+        await cluster.produce(1, "bbbbb", index=1)
+        await cluster.world.sleep(1)
+        assert not fetching.done()
+        await cluster.produce(1, "ccccc", index=2)
+        assert texts(await fetching) == [["aaaaa"], ["bbbbb"], ["ccccc"]]
+
+    run(scenario)
+
+
+def test_an_error_in_one_partition_answers_at_once() -> None:
+    """A client that waits with a stale partition learns of it without the wait."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        begun_ns = cluster.world.now_ns()
+        response = await cluster.request(1, request(wanted(0), wanted(7), max_wait_ms=30_000, min_bytes=1))
+        codes = [data.error_code for data in response.responses[0].partitions]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_a_deleted_topic_answers_a_waiting_fetch() -> None:
+    """Nothing will ever come; the client learns why."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        fetching = asyncio.ensure_future(cluster.fetch(1, max_wait_ms=30_000))
+        await cluster.world.sleep(1)
+        cluster.controller.remove_topic()
+        assert (await fetching).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+    run(scenario)
+
+
+# --- limits ------------------------------------------------------------------------------------------------------
+
+
+def test_limits_of_partition_and_response() -> None:
+    """Whole batches up to the limits; the first batch of a response goes out whatever its size, others do not."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=2)
+        for index in (0, 1):
+            for number in range(3):
+                await cluster.produce(1, f"{index}{number}", index=index)
+        size = cluster[1].partition(0).log.size_bytes // 3
+        two = await cluster.request(1, request(wanted(0, max_bytes=2 * size + 5), wanted(1, max_bytes=size)))
+        assert texts(two) == [["00", "01"], ["10"]]
+        tiny = await cluster.request(1, request(wanted(0, max_bytes=1), wanted(1, max_bytes=1)))
+        assert texts(tiny) == [["00"], []]
+        whole = await cluster.request(1, request(wanted(0), wanted(1), max_bytes=4 * size))
+        assert texts(whole) == [["00", "01", "02"], ["10"]]
+        nothing_in_the_first = await cluster.request(1, request(wanted(0, 3), wanted(1, max_bytes=1)))
+        assert texts(nothing_in_the_first) == [[], ["10"]]
+
+    run(scenario)
+
+
+def test_a_fetch_from_the_middle_of_a_batch_gives_the_whole_batch() -> None:
+    """The client skips what it has; the broker never cuts a batch."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a", "b", "c")
+        assert await cluster.read_all(1, offset=2) == ["a", "b", "c"]
+
+    run(scenario)
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_outside_the_log() -> None:
+    """Below the start and above the end; the end itself is where the next record will be."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+        assert (await cluster.fetch(1, 1)).error_code == ErrorCode.NONE
+        assert (await cluster.fetch(1, 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await cluster.fetch(1, -1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run(scenario)
+
+
+def test_leader_epochs_of_clients_are_compared() -> None:
+    """Older than ours: the client has to look again; newer: we have."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        cluster.controller.change(leader=1)
+        assert (await cluster.fetch(1, current_leader_epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await cluster.fetch(1, current_leader_epoch=1)).error_code == ErrorCode.NONE
+        assert (await cluster.fetch(1, current_leader_epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    run(scenario)
+
+
+def test_unknown_topics() -> None:
+    """By id from version 13 on, by name before."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        other = TopicId(Uuid(b"?" * 16))
+        assert (await cluster.fetch(1, topic_id=other)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        message = FetchRequest(topics=[FetchTopic(topic="nowhere", partitions=[wanted()])])
+        response = await cluster.request(1, message, version=12)
+        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+def test_sessions_are_never_given_out() -> None:
+    """A request for a session gets a full answer with session id 0; one that claims to have one has to start again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+        response = await cluster.request(1, request(wanted(), session_id=0, session_epoch=0))
+        assert (response.session_id, texts(response)) == (0, [["a"]])
+        response = await cluster.request(1, request(wanted(), session_id=77, session_epoch=1))
+        assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+
+    run(scenario)
+
+
+def test_a_stranger_cannot_fetch_as_a_follower() -> None:
+    """A replica id that is not among the replicas, and an incarnation that was replaced, see nothing uncommitted."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        epoch = cluster[2].epoch or 0
+        for state in (ReplicaState(replica_id=9), ReplicaState(replica_id=2, replica_epoch=epoch - 1)):
+            response = await cluster.request(1, request(wanted(), replica_state=state))
+            assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_every_version_can_be_answered(version: int) -> None:
+    """Records, errors and both isolation levels, in each version."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1], [2])
+        await cluster.started(0)
+        await cluster.started(1)
+        await cluster.produce(1, "a")
+        for level in (0, 1):
+            message = request(wanted(0), wanted(1), wanted(0, 5), isolation_level=level)
+            response = await cluster.request(1, message, version=version)
+            good, moved, beyond = response.responses[0].partitions
+            assert values(good.records) == ["a"]
+            assert (good.high_watermark, good.last_stable_offset) == (1, 1)
+            assert moved.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert moved.current_leader.leader_id == (2 if version >= 16 else -1)
+            assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run(scenario)

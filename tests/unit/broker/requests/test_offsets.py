@@ -1,0 +1,184 @@
+"""ListOffsets and OffsetForLeaderEpoch."""
+
+from typing import Any
+
+import pytest
+
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from common.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.unit.broker.cluster import Cluster, batch, run
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+
+async def offset_at(
+    cluster: Cluster, timestamp: int, *, version: int | None = None, replica_id: int = -1, **fields: Any
+) -> ListOffsetsPartitionResponse:
+    request = ListOffsetsRequest(
+        replica_id=replica_id,
+        topics=[
+            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp, **fields)])
+        ],
+    )
+    response = await cluster.request(1, request, version=version)
+    answer: ListOffsetsPartitionResponse = response.topics[0].partitions[0]
+    return answer
+
+
+async def epoch_end(cluster: Cluster, epoch: int, **fields: Any) -> EpochEndOffset:
+    request = OffsetForLeaderEpochRequest(
+        topics=[
+            OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=epoch, **fields)])
+        ]
+    )
+    response = await cluster.request(1, request)
+    answer: EpochEndOffset = response.topics[0].partitions[0]
+    return answer
+
+
+async def some_records(cluster: Cluster, replicas: tuple[int, ...] = (1,)) -> None:
+    """Offsets 0 to 4 with times 100, 200, 300, 250 and 400."""
+    for broker_id in replicas:
+        await cluster.start(broker_id)
+    cluster.controller.create_topic(list(replicas))
+    await cluster.started()
+    for number, time_ms in enumerate((100, 200, 300, 250, 400)):
+        await cluster.produce(1, records=batch(f"v{number}", timestamp_ms=time_ms))
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (LATEST, (-1, 5)),
+        (EARLIEST, (-1, 0)),
+        (EARLIEST_LOCAL, (-1, 0)),
+        (LATEST_TIERED, (-1, -1)),
+        (MAX_TIMESTAMP, (400, 4)),
+        (0, (100, 0)),
+        (100, (100, 0)),
+        (101, (200, 1)),
+        (201, (300, 2)),
+        (301, (400, 4)),
+        (401, (-1, -1)),
+    ],
+)
+def test_list_offsets(timestamp: int, expected: tuple[int, int]) -> None:
+    """The ends of the log, and the first record in offset order that is not older than a time."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster)
+        answer = await offset_at(cluster, timestamp)
+        assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, *expected)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version", "expected"),
+    [
+        (LATEST, 1, ErrorCode.NONE),
+        (LATEST, 4, ErrorCode.NONE),
+        (LATEST, 10, ErrorCode.NONE),
+        (MAX_TIMESTAMP, 6, ErrorCode.INVALID_REQUEST),
+        (MAX_TIMESTAMP, 7, ErrorCode.NONE),
+        (EARLIEST_LOCAL, 7, ErrorCode.INVALID_REQUEST),
+        (EARLIEST_LOCAL, 8, ErrorCode.NONE),
+        (LATEST_TIERED, 8, ErrorCode.INVALID_REQUEST),
+        (LATEST_TIERED, 9, ErrorCode.NONE),
+    ],
+)
+def test_special_timestamps_have_a_first_version(timestamp: int, version: int, expected: ErrorCode) -> None:
+    """An older client that sends one means something else by it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster)
+        assert (await offset_at(cluster, timestamp, version=version)).error_code == expected
+
+    run(scenario)
+
+
+def test_a_consumer_sees_the_high_watermark_and_a_follower_the_written_end() -> None:
+    """What is not committed does not exist for a consumer, by time either."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster, (1, 2))
+        cluster.crash(2)
+        await cluster.produce(1, records=batch("x", timestamp_ms=900), acks=1)
+        assert (await offset_at(cluster, LATEST)).offset == 5
+        assert (await offset_at(cluster, LATEST, replica_id=2)).offset == 6
+        assert (await offset_at(cluster, 500)).offset == -1
+        assert (await offset_at(cluster, 500, replica_id=2)).offset == 5
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)])
+def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: ErrorCode) -> None:
+    """Its own epoch is not committed yet, so its high watermark may be older than what was shown before (KIP-207)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster, (1, 2))
+        cluster.crash(2)
+        await cluster.produce(1, "x", acks=1)
+        cluster.controller.change(leader=1)
+        assert (await offset_at(cluster, LATEST, version=version)).error_code == expected
+        assert (await offset_at(cluster, EARLIEST, version=version)).error_code == ErrorCode.NONE
+        cluster.controller.change(isr=[1])
+        cluster.controller.fence(2)
+        assert (await offset_at(cluster, LATEST, version=version)).offset == 6
+
+    run(scenario)
+
+
+def test_list_offsets_refuses_duplicates_and_strangers() -> None:
+    """The same partition twice in one request, an unknown one, a wrong epoch."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster)
+        twice = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 0, 3)]
+        response = await cluster.request(
+            1, ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=twice)])
+        )
+        assert [answer.error_code for answer in response.topics[0].partitions] == [
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        answer = await offset_at(cluster, LATEST, current_leader_epoch=3)
+        assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    run(scenario)
+
+
+def test_offset_for_leader_epoch() -> None:
+    """The end of each epoch, of one without records, and of ones that never were."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster)
+        for _ in range(3):
+            cluster.controller.change(leader=1)
+        await cluster.produce(1, "x")
+        found = [await epoch_end(cluster, epoch) for epoch in (0, 1, 2, 3, 4, -1)]
+        assert [(answer.leader_epoch, answer.end_offset) for answer in found] == [
+            (0, 5),
+            (0, 5),
+            (0, 5),
+            (3, 6),
+            (-1, -1),
+            (-1, -1),
+        ]
+        assert (await epoch_end(cluster, 0, current_leader_epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await epoch_end(cluster, 0, current_leader_epoch=9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    run(scenario)

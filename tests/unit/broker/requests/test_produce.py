@@ -1,0 +1,203 @@
+"""What Produce refuses, and that a refusal appends nothing; which answers come without replication."""
+
+from collections.abc import Callable
+
+import pytest
+
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, Record, encode_batch
+from tests.unit.broker.cluster import Cluster, batch, run
+
+RECORDS = [Record(key=None, value=b"value", timestamp_ms=1)]
+
+
+def wrong_crc() -> bytearray:
+    records = batch("a")
+    records[-1] ^= 1
+    return records
+
+
+def wrong_magic() -> bytearray:
+    records = batch("a")
+    records[16] = 1
+    return records
+
+
+def wrong_count() -> bytearray:
+    return resealed(batch("a", "b"), 60, 5)
+
+
+def negative_count() -> bytearray:
+    return resealed(resealed(batch("a"), 57, 0xFF), 26, 0xFF)
+
+
+def resealed(records: bytearray, position: int, value: int) -> bytearray:
+    """The batch with one byte changed and its checksum right again."""
+    from crc32c import crc32c
+
+    records[position] = value
+    records[17:21] = crc32c(bytes(records[21:])).to_bytes(4, "big")
+    return records
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (wrong_crc, ErrorCode.CORRUPT_MESSAGE),
+        (lambda: batch("a")[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (lambda: bytearray(b"\0" * 30), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (lambda: bytearray(b"\0" * 10), ErrorCode.CORRUPT_MESSAGE),
+        (wrong_magic, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (wrong_count, ErrorCode.INVALID_RECORD),
+        (negative_count, ErrorCode.INVALID_RECORD),
+        (lambda: batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
+        (bytearray, ErrorCode.INVALID_RECORD),
+        (lambda: batch("x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
+        (lambda: batch("x" * 700), ErrorCode.RECORD_LIST_TOO_LARGE),
+        (lambda: encode_batch(RECORDS, attributes=CONTROL_BIT), ErrorCode.INVALID_RECORD),
+        (lambda: encode_batch(RECORDS, attributes=TIMESTAMP_TYPE_BIT), ErrorCode.INVALID_TIMESTAMP),
+        (lambda: encode_batch(RECORDS, attributes=7), ErrorCode.INVALID_RECORD),
+        (
+            lambda: encode_batch(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0),
+            ErrorCode.INVALID_RECORD,
+        ),
+    ],
+)
+def test_refused_batches(make: Callable[[], bytearray], expected: ErrorCode) -> None:
+    """Each with its error for the partition, and the log stays empty; the same connection's next batch is appended."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"max.message.bytes": "1000", "segment.bytes": "600"})
+        await cluster.started()
+        answer = await cluster.produce(1, records=make())
+        assert (answer.error_code, answer.base_offset) == (expected, -1)
+        assert cluster[1].partition().log.log_end_offset == 0
+        assert (await cluster.produce(1, "fine")).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_null_records_are_refused() -> None:
+    """The field may be null on the wire and must not be."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=None)])],
+        )
+        response = await cluster.request(1, request)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
+
+    run(scenario)
+
+
+def test_each_partition_of_a_request_has_its_own_answer() -> None:
+    """Good, corrupt, unknown and not led here, in one request: only the good one is appended."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1], [1], [2, 1])
+        for index in range(3):
+            await cluster.started(index)
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name="t",
+                    partition_data=[
+                        PartitionProduceData(index=0, records=batch("a")),
+                        PartitionProduceData(index=1, records=wrong_crc()),
+                        PartitionProduceData(index=2, records=batch("b")),
+                        PartitionProduceData(index=9, records=batch("c")),
+                    ],
+                ),
+                TopicProduceData(name="nowhere", partition_data=[PartitionProduceData(index=0, records=batch("d"))]),
+            ],
+        )
+        response = await cluster.request(1, request)
+        codes = [answer.error_code for topic in response.responses for answer in topic.partition_responses]
+        assert codes == [
+            ErrorCode.NONE,
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert response.responses[0].partition_responses[2].current_leader.leader_id == 2
+        assert [(each.node_id, each.host) for each in response.node_endpoints] == [(2, "broker-2")]
+        assert cluster[2].partition(2).log.log_end_offset == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_unknown_acks_are_refused(acks: int) -> None:
+    """Only 0, 1 and -1 mean anything."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        assert (await cluster.produce(1, "a", acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        assert cluster[1].partition().log.log_end_offset == 0
+
+    run(scenario)
+
+
+def test_acks_1_does_not_wait_for_followers() -> None:
+    """Acknowledged when the leader's kernel has it; a consumer sees it only when the ISR has it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.crash(2)
+        assert (await cluster.produce(1, "a", acks=1)).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == []
+
+    run(scenario)
+
+
+def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
+    """A good batch is appended silently; a refused one can only be told by closing (as Kafka does)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        await cluster.send_without_answer(1, batch("a"))
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 1)
+        assert await cluster.read_all(1) == ["a"]
+        assert await cluster.send_without_answer(1, wrong_crc()) == "closed"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 9, 10, 11])
+def test_every_version_can_be_answered(version: int) -> None:
+    """Fields that a version lacks stay at their default, in a success and in an error."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1], [2])
+        await cluster.started(0)
+        await cluster.started(1)
+        assert (await cluster.produce(1, "a", version=version)).base_offset == 0
+        answer = await cluster.produce(1, "a", index=1, version=version)
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = await cluster.produce(1, version=version, records=wrong_crc())
+        assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+        zstd = await cluster.produce(1, version=version, records=encode_batch(RECORDS, attributes=4))
+        assert zstd.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE)
+
+    run(scenario)
