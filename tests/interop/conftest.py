@@ -1,0 +1,64 @@
+"""One cluster for all of tests/interop: a controller and three brokers in their own processes, on plain directories.
+
+Tests share it and therefore each make topics of their own. After every test all four daemons must still run, and at the
+end each of them must end in order, without a critical event in its log.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.interop.topics import create_topic
+from tools.admin_client import AdminClient
+from tools.local_cluster import LocalCluster
+
+BROKERS = 3
+DISKS = 3
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """The running cluster. The last broker is as reachable as the first: any may be a client's bootstrap server."""
+    made = LocalCluster.create(tmp_path_factory.mktemp("interop") / "cluster", brokers=BROKERS, disks=DISKS, loop=False)
+    try:
+        made.start()
+        yield made
+        made.stop()
+        critical = [event for node in made.nodes.values() for event in node.events() if event.get("level") == "critical"]
+        assert critical == []
+    finally:
+        made.kill()
+    made.delete()
+
+
+@pytest.fixture
+def bootstrap(cluster: LocalCluster) -> str:
+    return cluster.bootstrap
+
+
+@pytest.fixture(autouse=True)
+def _every_daemon_lives(cluster: LocalCluster) -> Iterator[None]:
+    """No test may cost a daemon its life."""
+    pids = {name: node.pid for name, node in cluster.nodes.items()}
+    yield
+    assert {name: node.pid for name, node in cluster.nodes.items()} == pids
+    assert None not in pids.values()
+    with AdminClient(cluster.bootstrap) as admin:
+        assert sorted(admin.brokers()) == list(range(1, BROKERS + 1))
+
+
+@pytest.fixture
+def new_topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Names that no other test uses."""
+    base = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name.removeprefix("test_"))[:80].strip("-")
+    return lambda: f"{base}-{next(_numbers)}"
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster, new_topic_name: Callable[[], str]) -> str:
+    """A new topic of three partitions with three replicas each, every one of them in sync."""
+    return create_topic(cluster.bootstrap, new_topic_name())

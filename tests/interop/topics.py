@@ -1,0 +1,55 @@
+"""What the interop tests and benchmarks do to topics with our own admin client: make them, and wait for their replicas."""
+
+import time
+
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.protocol.messages.metadata import MetadataResponsePartition
+from tools.admin_client import AdminClient
+
+READY_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+
+def create_topic(
+    bootstrap: str,
+    name: str,
+    *,
+    partitions: int = 3,
+    replication_factor: int = 3,
+    configs: dict[str, str] | None = None,
+) -> str:
+    """Creates the topic and returns its name when all its partitions are led and all their replicas in sync."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    with AdminClient(bootstrap) as admin:
+        response: CreateTopicsResponse = admin.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+        (result,) = response.topics
+        assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
+        wait_until_in_sync(admin, name, partitions=partitions, replication_factor=replication_factor)
+    return name
+
+
+def wait_until_in_sync(
+    admin: AdminClient, name: str, *, partitions: int, replication_factor: int, seconds: float = READY_SECONDS
+) -> list[MetadataResponsePartition]:
+    """Waits until every partition has a leader and an ISR of that size, and returns them by number."""
+    deadline = time.monotonic() + seconds
+    while True:
+        (topic,) = admin.metadata([name]).topics
+        if len(topic.partitions) == partitions and all(
+            part.leader_id >= 0 and len(part.isr_nodes) == replication_factor for part in topic.partitions
+        ):
+            return sorted(topic.partitions, key=lambda part: part.partition_index)
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{name} is not in sync after {seconds:g} s: {topic.partitions}")
+        time.sleep(POLL_SECONDS)
