@@ -181,15 +181,13 @@ class QuorumDriver:
 
     async def _learn_numbering(self, *, is_voter: bool) -> None:
         """From the log. A leader of an empty log takes it from the bootstrap records; an observer will read it."""
-        bootstrap = await self._log.load_bootstrap_records()
-        if bootstrap is None:
-            bootstrap = bootstrap_records()
-            if is_voter:
-                self._env.log.warning("bootstrap_checkpoint_missing", log_dir=self._log_dir.path)
-        self._bootstrap_records = bootstrap
+        stored = await self._log.load_bootstrap_records()
+        self._bootstrap_records = bootstrap_records() if stored is None else stored
         numbering = await self._log.find_numbering()
         if numbering is None and is_voter:
-            numbering = numbering_of(entry.record for entry in bootstrap)
+            numbering = numbering_of(entry.record for entry in self._bootstrap_records)
+            if stored is None:
+                self._env.log.warning("bootstrap_checkpoint_missing", log_dir=self._log_dir.path)
         if numbering is not None:
             self._reader.numbering = numbering
 

@@ -2,7 +2,7 @@
 
 Answers to KafkaMetadataLog and FileQuorumStateStore; the files are Apache Kafka's, byte for byte. A snapshot is written to
 a `.part` file, fsynced, renamed, and the folder fsynced, so that a file with a snapshot's name is whole. Easy to get wrong:
-the log has to begin at the end of a snapshot that is there (or at 0), and to reach at least the end of the newest one.
+the log has to begin at 0 or at the end of a snapshot that is there, and to reach at least the end of the newest one.
 After a crash either can be broken, by a cut that was half done or by an unsynced tail that was lost.
 """
 
@@ -74,7 +74,7 @@ class MetadataLog:
         self._retention = Retention(bytes_max=config.metadata_max_retention_bytes, ms_max=config.metadata_max_retention_ms)
         self.log = log
         self.log_dir = log.log_dir
-        # Ascending. Invariant: the log begins at the end of the first one; without any it begins at 0.
+        # Ascending. Invariant: the log begins at 0, or at the end of the first one.
         self.snapshots = snapshots
         self.election = election
 
@@ -341,7 +341,8 @@ async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[Stored
     while snapshots and snapshots[0].snapshot_id.offset < first:
         # A cut that was half done: the log begins later already.
         await log_dir.remove(snapshot_path(snapshots.pop(0).snapshot_id))
-    if snapshots:
+    if snapshots and first > 0:
+        # A log that still has its first record needs no cut: it is whole without any snapshot.
         await log.delete_segments_before(snapshots[0].snapshot_id.offset)
     elif first > 0:
         raise QuorumFailure(

@@ -6,7 +6,7 @@ get wrong: records of an earlier epoch are committed only together with a record
 move before a majority has this epoch's LeaderChange.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,9 +83,6 @@ class LeaderProgress:
         silent = [key for key, seen in self.observers.items() if wall_ms - seen.last_fetch_ms > OBSERVER_SESSION_MS]
         for key in silent:
             del self.observers[key]
-
-    def described_voters(self) -> Iterator[tuple[BrokerId, Progress]]:
-        yield from self.voters.items()
 
     def _maybe_advance(self) -> bool:
         candidate = majority_offset([progress.end_offset for progress in self.voters.values()])

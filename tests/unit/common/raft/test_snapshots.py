@@ -354,6 +354,28 @@ def test_a_damaged_newest_snapshot_is_passed_over() -> None:
     run(scenario)
 
 
+def test_a_whole_log_needs_no_snapshot() -> None:
+    """While the log still has its first record it stays whole over restarts, so that a damaged snapshot costs nothing."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        newest = await node.driver.write_snapshot()
+        assert newest is not None
+        await node.add("b")
+        await node.restart()
+        await node.leads()
+        assert node.driver.log_start_offset == 0
+        node.crash()
+        content_of(node, snapshot_path(newest))[-20] ^= 1
+        await node.start()
+        await node.leads()
+        assert node.listener.topics == ["a", "b"]
+        assert node.listener.snapshots == []
+
+    run(scenario)
+
+
 def test_a_log_without_its_beginning_is_fatal() -> None:
     """The only snapshot is damaged and the log before it is gone: starting would mean an empty cluster."""
 
