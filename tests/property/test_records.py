@@ -1,5 +1,6 @@
 """Record batches and metadata records with generated contents."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -25,6 +26,11 @@ from common.records.batch import (
 )
 from common.records.metadata_frame import decode_any_record, decode_record, encode_record
 from common.records.metadata_records import RECORD_CLASSES, KnownRecord, PartitionRecord
+
+with warnings.catch_warnings():
+    # kafka-python loads its schemas with a function that Python has deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(-1, 2**62)
@@ -53,6 +59,23 @@ def test_records_come_back(records: list[Record], base_offset: int, leader_epoch
         for delta, record in enumerate(records)
     ]
     assert list(iterate_records(view)) == expected
+
+
+@given(RECORDS, st.integers(0, 2**40))
+def test_kafka_python_reads_and_writes_the_same(records: list[Record], base_offset: int) -> None:
+    """An implementation of somebody else reads our batches, and makes the same bytes of the same records."""
+    batch = encode_batch(records, base_offset=base_offset)
+    theirs = DefaultRecordBatch(bytes(batch))
+    assert theirs.validate_crc()
+    expected = list(iterate_records(batch))
+    read = [(each.offset, each.timestamp, each.key, each.value, tuple(each.headers)) for each in theirs]
+    assert read == [(each.offset, each.timestamp_ms, each.key, each.value, each.headers) for each in expected]
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    for delta, each in enumerate(records):
+        builder.append(delta, each.timestamp_ms, each.key, each.value, [*each.headers])
+    made = builder.build()
+    set_base_offset_and_epoch(made, base_offset, -1)
+    assert made == batch
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=200), TIMES)

@@ -33,6 +33,7 @@ def check_indexes(state: MetadataState) -> None:
         (broker_id, directory_id) for broker_id, directories in state._in_directory.items() for directory_id in directories
     }
     assert indexed_directories == set(in_directory)
+    assert set(state._in_directory) == set(of_broker)
     for (broker_id, directory_id), keys in in_directory.items():
         assert_same(state.partitions_in_directory(broker_id, directory_id), keys)
     for broker_id, keys in of_broker.items():
