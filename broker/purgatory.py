@@ -1,7 +1,7 @@
 """Requests that wait for something to happen in partitions: replication for produce, new bytes for fetch (shell).
 
 Answers to Kafka's DelayedOperationPurgatory with DelayedProduce and DelayedFetch. Nothing polls: a partition tells its
-waiters when its high watermark or its written end moves, and `env.call_at` holds the one deadline of each request.
+waiters when its high watermark or its written end moves, and each request has one timer for its deadline.
 
 Easy to get wrong: a waiting request must hear of everything that can end the wait, a lost leadership and a failed directory
 included, or its client waits for the whole timeout; and a request that is done must leave every partition it waited at.
@@ -10,13 +10,10 @@ included, or its client waits for the whole timeout; and a request that is done 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
 
 from common.environment.interface import Environment
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
-
-T = TypeVar("T")
 
 
 class ReplicationWaiters:
@@ -45,23 +42,6 @@ class ReplicationWaiters:
             on_done(error)
 
 
-class DelayedAnswer:
-    """A future with a deadline: whatever comes first completes it, once."""
-
-    def __init__(self, env: Environment, *, deadline_ns: int, on_deadline: Callable[[], None]) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._cancel_timer = env.call_at(deadline_ns, on_deadline)
-
-    @property
-    def is_done(self) -> bool:
-        return self.future.done()
-
-    def complete(self) -> None:
-        self._cancel_timer()
-        if not self.future.done():
-            self.future.set_result(None)
-
-
 class FetchWaiter:
     """One fetch that waits until its partitions have `min_bytes` more than it has read."""
 
@@ -69,20 +49,27 @@ class FetchWaiter:
         self.wants_uncommitted = wants_uncommitted
         """A follower reads what is written, a consumer what is committed."""
         self._missing_bytes = min_bytes
-        self._answer = DelayedAnswer(env, deadline_ns=deadline_ns, on_deadline=self.complete)
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cancel_deadline = env.call_at(deadline_ns, self.complete)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._answered.done()
 
     def more_bytes(self, count: int) -> None:
         """A partition of the fetch has this much more to read."""
         self._missing_bytes -= count
         if self._missing_bytes <= 0:
-            self._answer.complete()
+            self.complete()
 
     def complete(self) -> None:
         """Enough, too late, or a partition changed in another way: the fetch reads again and answers."""
-        self._answer.complete()
+        self._cancel_deadline()
+        if not self._answered.done():
+            self._answered.set_result(None)
 
     async def wait(self) -> None:
-        await self._answer.future
+        await self._answered
 
 
 class FetchWaiters:

@@ -10,9 +10,9 @@ of one connection can never overtake each other.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from broker.partition import Partition
-from broker.purgatory import DelayedAnswer
 from broker.replicas import Replicas
 from broker.requests.current_leader import current_leader, node_endpoints
 from common.environment.interface import Environment, LogDirError
@@ -92,7 +92,7 @@ class _Produce:
         self._next_number = 0
         self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         self._env = env
-        self._delayed: DelayedAnswer | None = None
+        self._cancel_deadline: Callable[[], None] | None = None
 
     def append_all(self) -> None:
         request = self._request
@@ -110,11 +110,10 @@ class _Produce:
         if not self._unanswered or request.acks == 0:
             self._complete()
             return
-        self._delayed = DelayedAnswer(
-            self._env,
-            deadline_ns=self._env.now_ns() + max(request.timeout_ms, 0) * 1_000_000,
-            on_deadline=self._time_out,
-        )
+        if request.acks == ACKS_ALL:
+            # The disk has a deadline of its own; only replication may take as long as the client likes.
+            deadline_ns = self._env.now_ns() + max(request.timeout_ms, 0) * 1_000_000
+            self._cancel_deadline = self._env.call_at(deadline_ns, self._time_out)
 
     def first_refusal(self) -> ErrorCode | None:
         """The first error among the partitions, as far as they have one."""
@@ -175,8 +174,8 @@ class _Produce:
         self._complete()
 
     def _complete(self) -> None:
-        if self._delayed is not None:
-            self._delayed.complete()
+        if self._cancel_deadline is not None:
+            self._cancel_deadline()
         if self.future.done():
             return
         if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
