@@ -59,6 +59,8 @@ class MetadataLogDriver(Protocol):
 
     def register(self, listener: MetadataListener) -> None: ...
 
+    def unregister(self, listener: MetadataListener) -> None: ...
+
     def schedule_append(self, records: Sequence[ApiMessageAndVersion], *, epoch: int, atomic: bool = True) -> Offset: ...
 
     def resign(self, epoch: int) -> None: ...
@@ -325,6 +327,7 @@ class QuorumController:
         term, self._term = self._term, None
         self._env.log.warning("controller_resigned", epoch=None if term is None else term.epoch)
         self._feed.detach()
+        self._driver.unregister(self._feed)
         self._feed = self._new_feed()
         parked, self._parked = self._parked, deque()
         for each in parked:

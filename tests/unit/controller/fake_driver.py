@@ -40,6 +40,9 @@ class FakeDriver:
         if self.epoch is not None:
             listener.handle_leader_change(LeaderAndEpoch(BrokerId(NODE_ID), self.epoch))
 
+    def unregister(self, listener: MetadataListener) -> None:
+        self.listeners.remove(listener)
+
     def schedule_append(self, records: Sequence[ApiMessageAndVersion], *, epoch: int, atomic: bool = True) -> Offset:
         if epoch != self.epoch:
             raise NotLeader(LeaderEpoch(self.last_epoch), None)

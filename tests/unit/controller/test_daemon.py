@@ -1,0 +1,477 @@
+"""The whole controller over the wire: real quorum driver, simulated disk and network."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from common.ids import NO_LEADER, BrokerId, Offset, TopicId
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.state import MetadataState
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import encode, encode_with_version
+from common.protocol.errors import ErrorCode
+from common.protocol.framing import parse_response, request_header_version
+from common.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+)
+from common.protocol.messages.alter_partition import RequestPartitionData as AlterPartitionData
+from common.protocol.messages.alter_partition import RequestTopicData as AlterTopicData
+from common.protocol.messages.api_versions import ApiVersionsRequest
+from common.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    RequestDirectoryData,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from common.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.protocol.messages.default_principal_data import DefaultPrincipalData
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from common.protocol.messages.describe_cluster import DescribeClusterRequest
+from common.protocol.messages.envelope import EnvelopeRequest
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct, message_schema
+from common.raft.listener import LoadedSnapshot
+from common.records.metadata_records import KnownRecord, NoOpRecord
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.controller.nodes import CLUSTER_ID, Client, ControllerNode, directory
+
+Scenario = Callable[[SimulatedWorld, ControllerNode, Client], Awaitable[None]]
+
+
+def run(scenario: Scenario, properties: Mapping[str, str] | None = None) -> None:
+    """Runs the scenario with an active controller and a client."""
+
+    async def in_world(world: SimulatedWorld) -> None:
+        node = await ControllerNode(world, properties).start()
+        async with asyncio.TaskGroup() as task_group:
+            client = Client(world, task_group)
+            await scenario(world, node, client)
+            client.close()
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def create(name: str, *assignments: list[int], timeout_ms: int = 10_000) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+                    for index, brokers in enumerate(assignments)
+                ],
+            )
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+
+async def topic(client: Client, name: str, *assignments: list[int]) -> TopicId:
+    response = await client.send(create(name, *assignments))
+    assert response.topics[0].error_code == ErrorCode.NONE
+    return TopicId(response.topics[0].topic_id)
+
+
+def assign(client: Client, broker_id: int, where: str, topic_id: TopicId, *indexes: int) -> AssignReplicasToDirsRequest:
+    return AssignReplicasToDirsRequest(
+        broker_id=broker_id,
+        broker_epoch=client.epochs[broker_id],
+        directories=[
+            RequestDirectoryData(
+                id=directory(where),
+                topics=[
+                    RequestTopicData(
+                        topic_id=topic_id, partitions=[RequestPartitionData(partition_index=index) for index in indexes]
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def test_a_cluster_lives_and_a_disk_dies() -> None:
+    """Registration, topic, assignments, failure: the other replica leads after the heartbeat was answered; every answer
+    follows its commit, and the log rebuilt by another listener gives the same state."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a", "b")
+        await client.start(2, "c", "d")
+        topic_id = await topic(client, "t", [1, 2], [1, 2], [2, 1])
+        await client.send(assign(client, 1, "a", topic_id, 0, 2))
+        await client.send(assign(client, 1, "b", topic_id, 1))
+        response = await client.heartbeat(1, offline=["a"])
+        assert response.error_code == ErrorCode.NONE
+        state = node.daemon.controller.state
+        partitions = state.topics[topic_id].partitions
+        assert [(partition.leader, list(partition.isr)) for partition in partitions.values()] == [
+            (2, [2]),
+            (1, [1, 2]),
+            (2, [2]),
+        ]
+        assert node.daemon.controller.committed_offset >= state.last_offset
+        for name in ("broker_registered", "broker_unfenced", "topic_created", "leaders_moved", "controller_active"):
+            assert world.events_named(name, "controller"), name
+        assert world.events_named("leaders_moved")[0].fields["directory_id"] == directory("a")
+        follower = Follower()
+        node.driver.register(follower)
+        await world.until(lambda: follower.state.last_offset >= state.last_offset)
+        assert follower.state == state
+
+    run(scenario)
+
+
+class Follower:
+    """Any other listener: replays what is committed."""
+
+    def __init__(self) -> None:
+        self.state = MetadataState()
+        self.records: list[KnownRecord] = []
+
+    def handle_commit(self, batch: Any) -> None:
+        for offset, record in enumerate(batch.records, start=batch.base_offset):
+            self.records.append(record)
+            self.state.replay(record, offset=Offset(offset))
+
+    def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> None:
+        self.state = MetadataState()
+        for record in snapshot.records:
+            self.state.replay(record, offset=snapshot.end_offset)
+
+    def handle_leader_change(self, leader: object) -> None:
+        pass
+
+
+def test_a_restarted_controller_knows_everything_it_knew() -> None:
+    """kill -9 and a new life: equal state, the brokers' sessions begin anew, the epoch of the quorum is higher."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a", "b")
+        await client.start(2, "c", "d")
+        await topic(client, "t", [1, 2], [2, 1])
+        await client.heartbeat(1, offline=["a"])
+        before, epoch = node.daemon.controller.state, node.daemon.controller.leader.epoch
+        await node.restart()
+        client.reconnect()
+        after = node.daemon.controller.state
+        assert after is not before
+        assert after == before
+        assert node.daemon.controller.leader.epoch > epoch
+        assert not (await client.heartbeat(2)).is_fenced
+        await world.sleep(8)
+        assert not after.brokers[BrokerId(1)].fenced
+        assert not (await client.heartbeat(2)).is_fenced
+        await world.sleep(2)
+        assert after.brokers[BrokerId(1)].fenced
+        assert not after.brokers[BrokerId(2)].fenced
+
+    run(scenario)
+
+
+def test_a_controller_that_starts_from_a_snapshot() -> None:
+    """The snapshot lets old log go; state, lost directories included, comes back from it."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a", "b")
+        topic_id = await topic(client, "t", [1])
+        await client.heartbeat(1, offline=["a"])
+        assert await node.driver.write_snapshot() is not None
+        before = node.daemon.controller.state
+        await node.restart()
+        client.reconnect()
+        assert world.events_named("metadata_snapshot_loaded", "controller")
+        after = node.daemon.controller.state
+        assert after == before
+        assert after.brokers[BrokerId(1)].lost_directories == (directory("a"),)
+        response = await client.heartbeat(1, offline=["a"])
+        assert response.error_code == ErrorCode.NONE
+        assert topic_id in after.topics
+
+    run(scenario)
+
+
+def test_session_timeout_and_restart_of_a_broker() -> None:
+    """A killed broker that comes back is a duplicate until its session is over, then registers as a new incarnation."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        assert (await client.register(1, "a", incarnation=2)).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        await world.sleep(9.1)
+        assert world.events_named("broker_fenced")[0].fields["broker_id"] == 1
+        old_epoch = client.epochs[1]
+        assert (await client.register(1, "a", incarnation=2)).error_code == ErrorCode.NONE
+        assert client.epochs[1] > old_epoch
+        client.epochs[1] = old_epoch
+        assert (await client.heartbeat(1)).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    run(scenario)
+
+
+def test_alter_partition_and_deletion_over_the_wire() -> None:
+    """The ISR shrinks by the leader's word; a topic goes by name and by id; a broker is unregistered."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await client.start(2, "b")
+        topic_id = await topic(client, "t", [1, 2])
+        request = AlterPartitionRequest(
+            broker_id=1,
+            broker_epoch=client.epochs[1],
+            topics=[
+                AlterTopicData(
+                    topic_id=topic_id,
+                    partitions=[AlterPartitionData(partition_index=0, new_isr_with_epochs=[BrokerState(broker_id=1)])],
+                )
+            ],
+        )
+        answered = (await client.send(request)).topics[0].partitions[0]
+        assert (answered.error_code, answered.isr, answered.partition_epoch) == (ErrorCode.NONE, [1], 1)
+        gone = await client.send(UnregisterBrokerRequest(broker_id=2))
+        assert gone == UnregisterBrokerResponse()
+        unknown = await client.send(UnregisterBrokerRequest(broker_id=2))
+        assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert unknown.error_message
+        deleted = await client.send(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=1000))
+        assert deleted.responses[0].name == "t"
+        assert node.daemon.controller.state.topics == {}
+
+    run(scenario)
+
+
+def test_versions_features_and_cluster() -> None:
+    """What a broker or a tool learns of the controller before anything else."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        response = await client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+        assert {entry.api_key for entry in response.api_keys} == set(node.daemon.handlers())
+        assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
+            (DIRECTORY_NUMBERING_FEATURE, 1),
+            (METADATA_VERSION_FEATURE, 21),
+        ]
+        assert response.finalized_features_epoch >= 0
+        cluster = await client.send(DescribeClusterRequest(endpoint_type=2))
+        assert (cluster.cluster_id, cluster.controller_id) == (CLUSTER_ID, 100)
+        assert [(each.broker_id, each.host, each.port) for each in cluster.brokers] == [(100, "controller", 9093)]
+        for endpoint_type, code in ((1, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
+            refused = await client.send(DescribeClusterRequest(endpoint_type=endpoint_type))
+            assert refused.error_code == code
+
+    run(scenario)
+
+
+def test_a_topic_that_is_not_committed_in_time() -> None:
+    """The metadata disk hangs: the client gets REQUEST_TIMED_OUT, the topic is there when the disk is back."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        disk = world.disk("/disks/controller")
+        disk.hang()
+        response = await client.send(create("t", [1], timeout_ms=500))
+        assert response.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        disk.thaw()
+        assert not (await client.heartbeat(1)).is_fenced
+        assert "t" in node.daemon.controller.state.topic_ids
+
+    run(scenario)
+
+
+def test_an_idle_log_keeps_moving() -> None:
+    """metadata.max.idle.interval.ms."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        follower = Follower()
+        node.driver.register(follower)
+        await world.sleep(5)
+        assert 4 <= follower.records.count(NoOpRecord()) <= 6
+
+    run(scenario, {"metadata.max.idle.interval.ms": "1000"})
+
+
+def test_metrics() -> None:
+    """The gauges of the cluster as it is, under the stock names."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await client.start(2, "b")
+        await client.register(3, "c")
+        await topic(client, "t", [1, 2], [1, 2])
+        await topic(client, "u", [2])
+        await client.heartbeat(2, want_fence=True)
+        values = {sample.name.removeprefix("kafka_controller_kafkacontroller_"): sample for sample in node.daemon.metrics()}
+        expected = {
+            "activecontrollercount": 1,
+            "activebrokercount": 1,
+            "fencedbrokercount": 2,
+            "globaltopiccount": 2,
+            "globalpartitioncount": 3,
+            "offlinepartitionscount": 1,
+            "preferredreplicaimbalancecount": 1,
+            "metadataerrorcount": 0,
+            "newactivecontrollerscount": 1,
+            "lastappliedrecordlagms": 0,
+        }
+        assert {name: values[name].value for name in expected} == expected
+        assert values["lastcommittedrecordoffset"].value == node.driver.high_watermark - 1
+        assert values["kafka_controller_controllerstats_uncleanleaderelections"].counter
+        await client.heartbeat(2)
+        again = {sample.name: sample.value for sample in node.daemon.metrics()}
+        assert again["kafka_controller_kafkacontroller_offlinepartitionscount"] == 0
+        assert again["kafka_controller_kafkacontroller_preferredreplicaimbalancecount"] == 0
+
+    run(scenario)
+
+
+# --- forwarded requests -----------------------------------------------------------------------------------------
+
+
+def envelope(request: Struct, version: int, *, principal: bytes | None = None, address: bytes = bytes(4)) -> EnvelopeRequest:
+    api_key = message_schema(type(request)).api_key
+    assert api_key is not None
+    header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=77, client_id="c")
+    if principal is None:
+        principal = encode_with_version(DefaultPrincipalData(type="User", name="alice"), 0)
+    data = encode(header, request_header_version(type(request), version)) + encode(request, version)
+    return EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=address)
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_a_forwarded_creation(version: int) -> None:
+    """The answer inside is one for the inner request, whatever its version."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        answer = await client.send(envelope(create("t", [1]), version))
+        assert answer.error_code == ErrorCode.NONE
+        header, response = parse_response(CreateTopicsResponse, answer.response_data, version)
+        assert header.correlation_id == 77
+        assert [(each.name, each.error_code) for each in response.topics] == [("t", ErrorCode.NONE)]
+
+    run(scenario)
+
+
+def test_an_error_inside_is_not_an_error_of_the_envelope() -> None:
+    """UnregisterBroker of an unknown broker fails as a whole; the client gets that answer."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        answer = await client.send(envelope(UnregisterBrokerRequest(broker_id=9), 0))
+        assert answer.error_code == ErrorCode.NONE
+        _, response = parse_response(UnregisterBrokerResponse, answer.response_data, 0)
+        assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+    run(scenario)
+
+
+BAD_ENVELOPES = {
+    "not forwardable": (envelope(DescribeClusterRequest(), 0), ErrorCode.INVALID_REQUEST),
+    "garbage": (EnvelopeRequest(request_data=b"garbage", request_principal=b""), ErrorCode.INVALID_REQUEST),
+    "cut short": (
+        EnvelopeRequest(request_data=envelope(create("t", [1]), 7).request_data[:-3], client_host_address=bytes(4)),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "no principal": (envelope(create("t", [1]), 7, principal=b""), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+    "principal of another version": (
+        envelope(create("t", [1]), 7, principal=b"\x00\x09abc"),
+        ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
+    ),
+    "address of five bytes": (envelope(create("t", [1]), 7, address=bytes(5)), ErrorCode.INVALID_REQUEST),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD_ENVELOPES))
+def test_bad_envelopes(name: str) -> None:
+    """Each is answered on the envelope, and the controller goes on."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        request, code = BAD_ENVELOPES[name]
+        answer = await client.send(request)
+        assert (answer.error_code, answer.response_data) == (code, None)
+        assert node.daemon.controller.state.topics == {}
+        assert not (await client.heartbeat(1)).is_fenced
+
+    run(scenario)
+
+
+def test_every_request_is_refused_while_not_active() -> None:
+    """NOT_CONTROLLER, the forwarded one on the envelope, so that brokers look for another controller."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        controller = node.daemon.controller
+        # The metadata disk hangs, so that the re-election, which has to be durable, takes until the disk is back.
+        world.disk("/disks/controller").hang()
+        node.driver.resign(controller.leader.epoch)
+        answers: list[Awaitable[Any]] = [
+            client.send(create("t", [1])),
+            client.send(envelope(create("t", [1]), 7)),
+            client.heartbeat(1),
+            client.register(1, "a"),
+            client.send(assign(client, 1, "a", TopicId(directory("t")), 0)),
+        ]
+        created, forwarded, *others = await asyncio.gather(*answers)
+        assert created.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        assert (forwarded.error_code, forwarded.response_data) == (ErrorCode.NOT_CONTROLLER, None)
+        assert [each.error_code for each in others] == [ErrorCode.NOT_CONTROLLER] * 3
+        world.disk("/disks/controller").thaw()
+        await world.until(lambda: controller.is_active)
+        assert controller.new_active_count == 2
+        assert not (await client.heartbeat(1)).is_fenced
+
+    run(scenario)
+
+
+@pytest.mark.slow
+def test_a_large_failure_is_one_transaction() -> None:
+    """More partitions than one batch takes: between begin and end, the partitions before the registration; a follower
+    that applies complete transactions only sees it all at once, and the same state."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a", "b")
+        await client.start(2, "c", "d")
+        for number in range(3):
+            topic_id = await topic(client, f"t{number}", *[[1, 2] for _ in range(3_500)])
+            await client.send(assign(client, 1, "a", topic_id, *range(3_500)))
+            await client.heartbeat(1)
+            await client.heartbeat(2)
+        follower = Follower()
+        node.driver.register(follower)
+        await world.until(lambda: follower.state.last_offset >= node.daemon.controller.state.last_offset)
+        follower.records.clear()
+        assert (await client.heartbeat(1, offline=["a"])).error_code == ErrorCode.NONE
+        names = [type(record).__name__ for record in follower.records if not isinstance(record, NoOpRecord)]
+        assert names == [
+            "BeginTransactionRecord",
+            *["PartitionChangeRecord"] * 10_500,
+            "BrokerRegistrationChangeRecord",
+            "EndTransactionRecord",
+        ]
+        state = node.daemon.controller.state
+        assert follower.state == state
+        assert state.leads_any(BrokerId(2))
+        assert not state.leads_any(BrokerId(1))
+        assert not state.leads_any(NO_LEADER)
+
+    run(scenario)
+
+
+def test_every_handler_has_a_declared_api() -> None:
+    """What is advertised can be decoded, and the inter-broker APIs are all there."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        served = set(node.daemon.handlers())
+        assert served <= set(APIS)
+        assert ApiKey.PRODUCE not in served
+        assert {ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.BROKER_HEARTBEAT, ApiKey.ENVELOPE} <= served
+
+    run(scenario)
