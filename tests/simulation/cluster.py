@@ -6,20 +6,24 @@ on the same disks.
 """
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from typing import Any
 
 from common.configuration.server import ServerConfig, load_server_config
-from common.ids import TopicId
+from common.ids import BrokerId, DirectoryId, TopicId
+from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tools.kafka_storage import format_directories
@@ -62,10 +66,19 @@ class SimulatedCluster:
             config = self.config(node_id)
             for path in config.all_log_dirs:
                 self.world.disk(path)
-            formatter = self.world.node(f"format-{node_id}")
-            await format_directories(formatter, config, cluster_id=CLUSTER_ID, level=DEFAULT_LEVEL, ignore_formatted=False)
+            await self.format(node_id)
             self.start_node(node_id)
         await self.until_running()
+
+    async def format(self, node_id: int, *, ignore_formatted: bool = False) -> None:
+        """kafka-storage format."""
+        await format_directories(
+            self.world.node(f"format-{node_id}"),
+            self.config(node_id),
+            cluster_id=CLUSTER_ID,
+            level=DEFAULT_LEVEL,
+            ignore_formatted=ignore_formatted,
+        )
 
     def start_node(self, node_id: int) -> None:
         """Starts a node that does not run, on the disks that it has."""
@@ -110,11 +123,24 @@ class SimulatedCluster:
     def disk(self, broker_id: int, number: int) -> SimulatedDisk:
         return self.world.disk(f"/b{broker_id}/d{number}")
 
+    def disk_of(self, broker_id: BrokerId, directory_id: DirectoryId) -> SimulatedDisk:
+        """The disk that was formatted with this directory.id."""
+        for number in range(1, self.disks + 1):
+            disk = self.disk(broker_id, number)
+            content = disk.files().get("meta.properties")
+            if content is not None and parse_meta_properties(content).directory_id == directory_id:
+                return disk
+        raise AssertionError(f"no disk of broker {broker_id} has this directory.id")
+
+    def fail_disk(self, broker_id: BrokerId, directory_id: DirectoryId) -> None:
+        """The disk dies: EIO for everything, until it is healed."""
+        self.disk_of(broker_id, directory_id).fail_with(errno.EIO)
+
     @property
     def state(self) -> MetadataState:
         """The controller's image."""
         controller = self.nodes[CONTROLLER_ID].controller
-        return controller.state if controller is not None else MetadataState()
+        return controller.controller.state if controller is not None else MetadataState()
 
     def config(self, node_id: int) -> ServerConfig:
         return load_server_config(self.properties(node_id))
@@ -149,15 +175,26 @@ class SimulatedCluster:
         found = self.state.topic_named(topic)
         return {} if found is None else found.partitions
 
+    def is_writable(self, partition: PartitionRegistration) -> bool:
+        """Whether a member of the ISR is on a broker and a disk that live."""
+        return any(self.state.is_replica_electable(member, partition.directory(member)) for member in partition.isr)
+
     async def until_in_sync(self, topic: str, within_seconds: float = 60) -> None:
-        """Waits until every replica of the topic is in the ISR, and every partition has a leader."""
+        """Waits until every replica of the topic is placed in a directory and in the ISR, under a leader."""
         await self.world.until(
             lambda: (
                 bool(self.partitions(topic))
-                and all(part.has_leader and set(part.isr) == set(part.replicas) for part in self.partitions(topic).values())
+                and all(
+                    part.has_leader and set(part.isr) == set(part.replicas) and UNASSIGNED not in part.directories
+                    for part in self.partitions(topic).values()
+                )
             ),
             within_seconds=within_seconds,
         )
+
+
+class NotAcknowledged(Exception):
+    """A record got an error or no answer; it may be in the log all the same."""
 
 
 class SimulatedClient:
@@ -184,23 +221,36 @@ class SimulatedClient:
         assert [result.error_code for result in response.topics] == [ErrorCode.NONE], response.topics
         await self._cluster.until_in_sync(name)
 
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic and waits until the controller has forgotten it."""
+        live = next(id_ for id_ in self._cluster.broker_ids if not self._cluster.env(id_).is_dead)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
+        response = await self._send(live, request)
+        assert [result.error_code for result in response.responses] == [ErrorCode.NONE], response.responses
+
+    def close(self) -> None:
+        """Drops every connection."""
+        for channel in self._channels.values():
+            channel.close()
+
     async def produce(self, topic: str, index: int, value: bytes, *, acks: int = -1, within_seconds: float = 30) -> int:
         """Writes one record, again and again until it is acknowledged; returns its offset."""
         deadline_ns = self._env.now_ns() + round(within_seconds * SECOND_NS)
         seen: object = None
         while self._env.now_ns() < deadline_ns:
-            seen = await self.produce_once(topic, index, value, acks=acks)
-            if isinstance(seen, int):
-                return seen
+            try:
+                return await self.produce_once(topic, index, value, acks=acks)
+            except NotAcknowledged as refusal:
+                seen = refusal
             await self._env.sleep_until(self._env.now_ns() + SECOND_NS // 50)
         raise AssertionError(f"{topic}-{index}: not acknowledged within {within_seconds} s; last answer {seen!r}")
 
-    async def produce_once(self, topic: str, index: int, value: bytes, *, acks: int = -1) -> int | ErrorCode | str:
-        """One attempt: the offset, or the error code, or why there was no answer."""
+    async def produce_once(self, topic: str, index: int, value: bytes, *, acks: int = -1) -> int:
+        """One attempt; the offset. Raises NotAcknowledged."""
         leader = self._cluster.partition(topic, index).leader
         if leader < 0:
-            return ErrorCode.LEADER_NOT_AVAILABLE
-        batch = encode_batch([Record(value=value)], base_timestamp=self._env.wall_ms())
+            raise NotAcknowledged(ErrorCode.LEADER_NOT_AVAILABLE.name)
+        batch = encode_batch([Record(key=None, value=value, timestamp_ms=self._env.wall_ms())])
         request = ProduceRequest(
             acks=acks,
             timeout_ms=2_000,
@@ -211,10 +261,10 @@ class SimulatedClient:
         try:
             response = await self._send(leader, request, seconds=3)
         except ChannelError as error:
-            return str(error)
+            raise NotAcknowledged(str(error)) from error
         answer = response.responses[0].partition_responses[0]
         if answer.error_code != ErrorCode.NONE:
-            return ErrorCode(answer.error_code)
+            raise NotAcknowledged(ErrorCode(answer.error_code).name)
         self.acknowledged.setdefault((topic, index), {})[answer.base_offset] = value
         return int(answer.base_offset)
 

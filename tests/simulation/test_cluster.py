@@ -1,0 +1,308 @@
+"""Whole clusters of production daemons on virtual time: what the issue promises, one scenario each."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from common.ids import NO_LEADER, BrokerId
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+
+Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
+
+
+def run(scenario: Scenario, *, seed: int = 1, brokers: int = 3, disks: int = 3, **overrides: str) -> SimulatedWorld:
+    """Runs a scenario on a started cluster; keys of `overrides` have '_' for '.'. Nothing acknowledged may be lost."""
+    world = SimulatedWorld(seed)
+
+    async def whole(_: SimulatedWorld) -> None:
+        properties = {key.replace("_", "."): value for key, value in overrides.items()}
+        cluster = SimulatedCluster(world, brokers=brokers, disks=disks, overrides=properties)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await scenario(cluster, client)
+            await client.assert_nothing_lost()
+            client.close()
+
+    world.run(whole)
+    return world
+
+
+def test_records_are_written_replicated_and_read_back() -> None:
+    """The plain path: a topic on three brokers, acks=all, every replica holds everything."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=4, min_insync_replicas="2")
+        for number in range(40):
+            await client.produce("t", number % 4, b"%d" % number)
+        for index in range(4):
+            assert len(await client.read_all("t", index)) == 10
+            # Every replica was placed and told the controller where.
+            assert UNASSIGNED not in cluster.partition("t", index).directories
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_disk_under_leaders_dies_and_leaders_move(seed: int) -> None:
+    """EIO on one disk: its leaders move within a second, others keep theirs, nothing acknowledged is lost."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=9, min_insync_replicas="2")
+        for number in range(27):
+            await client.produce("t", number % 9, b"%d" % number)
+        victim = BrokerId(1)
+        led = [index for index, part in cluster.partitions("t").items() if part.leader == victim]
+        directory_id = cluster.partition("t", led[0]).directory(victim)
+        before = dict(cluster.partitions("t"))
+        in_it = [index for index in led if before[index].directory(victim) == directory_id]
+        cluster.fail_disk(victim, directory_id)
+        died_ns = cluster.world.now_ns()
+        await client.produce("t", in_it[0], b"after")
+        assert cluster.world.now_ns() - died_ns < 1_000_000_000
+        for index, was in before.items():
+            now = cluster.partition("t", index)
+            if index in in_it:
+                assert now.leader != victim
+                assert victim not in now.isr
+            else:
+                assert (now.leader, now.leader_epoch) == (was.leader, was.leader_epoch)
+        assert cluster.env(victim).exit_code is None
+
+    run(scenario, seed=seed)
+
+
+def test_disks_dying_one_after_another_leave_every_partition_writable() -> None:
+    """One disk of each broker, one after another: with three disks each, some replica of every partition stays alive."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        for round_number, broker_id in enumerate(cluster.broker_ids):
+            for index, part in cluster.partitions("t").items():
+                assert cluster.is_writable(part)
+                await client.produce("t", index, b"round %d" % round_number)
+            cluster.disk(broker_id, 1).fail_with(errno.EIO)
+            await cluster.world.until(lambda b=broker_id: len(cluster.state.brokers[BrokerId(b)].directories) == 2)  # type: ignore[misc]
+        writable = [index for index, part in cluster.partitions("t").items() if cluster.is_writable(part)]
+        assert len(writable) >= 3
+        for index in writable:
+            await client.produce("t", index, b"at the end")
+        # What lost its last disk cannot be read either: nobody may answer for it.
+        for index in set(range(6)) - set(writable):
+            assert cluster.partition("t", index).leader == NO_LEADER
+            del client.acknowledged["t", index]
+
+    run(scenario)
+
+
+def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody() -> None:
+    """Writes to other disks of the same broker go on while one hangs; after the deadline its leaders move."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=9, min_insync_replicas="2")
+        victim = BrokerId(1)
+        led = {index: part for index, part in cluster.partitions("t").items() if part.leader == victim}
+        hung = next(iter(led.values())).directory(victim)
+        healthy = [index for index, part in led.items() if part.directory(victim) != hung]
+        stuck = [index for index, part in led.items() if part.directory(victim) == hung]
+        cluster.disk_of(victim, hung).hang()
+        hung_ns = cluster.world.now_ns()
+        for index in healthy:
+            started_ns = cluster.world.now_ns()
+            await client.produce("t", index, b"meanwhile")
+            assert cluster.world.now_ns() - started_ns < 1_500_000_000
+        await client.produce("t", stuck[0], b"after the deadline")
+        # Deadline 2 s, found by the probe or by the write, then an election.
+        assert cluster.world.now_ns() - hung_ns < 5_000_000_000
+        assert cluster.partition("t", stuck[0]).leader != victim
+
+    run(scenario)
+
+
+def test_the_last_disk_takes_the_broker_with_it() -> None:
+    """All data directories of a broker die: it exits with status 1 and is fenced, the others lead."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=3)
+        for number in (1, 2, 3):
+            cluster.disk(1, number).fail_with(errno.EIO)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        assert cluster.env(1).exit_code == 1
+        for index in range(3):
+            await client.produce("t", index, b"x")
+            assert cluster.partition("t", index).leader != 1
+
+    run(scenario)
+
+
+def test_the_metadata_directory_takes_the_broker_with_it() -> None:
+    """Without its metadata log a broker can know nothing."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=3)
+        cluster.world.disk("/b2/metadata").fail_with(errno.EIO)
+        await cluster.world.until(lambda: cluster.env(2).is_dead)
+        assert cluster.env(2).exit_code == 1
+        for index in range(3):
+            await client.produce("t", index, b"x")
+
+    run(scenario)
+
+
+def test_a_replaced_disk_is_filled_again_and_never_leads_empty() -> None:
+    """Stop, empty disk, format, start: the replicas come back by replication, and no ISR member ever starts empty."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="1")
+        for number in range(30):
+            await client.produce("t", number % 6, b"%d" % number)
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        await cluster.world.until(lambda: len(cluster.state.brokers[BrokerId(1)].directories) == 2)
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.disk(1, 2).heal()
+        cluster.disk(1, 2).wipe()
+        await cluster.format(1, ignore_formatted=True)
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        for index in range(6):
+            assert LOST not in cluster.partition("t", index).directories
+        # Only broker 1 is left of those who were there: what it has is everything.
+        for broker_id in (2, 3):
+            cluster.ask_to_stop(broker_id)
+            await cluster.world.until(lambda b=broker_id: cluster.env(b).is_dead)  # type: ignore[misc]
+        for index in range(6):
+            assert cluster.partition("t", index).leader == 1
+        await client.assert_nothing_lost()
+
+    run(scenario)
+
+
+def test_a_broker_with_one_of_two_disks_unreadable_leads_nothing_on_it() -> None:
+    """It starts with the disk that works; replicas of the other are offline until the disk is back."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        for number in range(12):
+            await client.produce("t", number % 6, b"%d" % number)
+        dead = [
+            index
+            for index, part in cluster.partitions("t").items()
+            if cluster.disk_of(BrokerId(1), part.directory(BrokerId(1))) is cluster.disk(1, 2)
+        ]
+        assert dead
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.world.sleep(10)
+        for index in range(6):
+            part = cluster.partition("t", index)
+            assert (1 in part.isr) is (index not in dead)
+            if index in dead:
+                assert part.leader != 1
+
+    run(scenario, disks=2)
+
+
+def test_a_killed_broker_comes_back_and_catches_up() -> None:
+    """kill -9 under writes: fenced after its session, back by a new incarnation, in the ISR again."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        for number in range(12):
+            await client.produce("t", number % 6, b"%d" % number)
+        cluster.crash(1)
+        for number in range(12):
+            await client.produce("t", number % 6, b"without %d" % number)
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
+def test_a_restarted_controller_knows_everything_it_knew() -> None:
+    """kill -9 of the controller: the state after the restart equals the one before, and topics can be created again."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        cluster.disk(2, 1).fail_with(errno.EIO)
+        await cluster.world.until(lambda: len(cluster.state.brokers[BrokerId(2)].directories) == 2)
+        await cluster.world.sleep(2)
+        before = cluster.state
+        brokers, partitions = dict(before.brokers), dict(cluster.partitions("t"))
+        cluster.crash(CONTROLLER_ID)
+        await client.produce("t", 0, b"nobody is needed for this")
+        cluster.start_node(CONTROLLER_ID)
+        await cluster.world.until(lambda: cluster.state is not before and cluster.state.brokers)
+        assert cluster.state.brokers == brokers
+        assert cluster.partitions("t") == partitions
+        await client.create_topic("u", partitions=2)
+
+    run(scenario)
+
+
+def test_controlled_shutdown_hands_leadership_over_first() -> None:
+    """SIGTERM: the broker leads nothing when it ends, ends with its marker in every directory, and returns clean."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        for number in range(12):
+            await client.produce("t", number % 6, b"%d" % number)
+        cluster.ask_to_stop(3)
+        await cluster.world.until(lambda: cluster.env(3).is_dead)
+        assert cluster.env(3).exit_code is None
+        for part in cluster.partitions("t").values():
+            assert part.leader != 3
+            assert 3 not in part.isr
+        for number in (1, 2, 3):
+            assert ".kafka_cleanshutdown" in cluster.disk(3, number).files()
+        cluster.start_node(3)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
+def test_an_unreachable_controller_ends_a_broker_that_leads_on_a_dead_disk() -> None:
+    """log.dir.failure.timeout.ms passes with the failure untold: the broker goes; one that leads nothing there stays."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        led = [part for part in cluster.partitions("t").values() if part.leader == 1]
+        directory_id = led[0].directory(BrokerId(1))
+        cluster.world.network.cut("broker-1", "controller")
+        cluster.world.network.cut("controller", "broker-1")
+        cluster.fail_disk(BrokerId(1), directory_id)
+        await cluster.world.until(lambda: cluster.env(1).is_dead, within_seconds=20)
+        assert cluster.env(1).exit_code == 1
+        assert "log.dir.failure.timeout.ms" in cluster.world.events_named("node_halted", "broker-1")[0].fields["reason"]
+        cluster.world.network.mend()
+
+    run(scenario, log_dir_failure_timeout_ms="8000", broker_session_timeout_ms="6000")
+
+
+def test_retained_topics_are_deleted_everywhere() -> None:
+    """Deleting a topic removes its folders, after file.delete.delay.ms for good; the name can be used again."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=3)
+        await client.produce("t", 0, b"x")
+        client.acknowledged.clear()
+        await client.delete_topic("t")
+        await cluster.world.sleep(3)
+        for broker_id in cluster.broker_ids:
+            for number in (1, 2, 3):
+                assert not [name for name in cluster.disk(broker_id, number).folders() if name.startswith("t-")]
+        await client.create_topic("t", partitions=3)
+        await client.produce("t", 0, b"y")
+        assert list((await client.read_all("t", 0)).values()) == [b"y"]
+
+    run(scenario, log_segment_delete_delay_ms="1000")
