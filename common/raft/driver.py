@@ -9,13 +9,14 @@ back those it never appended and tell everybody who waits for them.
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import BrokerId, DirectoryId, Offset
 from common.metadata.metadata_version import numbering_of
 from common.metadata.record_reader import MetadataRecordReader
 from common.net.request_context import RequestContext
+from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -26,7 +27,7 @@ from common.raft.commit_queue import CommitQueue
 from common.raft.core.leader_endpoints import LeaderEndpoints, QuorumEndpoint
 from common.raft.core.offsets import OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch, LeaderChange, Quorum, QuorumViolation, Ready
-from common.raft.core.record_batches import CommittedBatch, EncodedBatch, RecordsTooLarge, encode_batches
+from common.raft.core.record_batches import CommittedBatch, EncodedBatch, RecordsTooLarge, UnreadableBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.core.snapshot_policy import SnapshotTriggers
 from common.raft.errors import NotLeader, QuorumFailure
@@ -37,6 +38,7 @@ from common.raft.quorum_requests import QuorumRequests
 from common.raft.snapshot_writer import SnapshotWriter
 from common.records.control import LeaderChangeMessage, LeaderChangeVoter, encode_control_batch
 from common.records.metadata_frame import ApiMessageAndVersion
+from common.storage.errors import LogClosed
 
 __all__ = [
     "CommittedBatch",
@@ -49,6 +51,8 @@ __all__ = [
     "QuorumFailure",
     "RecordsTooLarge",
 ]
+
+Response = TypeVar("Response")
 
 
 class QuorumVoter(Protocol):
@@ -243,7 +247,7 @@ class QuorumDriver:
             await work
         except (LogDirError, QuorumFailure) as error:
             self._fail(error)
-        except QuorumViolation as error:
+        except (QuorumViolation, UnreadableBatch) as error:
             self._fail(QuorumFailure(str(error)))
 
     def _fail(self, error: Exception) -> None:
@@ -453,10 +457,22 @@ class QuorumDriver:
 
     # --- handlers of the controller listener ---------------------------------------------------------------------
     async def handle_fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
-        return await self._requests.handle_fetch(context, request)
+        """Raises ApiError when the metadata directory fails under it, or the driver is closed."""
+        return await self._answered(self._requests.handle_fetch(context, request))
 
     async def handle_fetch_snapshot(self, context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        return await self._requests.handle_fetch_snapshot(context, request)
+        """Raises ApiError when the metadata directory fails under it, or the driver is closed."""
+        return await self._answered(self._requests.handle_fetch_snapshot(context, request))
+
+    async def _answered(self, answer: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            return await answer
+        except LogDirError as error:
+            # Fatal, but `run` is where the daemon expects it, not the request's task.
+            self._fail(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        except LogClosed:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE) from None
 
     def handle_describe_quorum(self, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self._requests.handle_describe_quorum(context, request)

@@ -29,13 +29,12 @@ from common.raft.core.offsets import (
     partial_snapshot_path,
     snapshot_path,
 )
-from common.raft.core.record_batches import UnreadableBatch, decode_batch
+from common.raft.core.record_batches import UnreadableBatch, decode_values
 from common.raft.core.snapshot_content import InvalidSnapshot, SnapshotContent, parse_snapshot
 from common.raft.core.snapshot_policy import Retention, StoredSnapshot
 from common.raft.errors import QuorumFailure
 from common.records.batch import BatchHeader, read_header, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
-from common.records.metadata_records import KnownRecord
 from common.storage.log import Appended, Log
 from common.storage.log_config import LogConfig
 
@@ -108,20 +107,22 @@ class MetadataLog:
         return None
 
     async def find_numbering(self) -> Numbering | None:
-        """The numbering that the newest snapshot or the start of the log chose; None for a log without records."""
-        if self.snapshots:
-            content = await self.read_snapshot(self.snapshots[-1].snapshot_id)
-            return numbering_of(content.records(MetadataRecordReader()))
-        records = await self._first_records()
-        return numbering_of(records) if records else None
+        """The numbering that the newest snapshot or the start of the log chose; None for a log without records.
 
-    async def _first_records(self) -> list[KnownRecord]:
-        """Those of the first batch with records; batches of one bootstrap lie close together, so a few are enough."""
+        Raises QuorumFailure for records that cannot be read.
+        """
         reader = MetadataRecordReader()
-        records: list[KnownRecord] = []
-        for header, view in await self.read_batches(self.log.log_start_offset, upper_offset=self.end.offset):
-            records += decode_batch(header, view, reader).records
-        return records
+        try:
+            if self.snapshots:
+                content = await self.read_snapshot(self.snapshots[-1].snapshot_id)
+                return numbering_of(content.records(reader))
+            batches = await self.read_batches(self.log.log_start_offset, upper_offset=self.end.offset)
+            first = [batch for batch in batches if not batch[0].is_control]
+            if not first:
+                return None
+            return numbering_of(record for header, view in first for record in decode_values(header, view, reader))
+        except UnreadableBatch as error:
+            raise QuorumFailure(str(error)) from error
 
     async def close(self) -> None:
         """For an orderly end: everything synced, index files written."""

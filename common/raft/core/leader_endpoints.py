@@ -5,11 +5,14 @@ in turn, because any of them knows, or will know, the newest leader. Easy to get
 is not known (a voter that joined later), and then the voters are the only way on.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from common.ids import BrokerId
+
+if TYPE_CHECKING:
+    import random
 
 BACKOFF_MAX_MS = 1_000
 _DOUBLINGS_MAX = 10
@@ -27,7 +30,7 @@ class QuorumEndpoint:
 class LeaderEndpoints:
     """Addresses, and the failures since the last answer."""
 
-    def __init__(self, voters: Sequence[QuorumEndpoint], *, retry_backoff_ms: int, rng: random.Random) -> None:
+    def __init__(self, voters: Sequence[QuorumEndpoint], *, retry_backoff_ms: int, rng: "random.Random") -> None:
         if not voters:
             raise ValueError("a quorum has at least one voter")
         self._voters = tuple(voters)

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from common.configuration.server import load_server_config
 from common.environment.interface import LogDirError
 from common.ids import BrokerId
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.protocol.numbering import Numbering
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import RecordsTooLarge
+from common.raft.driver import QuorumConfig
 from common.raft.errors import NotLeader, QuorumFailure
-from common.records.batch import split_batches
+from common.records.batch import encode_values_batch, split_batches
 from common.records.control import LeaderChangeMessage, iterate_control_records
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord, NoOpRecord
@@ -324,6 +326,23 @@ def test_a_failing_disk_tells_those_who_wait() -> None:
     run(scenario)
 
 
+def test_an_unknown_record_is_fatal() -> None:
+    """A daemon may not skip what it does not understand: the rest of the log builds on it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        node.crash()
+        unknown = encode_values_batch([b"\x01\x7f\x00"], base_offset=2, leader_epoch=1, timestamp_ms=0)
+        segment_content(node).extend(unknown)
+        await node.start()
+        await world.until(lambda: node.failure is not None)
+        assert isinstance(node.failure, QuorumFailure)
+        assert "type 127" in str(node.failure)
+
+    run(scenario)
+
+
 def test_two_listeners_hear_the_same() -> None:
     """A node with both roles has one driver; a listener that comes late starts from the beginning."""
 
@@ -425,3 +444,20 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     assert trace(5) == trace(5)
     assert trace(5) != trace(6)
+
+
+def test_the_server_configuration_is_all_that_the_driver_needs() -> None:
+    """ServerConfig has every key that the driver reads, with Kafka's defaults, and its voters fit too."""
+    config: QuorumConfig = load_server_config(
+        {
+            "process.roles": "controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@one:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "CONTROLLER://one:9093",
+            "log.dirs": "/disks/one",
+        }
+    )
+    reference = Config()
+    for key in Config.__slots__:
+        assert getattr(config, key) == getattr(reference, key), key

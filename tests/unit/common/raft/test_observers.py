@@ -1,11 +1,13 @@
 """Observers of a quorum of one, over simulated connections: catching up, divergence, long polls, snapshots, leaders."""
 
+import errno
 from asyncio import TaskGroup
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from common.environment.interface import LogDirError
 from common.ids import BrokerId, LeaderEpoch, Offset
 from common.net.node_channel import NodeChannel
 from common.protocol.errors import ErrorCode
@@ -352,6 +354,25 @@ def test_an_observer_makes_its_own_snapshots() -> None:
         await other.has(*names)
         await world.event("metadata_snapshot_written", node=other.name)
         assert world.events_named("metadata_snapshot_written", one.name) == []
+
+    run(scenario)
+
+
+def test_a_leader_whose_disk_cannot_be_read_ends_and_is_followed_again() -> None:
+    """The read for another node fails: the error comes out of run(), and the observer waits for the next leader."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        await one.driver.write_snapshot()
+        one.disk.fail_with(errno.EIO, {"open"})
+        other = await observer(world)
+        await world.until(lambda: one.failure is not None)
+        assert isinstance(one.failure, LogDirError)
+        one.crash()
+        one.disk.heal()
+        await one.start()
+        await other.has("a")
 
     run(scenario)
 
