@@ -1,6 +1,7 @@
 """Snapshots of the metadata log: made, used at the next start, the log cut behind them, crashes half-way, damage."""
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import pairwise
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from common.ids import LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
 from common.raft.core.offsets import OffsetAndEpoch, parse_snapshot_name, snapshot_path
+from common.raft.core.record_batches import CommittedBatch
 from common.raft.core.snapshot_content import parse_snapshot
 from common.raft.errors import QuorumFailure
+from common.raft.listener import LoadedSnapshot
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     AbortTransactionRecord,
@@ -98,6 +101,45 @@ def test_a_snapshot_holds_the_whole_state() -> None:
         await world.until(lambda: late.topics == ["a", "b", "c"])
         assert late.snapshots == [snapshot_id]
         assert node.listener.snapshots == []
+
+    run(scenario)
+
+
+def test_a_listener_may_take_its_time_to_load() -> None:
+    """Commits wait until the awaitable of handle_load_snapshot is done, and are complete and in order then."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        await node.driver.write_snapshot()
+        may_finish = asyncio.Event()
+
+        class Slow(RecordingListener):
+            is_loading = False
+
+            async def load(self, snapshot: LoadedSnapshot) -> None:
+                self.is_loading = True
+                await may_finish.wait()
+                RecordingListener.handle_load_snapshot(self, snapshot)
+                self.is_loading = False
+
+            def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Awaitable[None]:  # type: ignore[override]
+                return self.load(snapshot)
+
+            def handle_commit(self, batch: CommittedBatch) -> None:
+                assert not self.is_loading
+                super().handle_commit(batch)
+
+        slow = Slow()
+        node.driver.register(slow)
+        await world.until(lambda: slow.is_loading)
+        await node.add("b")
+        await node.add("c")
+        assert slow.topics == []
+        may_finish.set()
+        await world.until(lambda: slow.topics == ["a", "b", "c"])
+        await node.add("d")
+        assert slow.topics == ["a", "b", "c", "d"]
 
     run(scenario)
 
