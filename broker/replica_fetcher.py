@@ -124,7 +124,8 @@ class ReplicaFetcher:
         if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
             return
         self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
-        partition.on_written = self._wake.set
+        # An append that a former fetcher began ends while this one polls: the partition is ready only now.
+        partition.on_written = self._interrupt_soon
         self._interrupt_soon()
 
     def remove(self, partition: Partition) -> None:
@@ -249,11 +250,17 @@ class ReplicaFetcher:
         epoch = self._broker_epoch()
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=-1 if epoch is None else epoch),
-            max_wait_ms=self._settings.wait_max_ms,
+            max_wait_ms=self._wait_ms(),
             min_bytes=self._settings.min_bytes,
             max_bytes=self._settings.response_max_bytes,
             topics=list(topics.values()),
         )
+
+    def _wait_ms(self) -> int:
+        """How long the leader may hold the poll: no longer than until a partition that is left out may be asked again."""
+        now_ns = self._env.now_ns()
+        waits = [each.not_before_ns - now_ns for each in self._followed.values() if each.not_before_ns > now_ns]
+        return min([self._settings.wait_max_ms, *(wait_ns // _MILLISECOND + 1 for wait_ns in waits)])
 
     # --- what came back ------------------------------------------------------------------------------------------
 

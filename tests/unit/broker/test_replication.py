@@ -208,6 +208,29 @@ def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
     run(scenario)
 
 
+def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
+    """The follower hears of the new leader before the leader does and is refused. It asks again after a few milliseconds,
+    although the poll of its other partitions could wait much longer."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [2, 1])
+        await cluster.started(0)
+        await cluster.started(1)
+        await cluster.world.sleep(1)
+        leader = cluster.brokers.pop(cluster[1].broker_id)
+        cluster.controller.change(1, leader=1)
+        await cluster.world.event("replica_fetch_delayed", node="broker-2")
+        cluster.brokers[leader.broker_id] = leader
+        leader.follow(cluster.controller.records[-1:], len(cluster.controller.records) - 1)
+        begun_ns = cluster.world.now_ns()
+        assert (await cluster.produce(1, "a", index=1)).error_code == ErrorCode.NONE
+        assert cluster.world.now_ns() - begun_ns < 60_000_000
+
+    run(scenario)
+
+
 def test_diverged_follower_is_truncated() -> None:
     """A leader that was cut off has records that nobody acknowledged. The new leader wrote others at the same offsets; when
     the old one follows, it cuts off its own and takes the leader's, byte for byte."""
