@@ -22,7 +22,7 @@ from common.net.request_context import ANONYMOUS, Authorize, Handler, RequestCon
 from common.net.request_memory import RequestMemory
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode
+from common.protocol.codec import decode_prefix
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, parse_request
 from common.protocol.registry import APIS
@@ -367,7 +367,8 @@ class ServedConnection:
             self._refuse_version(api.key, version, correlation_id)
             return
         header, body = parse_request(frame)
-        request = decode(api.request, body, version)
+        # Bytes may follow, as in Apache Kafka: librdkafka leaves three behind the Metadata request for all topics.
+        request, _ = decode_prefix(api.request, body, version)
         context = RequestContext(
             api_key=api.key,
             api_version=version,
