@@ -1,8 +1,10 @@
 """The broker's way to the active controller, whoever that is at the moment (shell).
 
 Answers to Kafka's NodeToControllerChannelManager. Who leads is known from the metadata quorum; a node that answers
-NOT_CONTROLLER, or does not answer, is asked again or another one is, until the deadline. Easy to get wrong: a request that
-got no answer may have been carried out, so everything sent here must be harmless when it arrives twice.
+NOT_CONTROLLER, or does not answer, is asked again or another one is, until the deadline. Registration and heartbeats have a
+connection of their own, as in Kafka: responses leave in the order of the requests, and the lease must not wait behind
+somebody's CreateTopics. Easy to get wrong: a request that got no answer may have been carried out, so whatever is not
+harmless when it arrives twice has to be given one long attempt, not many short ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +14,12 @@ from common.configuration.endpoints import Voter
 from common.environment.interface import Environment
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest
+from common.protocol.messages.create_topics import CreateTopicsResponse
 
 MS = 1_000_000
+LEASE_REQUESTS = (BrokerRegistrationRequest, BrokerHeartbeatRequest)
 
 
 class ControllerUnavailable(Exception):
@@ -36,51 +42,73 @@ class ControllerChannel:
         self._env = env
         self._voters = {voter.node_id: voter for voter in voters}
         self._order = tuple(self._voters)
-        self._next = 0
+        # Where the walk round the voters begins: at the one that was the active controller last.
+        self._first = 0
         self._leader_id = leader_id
         self._open_channel = open_channel
-        self._channels: dict[int, NodeChannel] = {}
+        # By node, and by whether it carries the lease.
+        self._channels: dict[tuple[int, bool], NodeChannel] = {}
         self._retry_backoff_ns = max(retry_backoff_ns, 10 * MS)
         self._attempt_timeout_ns = attempt_timeout_ns
+        self._is_closed = False
 
-    async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any:
+    async def send(
+        self, request: Any, *, deadline_ns: int, version: int | None = None, attempt_timeout_ns: int | None = None
+    ) -> Any:
         """The active controller's answer, whatever its error code but NOT_CONTROLLER. Raises ControllerUnavailable."""
+        attempt = 0
         while True:
-            node_id = self._choose()
-            attempt_ns = min(deadline_ns, self._env.now_ns() + self._attempt_timeout_ns)
+            if self._is_closed:
+                raise ControllerUnavailable("this broker is ending")
+            node_id = self._choose(attempt)
+            timeout_ns = self._attempt_timeout_ns if attempt_timeout_ns is None else attempt_timeout_ns
+            attempt_ns = min(deadline_ns, self._env.now_ns() + timeout_ns)
+            channel = self._channel(node_id, is_lease=isinstance(request, LEASE_REQUESTS))
             try:
-                response = await self._channel(node_id).send(request, version=version, deadline_ns=attempt_ns)
+                response = await channel.send(request, version=version, deadline_ns=attempt_ns)
             except ChannelError as error:
                 seen = f"controller {node_id}: {error}"
             else:
-                if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
-                    self._next = 0
+                if not _says_not_controller(response):
+                    self._first = self._order.index(node_id)
                     return response
                 seen = f"node {node_id} is not the active controller"
             # A silent or deposed leader: the next attempt may go to another voter.
-            self._next += 1
+            attempt += 1
             retry_ns = self._env.now_ns() + self._retry_backoff_ns
             if retry_ns >= deadline_ns:
                 raise ControllerUnavailable(seen)
             await self._env.sleep_until(retry_ns)
 
     def close(self) -> None:
-        """Closes every connection; requests in flight fail."""
+        """Closes every connection; requests in flight fail, and so do all later ones."""
+        self._is_closed = True
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
 
-    def _choose(self) -> int:
-        # Every other attempt goes to whom the quorum names; those between walk round the voters, in case it names nobody
-        # or somebody who is gone.
+    def _choose(self, attempt: int) -> int:
+        # Every other attempt goes to whom the quorum names; those between walk round the voters, in case it names somebody
+        # who is gone.
         leader_id = self._leader_id()
-        if leader_id is not None and leader_id in self._voters and self._next % 2 == 0:
+        if leader_id is None or leader_id not in self._voters:
+            step = attempt
+        elif attempt % 2 == 0:
             return leader_id
-        return self._order[self._next // 2 % len(self._order)]
+        else:
+            step = (attempt + 1) // 2
+        return self._order[(self._first + step) % len(self._order)]
 
-    def _channel(self, node_id: int) -> NodeChannel:
-        channel = self._channels.get(node_id)
+    def _channel(self, node_id: int, *, is_lease: bool) -> NodeChannel:
+        channel = self._channels.get((node_id, is_lease))
         if channel is None:
             voter = self._voters[node_id]
-            channel = self._channels[node_id] = self._open_channel(voter.host, voter.port)
+            channel = self._channels[node_id, is_lease] = self._open_channel(voter.host, voter.port)
         return channel
+
+
+def _says_not_controller(response: Any) -> bool:
+    if isinstance(response, CreateTopicsResponse):
+        # It has no code for the whole; a node that is not the controller repeats its refusal for every topic.
+        return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics)
+    return bool(getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER)

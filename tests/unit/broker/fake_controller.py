@@ -1,0 +1,117 @@
+"""A controller that answers what the test says, on a simulated node, and a broker's way to it.
+
+`FakeController` is a RequestServer whose handlers keep every request and ask the test's function for the answer.
+`ControllerSide` opens the real ControllerChannel to one or more of them from a broker's node, in a TaskGroup that the tests
+may use too.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.controller_channel import MS, ControllerChannel
+from common.configuration.endpoints import Voter
+from common.net.node_channel import NodeChannel
+from common.net.request_context import Handler, RequestContext
+from common.net.request_server import RequestServer
+from common.protocol.api_keys import ApiKey
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+
+SECOND_NS = 1_000_000_000
+PORT = 9093
+ATTEMPT_NS = 2 * SECOND_NS
+BACKOFF_NS = 20 * MS
+
+# Gives the response, or an awaitable of it, or raises ApiError.
+Answer = Callable[[Any], Any]
+
+
+class FakeController:
+    """One controller node. `answers` may be changed at any time; what came is in `requests` and `contexts`."""
+
+    def __init__(self, world: SimulatedWorld, name: str, answers: Mapping[ApiKey, Answer]) -> None:
+        self.name = name
+        self.answers = dict(answers)
+        self.requests: list[Any] = []
+        self.contexts: list[RequestContext] = []
+        self._world = world
+        self._server: RequestServer | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        self._server = RequestServer(
+            self._world.node(self.name),
+            listener_name="CONTROLLER",
+            host="",
+            port=PORT,
+            handlers={key: self._handler(key) for key in self.answers},
+            max_request_bytes=1 << 20,
+            task_group=group,
+        )
+        self._server.start()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    @property
+    def connection_count(self) -> int:
+        return 0 if self._server is None else self._server.connection_count
+
+    def sizes(self, api_key: ApiKey) -> list[int]:
+        """Bytes of the requests of this API, as they came over the wire."""
+        return [len(context.request_bytes) for context in self.contexts if context.api_key is api_key]
+
+    def _handler(self, api_key: ApiKey) -> Handler:
+        def handle(context: RequestContext, request: Any) -> Any:
+            self.requests.append(request)
+            self.contexts.append(context)
+            return self.answers[api_key](request)
+
+        return handle
+
+
+class ControllerSide:
+    """Controllers named `controller-<id>` and a broker with a channel to them. Leaving the context closes everything."""
+
+    def __init__(
+        self, world: SimulatedWorld, answers: Mapping[ApiKey, Answer], *, voters: int = 1, start: bool = True
+    ) -> None:
+        self.world = world
+        self.controllers = {id_: FakeController(world, f"controller-{id_}", answers) for id_ in range(100, 100 + voters)}
+        self.leader_id: int | None = 100
+        self.group = asyncio.TaskGroup()
+        self._start = start
+
+    @property
+    def controller(self) -> FakeController:
+        return self.controllers[100]
+
+    @property
+    def env(self) -> SimulatedEnvironment:
+        return self.world.node("broker-1")
+
+    async def __aenter__(self) -> "ControllerSide":
+        await self.group.__aenter__()
+        for controller in self.controllers.values() if self._start else ():
+            controller.start(self.group)
+        self.channel = ControllerChannel(
+            self.env,
+            voters=[Voter(id_, controller.name, PORT) for id_, controller in self.controllers.items()],
+            leader_id=lambda: self.leader_id,
+            open_channel=lambda host, port: NodeChannel(
+                self.env, host=host, port=port, client_id="broker-1", task_group=self.group
+            ),
+            retry_backoff_ns=BACKOFF_NS,
+            attempt_timeout_ns=ATTEMPT_NS,
+        )
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.channel.close()
+        for controller in self.controllers.values():
+            controller.close()
+        await self.group.__aexit__(*error)
+
+    def deadline_ns(self, seconds: float) -> int:
+        return self.env.now_ns() + round(seconds * SECOND_NS)
