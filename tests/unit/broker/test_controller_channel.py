@@ -146,13 +146,12 @@ def test_a_silent_controller_costs_one_attempt() -> None:
 def test_a_request_may_be_given_one_long_attempt() -> None:
     """What must not be carried out twice is not sent again merely because the answer takes its time."""
 
-    async def answer_later() -> CreateTopicsResponse:
-        await world.sleep(5)
-        return CreateTopicsResponse(topics=[CreatableTopicResult(name="a")])
-
     async def scenario(side: ControllerSide) -> None:
-        nonlocal world
-        world = side.world
+        async def answer_later() -> CreateTopicsResponse:
+            await side.world.sleep(5)
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="a")])
+
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda _: answer_later()
         response = await side.channel.send(
             CreateTopicsRequest(topics=[CreatableTopic(name="a")]),
             deadline_ns=side.deadline_ns(30),
@@ -161,8 +160,7 @@ def test_a_request_may_be_given_one_long_attempt() -> None:
         assert response.topics[0].name == "a"
         assert len(side.controller.requests) == 1
 
-    world: SimulatedWorld
-    run(scenario, {ApiKey.CREATE_TOPICS: lambda _: answer_later()})
+    run(scenario, {ApiKey.CREATE_TOPICS: stay_silent})
 
 
 def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
