@@ -41,6 +41,8 @@ class _Wish:
     directory_id: DirectoryId
     not_before_ns: int
     failures: int = 0
+    # Settled while its request was under way: if that fails, there is nothing to repeat.
+    is_settled: bool = False
 
 
 class DirectoryAssignments:
@@ -70,26 +72,30 @@ class DirectoryAssignments:
             queued = self._ready.get(replica) or self._in_flight.get(replica)
             if queued is None or queued.directory_id != directory_id:
                 self._ready[replica] = _Wish(directory_id, now_ns + BATCHING_DELAY_NS)
+            else:
+                queued.is_settled = False
 
     def settle(self, replicas: Sequence[Replica]) -> None:
         """The metadata agrees about these replicas, or they are gone: nothing is left to say."""
         for replica in replicas:
             self._ready.pop(replica, None)
+            under_way = self._in_flight.get(replica)
+            if under_way is not None:
+                # Repeated after a failure it would contradict what the metadata has agreed on since, LOST above all.
+                under_way.is_settled = True
 
     def next_deadline_ns(self) -> int | None:
         """When `next_batch` may have something to send; None while a request is under way or the queue is empty."""
         if self._in_flight or not self._ready:
             return None
-        if len(self._ready) >= ASSIGNMENTS_PER_REQUEST_MAX:
-            return self._retry_not_before_ns
-        return max(self._retry_not_before_ns, min(wish.not_before_ns for wish in self._ready.values()))
+        return max(self._retry_not_before_ns, min(map(self._due_ns, self._ready.values())))
 
     def next_batch(self, now_ns: int) -> Mapping[DirectoryId, Sequence[Replica]]:
         """What to send now, by directory; empty when nothing is due. It counts as under way until one of the two answers."""
         deadline_ns = self.next_deadline_ns()
         if deadline_ns is None or now_ns < deadline_ns:
             return {}
-        due = [replica for replica, wish in self._ready.items() if self._is_due(wish, now_ns)]
+        due = [replica for replica, wish in self._ready.items() if self._due_ns(wish) <= now_ns]
         batch: dict[DirectoryId, list[Replica]] = {}
         for replica in due[:ASSIGNMENTS_PER_REQUEST_MAX]:
             wish = self._ready.pop(replica)
@@ -97,9 +103,10 @@ class DirectoryAssignments:
             batch.setdefault(wish.directory_id, []).append(replica)
         return batch
 
-    def _is_due(self, wish: _Wish, now_ns: int) -> bool:
+    def _due_ns(self, wish: _Wish) -> int:
         # A full queue does not wait for more to come; a replica that the controller refused waits all the same.
-        return wish.not_before_ns <= now_ns or (wish.failures == 0 and len(self._ready) >= ASSIGNMENTS_PER_REQUEST_MAX)
+        is_full = len(self._ready) >= ASSIGNMENTS_PER_REQUEST_MAX
+        return self._retry_not_before_ns if is_full and wish.failures == 0 else wish.not_before_ns
 
     def handle_answer(self, error_codes: Mapping[tuple[DirectoryId, Replica], int], now_ns: int) -> dict[Replica, int]:
         """The request was answered, with a code per assignment. Returns the codes that were neither success nor a drop.
@@ -110,7 +117,7 @@ class DirectoryAssignments:
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():
             code = error_codes.get((wish.directory_id, replica), int(ErrorCode.UNKNOWN_SERVER_ERROR))
-            if code == ErrorCode.NONE or code in DROPPING_ERRORS:
+            if code == ErrorCode.NONE or code in DROPPING_ERRORS or wish.is_settled:
                 continue
             refused[replica] = code
             wish.failures += 1
@@ -123,7 +130,8 @@ class DirectoryAssignments:
         self._request_failures += 1
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():
-            self._ready.setdefault(replica, wish)
+            if not wish.is_settled:
+                self._ready.setdefault(replica, wish)
         self._retry_not_before_ns = now_ns + self._back_off_ns(self._request_failures)
 
     def _back_off_ns(self, failures: int) -> int:

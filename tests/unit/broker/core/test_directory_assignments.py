@@ -98,3 +98,42 @@ def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> 
     queue.settle([P0])
     assert not queue.has_pending_into(D1)
     assert queue.next_deadline_ns() is None
+
+
+def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> None:
+    """The request fails; sending LOST again for a replica that came back meanwhile would take it out of the ISR."""
+    for failed in (True, False):
+        queue = assignments()
+        queue.wish({P0: D1, P1: D1}, 0)
+        queue.next_batch(100 * MS)
+        queue.settle([P0])
+        assert queue.size == 2
+        if failed:
+            queue.handle_failure(200 * MS)
+        else:
+            queue.handle_answer({(D1, P0): 42, (D1, P1): 42}, 200 * MS)
+        assert queue.next_batch(1000 * MS) == {D1: [P1]}
+
+
+def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
+    """Settled and wished again, unchanged, before the answer: the wish counts."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.next_batch(100 * MS)
+    queue.settle([P0])
+    queue.wish({P0: D1}, 100 * MS)
+    queue.handle_failure(200 * MS)
+    assert queue.next_batch(1000 * MS) == {D1: [P0]}
+
+
+def test_a_full_queue_of_refused_replicas_names_a_deadline_at_which_something_is_due() -> None:
+    """Whoever sleeps until the deadline and finds nothing to send would otherwise be woken again at once, for ever."""
+    queue = assignments()
+    replicas = [(T, partition) for partition in range(ASSIGNMENTS_PER_REQUEST_MAX)]
+    queue.wish(dict.fromkeys(replicas, D1), 0)
+    queue.next_batch(0)
+    queue.handle_answer({(D1, replica): ErrorCode.UNKNOWN_SERVER_ERROR for replica in replicas}, 10 * MS)
+    deadline_ns = queue.next_deadline_ns()
+    assert deadline_ns is not None
+    assert deadline_ns > 100 * MS
+    assert queue.next_batch(deadline_ns) != {}
