@@ -34,17 +34,19 @@ def elect_leader(
     prefers_first: bool = False,
 ) -> Election:
     """The outcome for these replicas; `prefers_first` moves leadership to the first replica if that can lead cleanly."""
-    placed = list(zip(replicas, directories, strict=True))
-    clean = [broker for broker, directory in placed if broker in isr and eligibility.is_eligible(broker, directory)]
-    if clean:
-        if current_leader in clean and not (prefers_first and clean[0] == replicas[0]):
-            return Election(current_leader)
-        return Election(clean[0])
+    # The order of preference: the present leader, unless the first replica is wanted back, then replica order.
+    wanted = replicas[0] if prefers_first else current_leader
+    for candidate in (wanted, current_leader):
+        if candidate in isr and eligibility.is_eligible(candidate, directories[replicas.index(candidate)]):
+            return Election(candidate)
+    for broker, directory in zip(replicas, directories, strict=True):
+        if broker in isr and eligibility.is_eligible(broker, directory):
+            return Election(broker)
     if is_unclean_allowed:
-        for broker, directory in placed:
+        for broker, directory in zip(replicas, directories, strict=True):
             if eligibility.is_eligible(broker, directory):
                 return Election(broker, is_unclean=True)
-        for broker, directory in placed:
+        for broker, directory in zip(replicas, directories, strict=True):
             if directory == LOST and eligibility.is_active(broker):
                 return Election(broker, is_unclean=True, revives_lost=True)
     return Election(NO_LEADER)

@@ -15,7 +15,7 @@ from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
-from common.records.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
+from common.records.metadata_records import NO_LEADER_CHANGE, NO_RECOVERY_STATE_CHANGE, PartitionChangeRecord
 from controller.core.election import elect_leader
 from controller.core.eligibility import Eligibility
 from controller.core.settings import ControllerSettings
@@ -104,17 +104,20 @@ def partition_change(
             UNASSIGNED if replica == election.leader else directory
             for replica, directory in zip(partition.replicas, target_directories, strict=True)
         )
-    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    if target_isr != partition.isr:
-        record.isr = list(target_isr)
-    if target_directories != partition.directories:
-        record.directories = list(target_directories)
-    if target_recovery != partition.leader_recovery_state:
-        record.leader_recovery_state = int(target_recovery)
-    if election.leader != partition.leader or _needs_new_epoch(partition, target_isr, metadata_version_level):
-        record.leader = election.leader
-    if record == PartitionChangeRecord(partition_id=index, topic_id=topic_id):
+    changes_isr = target_isr != partition.isr
+    changes_directories = target_directories != partition.directories
+    changes_recovery = target_recovery != partition.leader_recovery_state
+    names_leader = election.leader != partition.leader or _needs_new_epoch(partition, target_isr, metadata_version_level)
+    if not (changes_isr or changes_directories or changes_recovery or names_leader):
         return None
+    record = PartitionChangeRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        isr=list(target_isr) if changes_isr else None,
+        leader=election.leader if names_leader else NO_LEADER_CHANGE,
+        directories=list(target_directories) if changes_directories else None,
+        leader_recovery_state=int(target_recovery) if changes_recovery else NO_RECOVERY_STATE_CHANGE,
+    )
     return ApiMessageAndVersion(record, metadata_version.partition_change_record_version(metadata_version_level))
 
 

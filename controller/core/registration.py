@@ -29,6 +29,9 @@ from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 
+# One registration is one record and must fit a batch of the metadata log with room to spare.
+REGISTRATION_BYTES_MAX = 1024 * 1024
+
 
 def handle_broker_registration(
     state: MetadataState,
@@ -51,6 +54,7 @@ def handle_broker_registration(
         _validate_predecessor_is_gone(previous, sessions, now_ns)
     if request.is_migrating_zk_broker:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no ZooKeeper cluster to migrate from")
+    _validate_size(request)
     directories = _validated_directories(state, request)
     _validate_features(state, request)
     if previous is not None and is_same_incarnation:
@@ -70,6 +74,14 @@ def _validate_predecessor_is_gone(previous: BrokerRegistration, sessions: Broker
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {previous.broker_id} is running as another incarnation, {uuid_text(previous.incarnation_id)}",
         )
+
+
+def _validate_size(request: BrokerRegistrationRequest) -> None:
+    size = 16 * len(request.log_dirs) + 4 * len(request.rack or "")
+    size += sum(16 + 4 * (len(listener.name) + len(listener.host)) for listener in request.listeners)
+    size += sum(16 + 4 * len(feature.name) for feature in request.features)
+    if size > REGISTRATION_BYTES_MAX:
+        raise ApiError(ErrorCode.INVALID_REGISTRATION, f"the registration is larger than {REGISTRATION_BYTES_MAX} bytes")
 
 
 def _validated_directories(state: MetadataState, request: BrokerRegistrationRequest) -> tuple[DirectoryId, ...]:

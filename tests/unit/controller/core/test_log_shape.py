@@ -2,16 +2,20 @@
 
 import pytest
 
+from common.ids import ZERO_UUID
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     KnownRecord,
     NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
     ZkMigrationRecord,
 )
 from controller.core.activation import generate_activation_records
@@ -32,6 +36,18 @@ def test_more_than_one_batch_is_a_transaction() -> None:
     end = ApiMessageAndVersion(EndTransactionRecord(), 0)
     planned = plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=2)
     assert planned == Append([begin, *NO_OPS, end], is_atomic=False)
+
+
+def test_few_large_records_are_a_transaction_too() -> None:
+    """A batch of the log has a limit in bytes as well."""
+    large = PartitionRecord(replicas=list(range(2_000)), directories=[ZERO_UUID] * 2_000)
+    planned = plan_append([ApiMessageAndVersion(large, 1)] * 100, is_atomic=True, level=21, name="n")
+    assert not planned.is_atomic
+    assert len(planned.records) == 102
+    wordy = ConfigRecord(resource_name="t", name="retention.ms", value="0" * 30_000)
+    assert not plan_append([ApiMessageAndVersion(wordy, 0)] * 100, is_atomic=True, level=21, name="n").is_atomic
+    change = PartitionChangeRecord(isr=[1, 2, 3], directories=[ZERO_UUID] * 3)
+    assert plan_append([ApiMessageAndVersion(change, 1)] * 10_000, is_atomic=True, level=21, name="n").is_atomic
 
 
 def test_below_13_there_are_no_transactions() -> None:

@@ -64,6 +64,10 @@ def _register_raw(controller: ControllerContext, log_dirs: list[Uuid]) -> object
 REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
     "another cluster": (lambda c: c.register(9, ["x"], cluster_id="else"), ErrorCode.INCONSISTENT_CLUSTER_ID),
     "migrating from ZooKeeper": (lambda c: c.register(9, ["x"], is_migrating=True), ErrorCode.BROKER_ID_NOT_REGISTERED),
+    "too large": (
+        lambda c: c.register(9, ["x"], features=[(f"{number:0200}", 0, 1) for number in range(2_000)]),
+        ErrorCode.INVALID_REGISTRATION,
+    ),
     "no directories": (lambda c: c.register(9, []), ErrorCode.INVALID_REQUEST),
     "directory twice": (lambda c: c.register(9, ["x", "x"]), ErrorCode.INVALID_REGISTRATION),
     "reserved: unassigned": (lambda c: _register_raw(c, [UNASSIGNED]), ErrorCode.INVALID_REGISTRATION),
