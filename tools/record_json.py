@@ -1,0 +1,44 @@
+"""Declared messages as the JSON that Kafka's tools print (core).
+
+Answers to the JsonConverter classes that Kafka generates. Names are in camel case, uuids are text, bytes are base64, and a
+tagged field appears only when it differs from its default. Easy to get wrong: a field that the version lacks is left out.
+"""
+
+import base64
+from typing import Any
+
+from common.ids import uuid_text
+from common.protocol.schema import ArrayOf, FieldSchema, Primitive, Struct, WireType
+
+JsonObject = dict[str, Any]
+
+
+def to_json(message: Struct, version: int) -> JsonObject:
+    """The fields of a message, or of a struct inside one, that exist in `version`."""
+    found: JsonObject = {}
+    for field in message.wire_schema.fields:
+        if version not in field.versions:
+            continue
+        value = getattr(message, field.name)
+        if not (field.is_tagged(version) and value == field.make_default()):
+            found[_camel_case(field)] = _value(value, field.wire_type, version)
+    return found
+
+
+def _value(value: Any, wire_type: WireType, version: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(wire_type, ArrayOf):
+        return [_value(element, wire_type.element, version) for element in value]
+    if isinstance(value, Struct):
+        return to_json(value, version)
+    if wire_type in (Primitive.UUID, Primitive.ASSIGNED_DIRECTORY_ID):
+        return uuid_text(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode("ascii")
+    return value
+
+
+def _camel_case(field: FieldSchema) -> str:
+    first, *rest = field.name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
