@@ -190,10 +190,10 @@ def _events(
     for failure in failures:
         is_news = failure.directory_id in reported.news and not (registration.fenced and reported.is_last_lost)
         events += directory_failure_events(registration.broker_id, failure, is_news=is_news)
-    events += [
-        ControllerEvent("unknown_log_dir_reported", broker | {"directory_id": directory}, is_about_commit=False)
-        for directory in reported.unknown
-    ]
+    if reported.unknown:
+        # One line however many there are: the list is as long as its sender likes.
+        unknown = {"directory_id": reported.unknown[0], "count": len(reported.unknown)}
+        events.append(ControllerEvent("unknown_log_dir_reported", broker | unknown, is_about_commit=False))
     if after.in_controlled_shutdown and not registration.in_controlled_shutdown:
         events.append(ControllerEvent("broker_controlled_shutdown", broker))
     if registration.fenced and not after.fenced:
