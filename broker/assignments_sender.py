@@ -11,7 +11,7 @@ from broker.controller_channel import ControllerChannel, ControllerUnavailable
 from broker.core.directory_assignments import DirectoryAssignments, Replica
 from common.environment.interface import Environment
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -90,7 +90,8 @@ class AssignmentsSender:
 
     def _take_in(self, response: AssignReplicasToDirsResponse) -> None:
         if response.error_code != ErrorCode.NONE:
-            self._env.log.warning("assignments_refused", error_code=response.error_code, replicas=self._queue.size)
+            error = error_name(response.error_code)
+            self._env.log.warning("assignments_refused", error=error, replicas=self._queue.size)
             self._queue.handle_failure(self._env.now_ns())
             return
         codes: dict[tuple[DirectoryId, Replica], int] = {
@@ -100,7 +101,8 @@ class AssignmentsSender:
             for partition in topic.partitions
         }
         refused = self._queue.handle_answer(codes, self._env.now_ns())
-        self._env.log.info("assignments_acknowledged", replicas=len(codes) - len(refused), refused=len(refused))
+        acknowledged = sum(code == ErrorCode.NONE for code in codes.values())
+        self._env.log.info("assignments_acknowledged", replicas=acknowledged, refused=len(refused))
 
 
 def _directory_data(directory_id: DirectoryId, replicas: Sequence[Replica]) -> RequestDirectoryData:

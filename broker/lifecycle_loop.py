@@ -29,7 +29,7 @@ from broker.core.lifecycle import (
 )
 from common.environment.interface import Environment
 from common.ids import BrokerEpoch, BrokerId, DirectoryId
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 
@@ -110,7 +110,7 @@ class LifecycleLoop:
         if response is None:
             return
         if response.error_code != ErrorCode.NONE:
-            self._env.log.warning("registration_refused", error=_error_name(response.error_code))
+            self._env.log.warning("registration_refused", error=error_name(response.error_code))
             self.post(RegistrationRefused(response.error_code))
             return
         self._env.log.info("broker_registered", broker_epoch=response.broker_epoch, directories=len(request.log_dirs))
@@ -129,7 +129,7 @@ class LifecycleLoop:
         if response is None:
             return
         if response.error_code != ErrorCode.NONE:
-            self._env.log.warning("heartbeat_refused", error=_error_name(response.error_code))
+            self._env.log.warning("heartbeat_refused", error=error_name(response.error_code))
         self.post(
             HeartbeatAnswered(
                 error_code=response.error_code,
@@ -148,10 +148,3 @@ class LifecycleLoop:
             self._env.log.warning("controller_unavailable", reason=str(error))
             self.post(RequestFailed(str(error)))
             return None
-
-
-def _error_name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
