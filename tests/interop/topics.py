@@ -9,11 +9,18 @@ from common.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from common.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from common.protocol.messages.metadata import MetadataResponsePartition
 from tools.admin_client import AdminClient
 
 READY_SECONDS = 60.0
 POLL_SECONDS = 0.02
+LATEST = -1
 
 
 def create_topic(
@@ -24,7 +31,7 @@ def create_topic(
     replication_factor: int = 3,
     configs: dict[str, str] | None = None,
 ) -> str:
-    """Creates the topic and returns its name when all its partitions are led and all their replicas in sync."""
+    """Creates the topic and returns its name when all its replicas are in sync and each leader knows that it leads."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -36,6 +43,7 @@ def create_topic(
         (result,) = response.topics
         assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
         wait_until_in_sync(admin, name, partitions=partitions, replication_factor=replication_factor)
+        _wait_until_leaders_answer(admin, name)
     return name
 
 
@@ -53,3 +61,23 @@ def wait_until_in_sync(
         if time.monotonic() > deadline:
             raise AssertionError(f"{name} is not in sync after {seconds:g} s: {topic.partitions}")
         time.sleep(POLL_SECONDS)
+
+
+def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
+    """A new partition is in sync by decree. A record with acks=0 that comes before its leader has made the log is lost."""
+    deadline = time.monotonic() + READY_SECONDS
+    waiting = {part.partition_index: part.leader_id for part in admin.metadata([name]).topics[0].partitions}
+    addresses = admin.brokers()
+    while waiting:
+        for leader_id in sorted(set(waiting.values())):
+            asked = [
+                ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+                for index in waiting
+                if waiting[index] == leader_id
+            ]
+            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
+            response: ListOffsetsResponse = admin.send_to(addresses[leader_id], request)
+            for answer in response.topics[0].partitions:
+                if answer.error_code == ErrorCode.NONE:
+                    del waiting[answer.partition_index]
+        assert time.monotonic() < deadline, f"{name}: partitions {sorted(waiting)} are not led after {READY_SECONDS:g} s"
