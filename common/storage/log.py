@@ -602,8 +602,10 @@ class Log:
         if segment.tail is not None and segment.tail.covers(offset):
             return self._locate_in_tail(segment, offset, max_bytes, upper_offset, min_one_batch)
         position = segment.resume_point(offset)
-        if position is not None and segment.written_size - position <= max_bytes and segment.next_offset <= upper_offset:
-            return _Span(segment, position, segment.written_size - position, offset, segment.next_offset)
+        if position is not None and segment.next_offset <= upper_offset:
+            size = segment.written_size - position
+            if 0 < size <= max_bytes:
+                return _Span(segment, position, size, offset, segment.next_offset)
         return None
 
     def _locate_in_tail(

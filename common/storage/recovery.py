@@ -272,19 +272,25 @@ class _Loading:
 
     async def _make_durable(self, first: int) -> None:
         """Syncs what was validated: the next flush syncs the newest segment only and vouches for all before it."""
-        for segment in self.segments[first:]:
+        validated = self.segments[first:]
+        for segment in validated[:-1]:
             assert segment.file is not None
             await self.log_dir.fsync(segment.file.handle)
-            if segment is self.segments[-1]:
-                # Index files of an earlier life may reach behind its end.
-                await self.log_dir.remove(segment.path(INDEX_SUFFIX))
-                await self.log_dir.remove(segment.path(TIME_INDEX_SUFFIX))
-            else:
-                segment.seal()
-                for writing in segment.index_file_steps():
-                    await writing
-                segment.forget_indexes()
-        await self.log_dir.fsync_dir(self.folder)
+            segment.seal()
+            for writing in segment.index_file_steps():
+                await writing
+            segment.forget_indexes()
+        if self.recovery.lost_anything:
+            await self._make_cut_durable(self.segments[-1])
+        if self.recovery.lost_anything or len(validated) > 1:
+            await self.log_dir.fsync_dir(self.folder)
+
+    async def _make_cut_durable(self, newest: Segment) -> None:
+        assert newest.file is not None
+        await self.log_dir.fsync(newest.file.handle)
+        # Index files of an earlier life may reach behind the new end.
+        await self.log_dir.remove(newest.path(INDEX_SUFFIX))
+        await self.log_dir.remove(newest.path(TIME_INDEX_SUFFIX))
 
 
 def _contradiction(header: BatchHeader, expected: int, segment: Segment, epochs: LeaderEpochs) -> str | None:

@@ -250,6 +250,23 @@ def test_a_gap_at_the_end_of_a_segment_is_read_across() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_gap_too_wide_for_the_indexes_begins_a_segment(first: int) -> None:
+    # Relative offsets have 31 bits. With `first` 0 the gap leaves an empty segment behind.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        for number in range(first):
+            log.append_as_follower(concatenated([batch(1, offset=number)]))
+        far = 2**31 + 7
+        await log.append_as_follower(concatenated([batch(2, offset=far)])).written
+        assert log.segment_base_offsets == [0, far + 1 - (2**31 - 1)]
+        assert await all_offsets(log) == [(number, number) for number in range(first)] + [(far, far + 1)]
+        for offset in (first, 5, far - 1, far, far + 1):
+            assert offsets_in(await log.read_bytes(offset, max_bytes=1000)) == [(far, far + 1)]
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_closed_log_loads_as_it_was_and_refuses_everything() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
