@@ -7,7 +7,8 @@ for, moves only when the replicas have followed.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from common.environment.interface import Environment
 from common.ids import BrokerId, DirectoryId, IncarnationId, Offset
@@ -18,6 +19,9 @@ from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import RegisterBrokerRecord
+
+# Records replayed in one go while a snapshot is loaded: heartbeats must go on meanwhile.
+SNAPSHOT_SLICE = 2_000
 
 
 class MetadataFollower:
@@ -49,7 +53,6 @@ class MetadataFollower:
         """The directories, lost ones included, of the registration before this incarnation's; None when not known."""
         self.applied_offset = Offset(-1)
         """The last offset whose consequences are in place in this broker."""
-        self.apply_error_count = 0
 
     @property
     def lag_ms(self) -> int:
@@ -73,19 +76,28 @@ class MetadataFollower:
         self._last_wall_ms = batch.append_time_ms
         self._wake()
 
-    def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> None:
+    def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Coroutine[Any, Any, None]:
         """Replaces the image by the snapshot's; the delta is what differs from the image before."""
+        return self._load(snapshot)
+
+    async def _load(self, snapshot: LoadedSnapshot) -> None:
+        # The old image answers until the new one is complete.
         fresh = MetadataState()
         last_offset = Offset(snapshot.end_offset - 1)
-        for record in snapshot.records:
+        for number, record in enumerate(snapshot.records, start=1):
             fresh.replay(record, offset=last_offset)
-        before = self._state.replace_with(fresh)
-        # What was not yet published is part of the difference only if it is measured from what was published.
-        self._delta = _joined(self._delta, self._state.delta_since(before))
-        self._transactions.reset(last_offset)
+            if number % SNAPSHOT_SLICE == 0:
+                await self._env.sleep_until(self._env.now_ns())
         if any(broker.incarnation_id == self._incarnation_id for broker in fresh.brokers.values()):
             # What was registered before is no longer to be known.
             self._is_registered = True
+        before = self._state.replace_with(fresh)
+        # What was not yet published is part of the difference only if it is measured from what was published.
+        self._delta = _joined(self._delta, self._state.delta_since(before))
+        for topic_id in self._delta.created_topics:
+            # The topics of the image before are followed by nobody any more.
+            self._delta.created_topics[topic_id] = self._state.topics[topic_id]
+        self._transactions.reset(last_offset)
         self._last_wall_ms = snapshot.last_contained_timestamp
         self._env.log.info("metadata_snapshot_loaded", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
         self._wake()
