@@ -10,6 +10,7 @@ import io
 import re
 import typing
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,6 +52,31 @@ def kio_message(message: Struct, version: int) -> Any:
     return _to_kio(message, _kio_class(type(message), version))
 
 
+def facts(message_class: type[Struct], version: int) -> list[tuple[str, bool, Any]]:
+    """For every field in the message: its path, whether kio lets it be None, and kio's default as our value.
+
+    The default is dataclasses.MISSING where the schema states none.
+    """
+    return list(_facts(_kio_class(message_class, version), message_class.wire_schema, ""))
+
+
+def _facts(kio_class: Any, schema: StructSchema, path: str) -> Iterator[tuple[str, bool, Any]]:
+    ours = schema.python_class()
+    nested = _nested_types(schema)
+    for field in dataclasses.fields(kio_class):
+        name = _our_name(ours, field.name)
+        kafka_type = field.metadata.get("kafka_type")
+        # None stands for zero and -1 there.
+        may_be_none = kafka_type not in ("uuid", "datetime_i64") and type(None) in typing.get_args(field.type)
+        default = field.default
+        if default is not dataclasses.MISSING:
+            default = _value_from_kio(default, kafka_type, nested[name])
+        yield f"{path}{name}", may_be_none, default
+        element = _nested_class(field.type)
+        if element is not None:
+            yield from _facts(element, nested[name], f"{path}{name}.")
+
+
 def _address(message_class: type[Struct]) -> tuple[str, EntityType]:
     schema = message_schema(message_class)
     if schema.api_key is not None:
@@ -61,6 +87,14 @@ def _address(message_class: type[Struct]) -> tuple[str, EntityType]:
 def _kio_class(message_class: type[Struct], version: int) -> Any:
     name, entity_type = _address(message_class)
     return load_entity_schema(name, version, entity_type)  # type: ignore[arg-type]
+
+
+def _nested_types(schema: StructSchema) -> dict[str, Any]:
+    """The wire types of the fields, of the elements for arrays."""
+    return {
+        each.name: each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
+        for each in schema.fields
+    }
 
 
 def _our_name(ours: Any, kio_name: str) -> str:
@@ -104,10 +138,7 @@ def _value_to_kio(value: Any, kafka_type: str | None, nested: Any) -> Any:
 
 def _from_kio(kio: Any, schema: StructSchema) -> Any:
     ours = schema.python_class()
-    nested = {
-        each.name: each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
-        for each in schema.fields
-    }
+    nested = _nested_types(schema)
     for field in dataclasses.fields(kio):
         name = _our_name(ours, field.name)
         setattr(ours, name, _value_from_kio(getattr(kio, field.name), field.metadata.get("kafka_type"), nested[name]))
