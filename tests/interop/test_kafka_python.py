@@ -1,0 +1,172 @@
+"""kafka-python: the one Python client that asks for log directories; producing, consuming by assignment, administration."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tools.local_cluster import LocalCluster
+
+with warnings.catch_warnings():
+    # It reads its own schemas with a function that Python 3.11 calls deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+
+MS_MAX = 60_000
+TIMESTAMP = 1_700_000_000_000
+RECORDS = 50
+
+
+@pytest.fixture
+def servers(bootstrap: str) -> list[str]:
+    return bootstrap.split(",")
+
+
+@pytest.fixture
+def admin(servers: list[str]) -> Iterator[Any]:
+    client = KafkaAdminClient(bootstrap_servers=servers, request_timeout_ms=MS_MAX)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def consumer(servers: list[str]) -> Iterator[Any]:
+    client = KafkaConsumer(bootstrap_servers=servers, check_crcs=True, auto_offset_reset="none")
+    yield client
+    client.close()
+
+
+def produce(servers: list[str], topic: str, **settings: Any) -> list[int]:
+    """Writes numbered records to partition 0 and returns the offsets that were answered."""
+    producer = KafkaProducer(bootstrap_servers=servers, enable_idempotence=False, linger_ms=5, **settings)
+    pending = [
+        producer.send(
+            topic,
+            None if number == 7 else f"value {number}".encode(),
+            key=None if number == 8 else f"key {number}".encode(),
+            headers=[("number", str(number).encode()), ("empty", b"")],
+            partition=0,
+            timestamp_ms=TIMESTAMP + number,
+        )
+        for number in range(RECORDS)
+    ]
+    offsets = [each.get(MS_MAX / 1000).offset for each in pending]
+    producer.close()
+    return offsets
+
+
+def read(consumer: Any, topic: str, count: int) -> list[Any]:
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    records: list[Any] = []
+    while len(records) < count:
+        batch = consumer.poll(timeout_ms=MS_MAX)
+        assert batch, f"{len(records)} of {count} records came"
+        records.extend(batch[partition])
+    return records
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+def test_what_is_written_is_read(servers: list[str], topic: str, consumer: Any, acks: str | int, compression: str) -> None:
+    """Values, keys, headers, timestamps and nulls come back equal, in order, at consecutive offsets."""
+    offsets = produce(servers, topic, acks=acks, compression_type=compression)
+    if acks != 0:
+        assert offsets == list(range(RECORDS))
+    records = read(consumer, topic, RECORDS)
+    assert [record.offset for record in records] == list(range(RECORDS))
+    for number, record in enumerate(records):
+        assert record.value == (None if number == 7 else f"value {number}".encode())
+        assert record.key == (None if number == 8 else f"key {number}".encode())
+        assert record.headers == [("number", str(number).encode()), ("empty", b"")]
+        assert record.timestamp == TIMESTAMP + number
+
+
+def test_offsets_of_a_partition(servers: list[str], topic: str, consumer: Any) -> None:
+    """Beginning, end, and by time."""
+    produce(servers, topic, acks="all")
+    partition, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert consumer.beginning_offsets([partition, empty]) == {partition: 0, empty: 0}
+    assert consumer.end_offsets([partition, empty]) == {partition: RECORDS, empty: 0}
+    found = consumer.offsets_for_times({partition: TIMESTAMP + 20, empty: 0})
+    assert (found[partition].offset, found[partition].timestamp) == (20, TIMESTAMP + 20)
+    assert found[empty] is None
+    assert consumer.partitions_for_topic(topic) == {0, 1, 2}
+
+
+def test_describe_log_dirs(admin: Any, servers: list[str], topic: str, cluster: LocalCluster) -> None:
+    """Every directory of every broker is there with its space, and each replica of the topic in exactly one of its broker's
+    directories with the size that its files have."""
+    produce(servers, topic, acks="all")
+    described = {entry["broker"]: entry["log_dirs"] for entry in admin.describe_log_dirs([topic])}
+    assert sorted(described) == [1, 2, 3]
+    for broker_id, log_dirs in described.items():
+        assert [each["log_dir"] for each in log_dirs] == list(cluster.broker(broker_id).files.data_dirs)
+        assert {each["error_code"] for each in log_dirs} == {0}
+        assert all(each["total_bytes"] > each["usable_bytes"] > 0 for each in log_dirs)
+        found = [
+            (part["partition_index"], each["log_dir"], part)
+            for each in log_dirs
+            for entry in each["topics"]
+            for part in entry["partitions"]
+        ]
+        assert sorted(index for index, _, _ in found) == [0, 1, 2]
+        # Three new partitions go to three empty directories, or to the emptiest of used ones: never two into one.
+        assert len({path for _, path, _ in found}) == 3
+        for index, path, part in found:
+            assert not part["is_future_key"]
+            segment = os.path.join(path, f"{topic}-{index}", "0".zfill(20) + ".log")
+            assert part["partition_size"] == os.path.getsize(segment)
+            assert (part["partition_size"] > 0) == (index == 0)
+
+
+def test_topics_are_created_listed_and_deleted(admin: Any, new_topic_name: Callable[[], str]) -> None:
+    """With the configuration that the answer shows; twice is an error both times."""
+    name = new_topic_name()
+    wanted = {name: {"num_partitions": 4, "replication_factor": 2, "configs": {"retention.ms": "5000000"}}}
+    (created,) = admin.create_topics(wanted, wait_for_metadata=True)["topics"]
+    assert (created["num_partitions"], created["replication_factor"]) == (4, 2)
+    assert created["configs"]["retention.ms"]["value"] == "5000000"
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.create_topics(wanted)
+    assert name in admin.list_topics()
+    (described,) = admin.describe_topics([name])
+    assert [part["partition_index"] for part in described["partitions"]] == [0, 1, 2, 3]
+    assert all(sorted(part["isr_nodes"]) == sorted(part["replica_nodes"]) for part in described["partitions"])
+    admin.delete_topics([name])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.delete_topics([name])
+
+
+def test_the_cluster_and_its_quorum_are_described(admin: Any, cluster: LocalCluster) -> None:
+    """Brokers and cluster id; the metadata quorum with the controller as its leader and the brokers as observers."""
+    described = admin.describe_cluster()
+    assert described["cluster_id"] == cluster.cluster_id
+    assert {(broker["broker_id"], broker["port"]) for broker in described["brokers"]} == {
+        (node.files.node_id, node.files.port) for node in cluster.brokers
+    }
+    assert described["controller_id"] in {1, 2, 3}
+    quorum = admin.describe_metadata_quorum()
+    (topic,) = quorum["topics"]
+    (partition,) = topic["partitions"]
+    assert (topic["topic_name"], partition["leader_id"]) == ("__cluster_metadata", cluster.controller.files.node_id)
+    assert [voter["replica_id"] for voter in partition["current_voters"]] == [cluster.controller.files.node_id]
+    assert sorted(observer["replica_id"] for observer in partition["observers"]) == [1, 2, 3]
+    assert partition["high_watermark"] > 0
+    assert admin.describe_features()["metadata.version"]["finalized"] == (21, 21)
+
+
+def test_groups_are_refused_cleanly(admin: Any, servers: list[str], topic: str) -> None:
+    """No groups are served yet, and the client knows it before it sends anything."""
+    with pytest.raises(IncompatibleBrokerVersion):
+        admin.list_groups()
+    consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id="group")
+    try:
+        with pytest.raises(IncompatibleBrokerVersion):
+            consumer.poll(timeout_ms=MS_MAX)
+    finally:
+        consumer.close(autocommit=False)
