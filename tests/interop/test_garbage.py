@@ -1,0 +1,156 @@
+"""Garbage on the clients' port costs its own connection and one line of log; everybody else is served on.
+
+Each case runs beside a client that was connected before and is asked again after; conftest checks the daemons' lives.
+"""
+
+import json
+import random
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from common.configuration.endpoints import HostPort
+from common.protocol.api_keys import ApiKey
+from common.protocol.messages.metadata import MetadataRequest
+from tools.admin_client import NodeConnection
+from tools.local_cluster import LocalCluster
+
+SECONDS_MAX = 30.0
+# socket.request.max.bytes and one more.
+TOO_LONG = 104857600 + 1
+
+
+def frame(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big", signed=True) + content
+
+
+def header(api_key: int, version: int) -> bytes:
+    """A request header of version 1 without a client id."""
+    return api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + bytes(4) + b"\xff\xff"
+
+
+FATAL = {
+    "negative length": (-1).to_bytes(4, "big", signed=True),
+    "length of zero": bytes(4),
+    "length over the limit": TOO_LONG.to_bytes(4, "big") + bytes(100),
+    "greatest length": b"\x7f\xff\xff\xff" + bytes(100),
+    "frame shorter than a header": frame(b"\x00\x03"),
+    "unknown api": frame(header(999, 0)),
+    "negative api": frame(b"\xff\xff" + header(3, 1)[2:]),
+    "api of controllers": frame(header(ApiKey.BROKER_HEARTBEAT, 0) + bytes(50)),
+    "consumer group coordinator": frame(header(10, 0) + b"\x00\x05group"),
+    "unknown version": frame(header(ApiKey.METADATA, 99)),
+    "negative version": frame(header(ApiKey.METADATA, -1)),
+    "body that ends early": frame(header(ApiKey.METADATA, 1) + b"\x00\x00\x00\x05\x00"),
+    "array of two billion": frame(header(ApiKey.METADATA, 1) + b"\x7f\xff\xff\xff"),
+    "string of negative length": frame(header(ApiKey.METADATA, 1) + b"\x00\x00\x00\x01\xff\xfe"),
+    "text that is not UTF-8": frame(header(ApiKey.METADATA, 1) + b"\x00\x00\x00\x01\x00\x02\xff\xfe"),
+    "HTTP": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8.0\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c2010000be0303") + bytes(180),
+}
+
+
+@pytest.fixture
+def address(cluster: LocalCluster) -> HostPort:
+    return HostPort("127.0.0.1", cluster.broker(1).files.port)
+
+
+@pytest.fixture
+def log(cluster: LocalCluster) -> Path:
+    return Path(cluster.broker(1).files.log)
+
+
+@contextmanager
+def witness(address: HostPort) -> Iterator[None]:
+    """A connection from before, and a new one after, are both served."""
+    with NodeConnection(address, timeout=SECONDS_MAX) as before:
+        before.send(MetadataRequest(topics=[]))
+        yield
+        before.send(MetadataRequest(topics=[]))
+        with NodeConnection(address, timeout=SECONDS_MAX) as after:
+            after.send(MetadataRequest(topics=[]))
+
+
+def exchange(address: HostPort, data: bytes, *, then_end: bool = False) -> tuple[bytes, str]:
+    """Sends the bytes and returns what came until the broker closed, with our own end's address as the broker logs it."""
+    with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as connection:
+        name = "{}:{}".format(*connection.getsockname())
+        connection.sendall(data)
+        if then_end:
+            connection.shutdown(socket.SHUT_WR)
+        received = bytearray()
+        try:
+            while chunk := connection.recv(65536):
+                received += chunk
+        except ConnectionResetError:
+            # It closed while bytes of ours were unread, which resets the connection.
+            pass
+        return bytes(received), name
+
+
+def lines_about(log: Path, peer: str) -> list[str]:
+    return [line for line in log.read_text().splitlines() if line.startswith("{") and json.loads(line).get("peer") == peer]
+
+
+def resident_bytes(pid: int | None) -> int:
+    """Memory of a process that the kernel holds for it."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("data", FATAL.values(), ids=FATAL)
+def test_garbage_closes_its_own_connection(address: HostPort, log: Path, data: bytes) -> None:
+    """The connection is closed without an answer, one line says why, and others notice nothing."""
+    with witness(address):
+        received, peer = exchange(address, data)
+        assert received == b""
+    (line,) = lines_about(log, peer)
+    event = json.loads(line)
+    assert (event["event"], event["level"]) == ("request_malformed", "warning")
+    assert event["reason"]
+
+
+def test_truncated_frame(address: HostPort, log: Path) -> None:
+    """A peer that goes in the middle of a frame leaves one line."""
+    with witness(address):
+        received, peer = exchange(address, frame(header(ApiKey.METADATA, 1) + bytes(100))[:-10], then_end=True)
+        assert received == b""
+    assert len(lines_about(log, peer)) == 1
+
+
+def test_unknown_version_of_api_versions_is_answered(address: HostPort) -> None:
+    """A client from the future gets version 0 with UNSUPPORTED_VERSION and the versions that it may use (KIP-511)."""
+    with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as connection:
+        connection.sendall(frame(header(ApiKey.API_VERSIONS, 99) + b"\x00\x00\x00"))
+        size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+        answer = connection.recv(size, socket.MSG_WAITALL)
+    assert answer[:6] == bytes(4) + b"\x00\x23"
+
+
+def test_random_bytes(address: HostPort) -> None:
+    """Fifty peers that send noise, some of it after a length that looks right, are each closed or wait for more; nobody else
+    notices."""
+    rng = random.Random(858)
+    with witness(address):
+        for _ in range(50):
+            noise = rng.randbytes(rng.randrange(1, 2000))
+            exchange(address, noise if rng.random() < 0.5 else frame(noise), then_end=True)
+
+
+def test_half_a_frame_holds_up_nobody(cluster: LocalCluster, address: HostPort) -> None:
+    """Twenty peers that promise a frame of 100 MB and send a little of it cost no memory worth the name, and are not waited
+    for."""
+    promise = (100 * 1024 * 1024).to_bytes(4, "big") + header(ApiKey.PRODUCE, 9) + bytes(1000)
+    before = resident_bytes(cluster.broker(1).pid)
+    peers = [socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) for _ in range(20)]
+    try:
+        with witness(address):
+            for peer in peers:
+                peer.sendall(promise)
+        assert resident_bytes(cluster.broker(1).pid) - before < 64 * 1024 * 1024
+    finally:
+        for peer in peers:
+            peer.close()
