@@ -5,15 +5,25 @@ controller has confirmed or dropped is not asked again until the metadata of tha
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from broker.assignments_sender import AssignmentsSender
 from broker.core.unfence_gate import UnfenceGate
-from broker.replicas import Replicas
 from common.ids import BrokerId, DirectoryId
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.registrations import TopicIdPartition
 from common.metadata.state import MetadataState
+
+
+class PlacedReplicas(Protocol):
+    """What `Replicas` knows of the places of replicas."""
+
+    def hosted_directories(self) -> Mapping[TopicIdPartition, DirectoryId]: ...
+
+    def wished_assignments(self) -> Mapping[TopicIdPartition, DirectoryId]: ...
+
+    def is_unplaceable(self, key: TopicIdPartition) -> bool: ...
 
 
 class Assignments:
@@ -24,7 +34,7 @@ class Assignments:
         state: MetadataState,
         *,
         broker_id: BrokerId,
-        replicas: Replicas,
+        replicas: PlacedReplicas,
         sender: AssignmentsSender,
         gate: UnfenceGate,
         on_open: Callable[[], None],
@@ -43,13 +53,11 @@ class Assignments:
         """Looks at the wishes soon; many changes of one step are looked at together."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._compare)
+            asyncio.get_running_loop().call_soon(self._look_at_changes)
 
     def published(self, moved: Collection[TopicIdPartition]) -> None:
         """The metadata of these replicas moved and the broker has followed it."""
-        for key in moved:
-            self._known.pop(key, None)
-        self._compare()
+        self._compare(moved)
 
     def fix_gate(self) -> None:
         """The first image at or past the registration is in place: from now on it is known what to wait for."""
@@ -63,14 +71,17 @@ class Assignments:
         self._gate.fix(differing)
         self._look_at_gate()
 
-    def _compare(self) -> None:
+    def _look_at_changes(self) -> None:
         self._is_scheduled = False
+        self._compare(())
+
+    def _compare(self, moved: Collection[TopicIdPartition]) -> None:
         if not is_directory_assignment_supported(self._state.metadata_version):
             return
         wishes = self._replicas.wished_assignments()
         self._sender.settle([key for key in self._known if key not in wishes])
-        fresh = {key: directory_id for key, directory_id in wishes.items() if self._known.get(key) != directory_id}
-        self._known = wishes
+        fresh = {key: wish for key, wish in wishes.items() if key in moved or self._known.get(key) != wish}
+        self._known = dict(wishes)
         self._sender.wish(fresh)
         self._look_at_gate()
 
