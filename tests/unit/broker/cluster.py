@@ -273,12 +273,17 @@ class ClusterController:
         self.commit(*records)
         return response
 
-    @staticmethod
-    def _error_of(wanted: Any, known: PartitionRegistration) -> ErrorCode:
+    def _error_of(self, wanted: Any, known: PartitionRegistration) -> ErrorCode:
         if wanted.leader_epoch < known.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if wanted.partition_epoch < known.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION
+        for member in wanted.new_isr_with_epochs:
+            broker = self.state.brokers[BrokerId(member.broker_id)]
+            is_other = member.broker_epoch not in (-1, broker.epoch)
+            where = known.directory(BrokerId(member.broker_id))
+            if broker.fenced or is_other or not broker.has_online_directory(where):
+                return ErrorCode.INELIGIBLE_REPLICA
         return ErrorCode.NONE
 
     # --- verbs ---------------------------------------------------------------------------------------------------
