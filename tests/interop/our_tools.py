@@ -1,0 +1,32 @@
+"""Runs the Kafka-named tools of this repository as a user does: in a process of their own, judged by output and status."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS_MAX = 60
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a tool ended."""
+
+    status: int
+    lines: list[str]
+    errors: list[str]
+
+
+def run_tool(module: str, *arguments: str) -> Done:
+    """`module` is below tools, "kafka_topics" for example."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"tools.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    return Done(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())

@@ -1,0 +1,176 @@
+"""Our own tools against the running cluster: Kafka's output, its exit status, and one line for what a person can mend."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.interop.our_tools import run_tool
+from tests.interop.topics import create_topic
+from tools.local_cluster import LocalCluster
+
+SECONDS_MAX = 60.0
+SEGMENT = "0".zfill(20)
+
+
+def write(bootstrap: str, topic: str, records: list[tuple[str, str]], **settings: object) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 50} | settings)
+    for key, value in records:
+        producer.produce(topic, value, key, partition=0, headers=[("origin", b"test")])
+    assert producer.flush(SECONDS_MAX) == 0
+
+
+def replica_folder(cluster: LocalCluster, broker_id: int, name: str) -> Path:
+    """Where this broker keeps that replica: in exactly one of its directories."""
+    (found,) = [Path(path) / name for path in cluster.broker(broker_id).files.data_dirs if (Path(path) / name).is_dir()]
+    return found
+
+
+def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+    """kafka-topics creates, refuses a second time, lists, describes with tabs as Kafka does, and deletes."""
+    name = new_topic_name()
+    server = ("--bootstrap-server", bootstrap)
+    create = (*server, "--create", "--topic", name, "--partitions", "2", "--replication-factor", "3")
+    created = run_tool("kafka_topics", *create, "--config", "retention.ms=86400000", "--config", "min.insync.replicas=2")
+    assert (created.status, created.lines, created.errors) == (0, [f"Created topic {name}."], [])
+    again = run_tool("kafka_topics", *create)
+    assert (again.status, again.lines, len(again.errors)) == (1, [], 1)
+    assert "exists" in again.errors[0]
+    assert run_tool("kafka_topics", *create, "--if-not-exists").status == 0
+
+    listed = run_tool("kafka_topics", *server, "--list", "--topic", re.escape(name))
+    assert (listed.status, listed.lines) == (0, [name])
+
+    described = run_tool("kafka_topics", *server, "--describe", "--topic", re.escape(name))
+    assert described.status == 0
+    head, *partitions = described.lines
+    topic_id = re.escape(name) + r"\tTopicId: [\w-]{22}"
+    configs = r"min\.insync\.replicas=2,retention\.ms=86400000"
+    assert re.fullmatch(rf"Topic: {topic_id}\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: {configs}", head)
+    for number, line in enumerate(partitions):
+        match = re.fullmatch(
+            rf"\tTopic: {re.escape(name)}\tPartition: {number}\tLeader: (\d)\tReplicas: ((?:\d,?)+)\tIsr: ((?:\d,?)+)"
+            r"\tElr: N/A\tLastKnownElr: N/A",
+            line,
+        )
+        assert match is not None, line
+        leader, replicas, isr = match.groups()
+        assert replicas.split(",")[0] == leader
+        assert sorted(replicas.split(",")) == sorted(isr.split(",")) == ["1", "2", "3"]
+    healthy = run_tool("kafka_topics", *server, "--describe", "--topic", re.escape(name), "--under-replicated-partitions")
+    assert (healthy.status, healthy.lines) == (0, [])
+
+    deleted = run_tool("kafka_topics", *server, "--delete", "--topic", re.escape(name))
+    assert (deleted.status, deleted.errors) == (0, [])
+    gone = run_tool("kafka_topics", *server, "--describe", "--topic", re.escape(name))
+    assert (gone.status, len(gone.errors)) == (1, 1)
+
+
+def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+    """What a person can mend is one line on stderr and status 1: never a traceback, never a topic half made."""
+    name = new_topic_name()
+    wrong: list[tuple[str, ...]] = [
+        ("kafka_topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--replication-factor", "9"),
+        ("kafka_topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--config", "segment.bytes=many"),
+        ("kafka_topics", "--bootstrap-server", bootstrap, "--create", "--topic", "not/a name"),
+        ("kafka_topics", "--bootstrap-server", "127.0.0.1:1", "--list"),
+        ("kafka_log_dirs", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "9"),
+        ("kafka_cluster", "cluster-id", "--bootstrap-server", "nowhere"),
+        ("dump_log", "--files", "/nowhere/00000000000000000000.log"),
+    ]
+    for module, *arguments in wrong:
+        done = run_tool(module, *arguments)
+        assert (done.status, len(done.errors)) == (1, 1), (module, arguments, done)
+        assert "Traceback" not in done.errors[0]
+    listed = run_tool("kafka_topics", "--bootstrap-server", bootstrap, "--list")
+    assert name not in listed.lines
+
+
+def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
+    """kafka-log-dirs prints Kafka's two lines and its JSON; sizes are those of the files."""
+    write(bootstrap, topic, [("key", "value")])
+    done = run_tool(
+        "kafka_log_dirs",
+        *("--bootstrap-server", bootstrap, "--describe", "--broker-list", "1,3", "--topic-list", topic),
+    )
+    assert done.status == 0
+    assert done.lines[:2] == [
+        "Querying brokers for log directories information",
+        "Received log directory information from brokers 1,3",
+    ]
+    (text,) = done.lines[2:]
+    described = json.loads(text)
+    assert text == json.dumps(described, separators=(",", ":"))
+    assert described["version"] == 1
+    assert [broker["broker"] for broker in described["brokers"]] == [1, 3]
+    for broker in described["brokers"]:
+        assert [each["logDir"] for each in broker["logDirs"]] == list(cluster.broker(broker["broker"]).files.data_dirs)
+        assert {each["error"] for each in broker["logDirs"]} == {None}
+        sizes = {part["partition"]: part["size"] for each in broker["logDirs"] for part in each["partitions"]}
+        for name, size in sizes.items():
+            assert size == (replica_folder(cluster, broker["broker"], name) / f"{SEGMENT}.log").stat().st_size
+        assert sorted(sizes) == [f"{topic}-{number}" for number in range(3)]
+        assert all(
+            (part["offsetLag"], part["isFuture"]) == (0, False) for each in broker["logDirs"] for part in each["partitions"]
+        )
+
+
+def test_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
+    """kafka-cluster cluster-id, the usual health check."""
+    done = run_tool("kafka_cluster", "cluster-id", "--bootstrap-server", bootstrap)
+    assert (done.status, done.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])
+
+
+def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
+    """kafka-dump-log reads a segment that is being written: batches with their checksum, records with key and value."""
+    # librdkafka compresses only what gets smaller by it.
+    write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **{"compression.type": "lz4"})
+    write(bootstrap, topic, [("c", "three")])
+    dumps = []
+    for broker_id in (1, 2, 3):
+        path = replica_folder(cluster, broker_id, f"{topic}-0") / f"{SEGMENT}.log"
+        done = run_tool("dump_log", "--print-data-log", "--files", str(path))
+        assert (done.status, done.errors) == (0, [])
+        assert done.lines[:2] == [f"Dumping {path}", "Log starting offset: 0"]
+        dumps.append(done.lines[2:])
+    # acks=all: what was acknowledged is the same in all three replicas, epochs included.
+    assert dumps[0] == dumps[1] == dumps[2]
+    first, one, two, second, three = dumps[0]
+    for line, offsets, codec in ((first, (0, 1, 2), "lz4"), (second, (2, 2, 1), "none")):
+        base, last, count = offsets
+        assert line.startswith(f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: -1 lastSequence: -1 ")
+        assert f" magic: 2 compresscodec: {codec} crc: " in line
+        assert line.endswith(" isvalid: true")
+    for line, offset, key, value in ((one, 0, "a", "one" * 100), (two, 1, "b", "two" * 100), (three, 2, "c", "three")):
+        assert line.startswith(f"| offset: {offset} CreateTime: ")
+        assert line.endswith(f" headerKeys: [origin] key: {key} payload: {value}")
+
+
+def test_dump_of_the_metadata_log(cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+    """The metadata log of the running controller tells the topic's story as JSON, and a broker's copy tells the same."""
+    topic = create_topic(bootstrap, new_topic_name(), partitions=2)
+
+    def story(metadata_dir: str) -> list[str]:
+        path = Path(metadata_dir) / "__cluster_metadata-0" / f"{SEGMENT}.log"
+        done = run_tool("dump_log", "--cluster-metadata-decoder", "--files", str(path))
+        assert (done.status, done.errors) == (0, [])
+        assert not any(" isvalid: false" in line for line in done.lines)
+        return done.lines[2:]
+
+    lines = story(cluster.controller.files.metadata_dir)
+    payloads = [json.loads(line.partition(" payload: ")[2]) for line in lines if " payload: " in line]
+    created = next(each["data"] for each in payloads if each["type"] == "TOPIC_RECORD" and each["data"]["name"] == topic)
+    partitions = [
+        each["data"]
+        for each in payloads
+        if each["type"] == "PARTITION_RECORD" and each["data"]["topicId"] == created["topicId"]
+    ]
+    assert [each["partitionId"] for each in partitions] == [0, 1]
+    assert all(sorted(each["replicas"]) == [1, 2, 3] for each in partitions)
+    assert {each["type"] for each in payloads} >= {"REGISTER_BROKER_RECORD", "FEATURE_LEVEL_RECORD", "NO_OP_RECORD"}
+    # A broker is an observer: what it has is a beginning of what the controller has.
+    copy = story(cluster.broker(1).files.metadata_dir)
+    end = next(index for index, line in enumerate(lines) if created["topicId"] in line)
+    assert copy[:end] == lines[:end]
