@@ -411,6 +411,8 @@ def _print_table(report: Report) -> None:
     from rich.table import Table
 
     table = Table(title="what happened", box=None, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
     rows = [
         ("disk that died", report.victim),
         ("partitions in it", report.partitions_in_failed_directory),

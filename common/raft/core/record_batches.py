@@ -17,7 +17,7 @@ from common.records.batch import (
     BatchError,
     BatchHeader,
     encode_values_batch,
-    iterate_records,
+    iterate_values,
     validate_batch,
     value_record_size_max,
 )
@@ -121,10 +121,8 @@ def decode_batch(header: BatchHeader, view: memoryview, reader: MetadataRecordRe
 def decode_values(header: BatchHeader, view: memoryview, reader: MetadataRecordReader) -> Iterator[KnownRecord]:
     """The records of a data batch, one by one. Raises UnreadableBatch."""
     try:
-        for record in iterate_records(view):
-            if record.value is None:
-                raise UnreadableBatch(f"the record at offset {record.offset} of the metadata log has no value")
-            yield reader.decode(record.value)
+        for _, value in iterate_values(view):
+            yield reader.decode(value)
     except (BatchError, ProtocolError, ValueError) as error:
         raise UnreadableBatch(f"the batch at offset {header.base_offset} of the metadata log: {error}") from error
 
