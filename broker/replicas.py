@@ -451,6 +451,7 @@ class Replicas:
         if key not in self._unplaceable:
             self._unplaceable[key] = None
             self._env.log.error("replica_not_placeable", partition=self._name(key))
+            self._wishes_changed()
         self._retry_later(key)
         return None
 
@@ -509,6 +510,8 @@ class Replicas:
             directory_id=uuid_text(directory.directory_id),
         )
         self.reconcile(key)
+        # Where nothing has to be told, the unfence gate may wait for this place all the same.
+        self._wishes_changed()
 
     async def _create_or_put_aside(self, log_dir: LogDir, name: str, topic: str, key: TopicIdPartition) -> Log:
         try:
