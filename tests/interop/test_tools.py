@@ -126,7 +126,7 @@ def test_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
 def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
     """kafka-dump-log reads a segment that is being written: batches with their checksum, records with key and value."""
     # librdkafka compresses only what gets smaller by it.
-    write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **{"compression.type": "lz4"})
+    write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **{"compression.type": "zstd"})
     write(bootstrap, topic, [("c", "three")])
     dumps = []
     for broker_id in (1, 2, 3):
@@ -138,7 +138,7 @@ def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) ->
     # acks=all: what was acknowledged is the same in all three replicas, epochs included.
     assert dumps[0] == dumps[1] == dumps[2]
     first, one, two, second, three = dumps[0]
-    for line, offsets, codec in ((first, (0, 1, 2), "lz4"), (second, (2, 2, 1), "none")):
+    for line, offsets, codec in ((first, (0, 1, 2), "zstd"), (second, (2, 2, 1), "none")):
         base, last, count = offsets
         assert line.startswith(f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: -1 lastSequence: -1 ")
         assert f" magic: 2 compresscodec: {codec} crc: " in line
