@@ -25,7 +25,7 @@ from broker.core.partition_replica import (
 )
 from broker.purgatory import FetchWaiters, ReplicationWaiters
 from common.configuration.topic import TopicConfig
-from common.environment.interface import Environment
+from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId
 from common.metadata.registrations import PartitionRegistration, TopicIdPartition
 from common.protocol.errors import ErrorCode
@@ -62,6 +62,7 @@ class Partition:
         config: TopicConfig,
         propose: ProposalSink,
         on_role: "Callable[[Partition], None]",
+        on_log_failed: "Callable[[Partition], None]",
         isr_counts: IsrCounts,
     ) -> None:
         self.topic = topic
@@ -80,6 +81,7 @@ class Partition:
         self._env = env
         self._propose = propose
         self._on_role = on_role
+        self._on_log_failed = on_log_failed
         self._isr_counts = isr_counts
         self._replication_waiters = ReplicationWaiters()
         self._fetch_waiters = FetchWaiters()
@@ -225,7 +227,11 @@ class Partition:
     ) -> Offset:
         """Appends validated batches and returns the first offset. One of the two is called when the kernel has them or
         never will; `on_written` with the end of the append. Raises LogDirError when the log is broken already."""
-        appended = self.log.append_as_leader(batches, leader_epoch=self.replica.leader_epoch)
+        try:
+            appended = self.log.append_as_leader(batches, leader_epoch=self.replica.leader_epoch)
+        except LogDirError:
+            self._on_log_failed(self)
+            raise
         end_offset = Offset(appended.last_offset + 1)
         size = sum(len(view) for _, view in batches)
 
@@ -233,19 +239,31 @@ class Partition:
             self.note_written(end_offset, size)
             on_written(end_offset)
 
-        watch(appended.written, written, lambda _: on_failed())
+        def failed(_: object) -> None:
+            on_failed()
+            self._on_log_failed(self)
+
+        watch(appended.written, written, failed)
         return appended.first_offset
 
     def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
         """Appends whole batches of the leader; `on_done` tells whether the kernel has them."""
-        appended = self.log.append_as_follower(batches)
+        try:
+            appended = self.log.append_as_follower(batches)
+        except LogDirError:
+            self._on_log_failed(self)
+            raise
         end_offset = Offset(appended.last_offset + 1)
 
         def written(_: object) -> None:
             self.note_written(end_offset, len(batches))
             on_done(True)
 
-        watch(appended.written, written, lambda _: on_done(False))
+        def failed(_: object) -> None:
+            on_done(False)
+            self._on_log_failed(self)
+
+        watch(appended.written, written, failed)
 
     def note_written(self, end_offset: Offset, size: int) -> None:
         """The log is written up to `end_offset`."""

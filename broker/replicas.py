@@ -48,6 +48,7 @@ from common.storage.names import FolderKind, marked_partition_folder, partition_
 
 _MILLISECOND = 1_000_000
 _CREATION_RETRY_NS = 1_000_000_000
+_WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
 # Before the first look at a file system nothing speaks against it.
 _UNKNOWN_SPACE = SpaceStat(total_bytes=0, usable_bytes=1 << 62, free_inodes=0)
@@ -98,6 +99,8 @@ class _Directory:
         self.directory_id = directory_id
         self.log_dir = log_dir
         self.files = CheckpointFiles(log_dir)
+        # Logs there, those being created included: what placement counts.
+        self.log_count = 0
         # What replicas wait for, and what only time asks for: a long sync must not hold up a creation.
         self.work = DirectoryLane()
         self.upkeep = DirectoryLane()
@@ -142,6 +145,8 @@ class Replicas:
         # Hosted until its directory went offline in this incarnation.
         self._failed: dict[TopicIdPartition, DirectoryId] = {}
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
+        # There, and being loaded again after the process ran short of something.
+        self._reloading: dict[TopicIdPartition, DirectoryId] = {}
         # Created in the metadata after this incarnation registered, and not yet on a disk here: certainly empty.
         self._newer: dict[TopicIdPartition, None] = {}
         self._unplaceable: dict[TopicIdPartition, None] = {}
@@ -216,6 +221,7 @@ class Replicas:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
         self._partitions[partition.key] = partition
+        directory.log_count += 1
 
     async def shutdown(self) -> None:
         """The orderly end: stops serving, syncs and closes every log, and leaves the clean-shutdown markers in the
@@ -275,7 +281,11 @@ class Replicas:
         if registration is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         key = (topic_id, index)
-        if key in self._failed or (registration.leader == self._broker_id and key not in self._creating):
+        if (
+            key in self._failed
+            or key in self._reloading
+            or (registration.leader == self._broker_id and key not in self._creating)
+        ):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -340,7 +350,7 @@ class Replicas:
 
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries the decision out. Harmless at any time."""
-        if self._is_shut_down or key in self._creating:
+        if self._is_shut_down or key in self._creating or key in self._reloading:
             return
         registration = self._placed_here(key)
         if registration is None:
@@ -414,7 +424,9 @@ class Replicas:
         else:
             self._wishes[key] = wish
             self._env.log.info("assignment_wished", partition=self._name(key), directory_id=uuid_text(wish))
-        self._wishes_changed()
+        if "wishes" not in self._timers:
+            # Wishes come in bunches, one for each log that is created.
+            self._after("wishes", _WISHES_DELAY_NS, self._wishes_changed)
 
     def _forget(self, key: TopicIdPartition) -> None:
         for remembered in (self._failed, self._newer, self._unplaceable):
@@ -465,20 +477,17 @@ class Replicas:
     def _create(self, key: TopicIdPartition, directory: _Directory) -> None:
         topic = self.state.topics[key[0]].name
         self._creating[key] = directory.directory_id
+        directory.log_count += 1
         directory.work.submit(lambda: self._create_log(key, topic, directory))
 
     def _choose_directory(self) -> DirectoryId | None:
-        logs = dict.fromkeys(self._online(), 0)
-        for directory_id in (*self.hosted_directories().values(), *self._creating.values()):
-            if directory_id in logs:
-                logs[directory_id] += 1
         loads = []
-        for directory_id, count in logs.items():
+        for directory_id in self._online():
             space = self._open.space.get(directory_id, _UNKNOWN_SPACE)
             loads.append(
                 DirectoryLoad(
                     directory_id=directory_id,
-                    logs=count,
+                    logs=self._directories[directory_id].log_count,
                     usable_bytes=space.usable_bytes,
                     free_inodes=space.free_inodes,
                 )
@@ -495,6 +504,7 @@ class Replicas:
             log = await self._create_or_put_aside(directory.log_dir, name, topic, key)
         except LogDirError as error:
             if self._creating.pop(key, None) is not None:
+                directory.log_count -= 1
                 self._creation_failed(key, directory, error)
             return
         if self._creating.pop(key, None) is None:
@@ -556,6 +566,7 @@ class Replicas:
             config=self._topic_config(topic),
             propose=self._proposals.submit,
             on_role=self._fetchers.follow,
+            on_log_failed=self._log_failed,
             isr_counts=self.isr_counts,
         )
 
@@ -567,6 +578,7 @@ class Replicas:
         partition.leave(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         directory = self._directories.get(partition.directory_id)
         if directory is not None:
+            directory.log_count -= 1
             directory.work.submit(lambda: self._delete_log(partition, directory))
 
     async def _delete_log(self, partition: Partition, directory: _Directory) -> None:
@@ -600,19 +612,67 @@ class Replicas:
         if directory is not None:
             directory.stop()
         self._fetchers.stop_directory(directory_id)
-        affected = [key for key, creating_in in self._creating.items() if creating_in == directory_id]
+        affected = dict.fromkeys(key for key, creating_in in self._creating.items() if creating_in == directory_id)
         for key in affected:
             # Nothing was ever appended there, so it is as absent as before.
             del self._creating[key]
+        for key in [key for key, reloading_in in self._reloading.items() if reloading_in == directory_id]:
+            del self._reloading[key]
+            self._failed[key] = directory_id
         for partition in self._hosted_in(directory_id):
             del self._partitions[partition.key]
             self._failed[partition.key] = directory_id
             self._fetchers.unfollow(partition)
             partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
-            affected.append(partition.key)
-        # Replicas that had failed there before ask again: what they were told may have depended on this directory.
-        affected += [key for key, failed_in in self._failed.items() if failed_in == directory_id and key not in affected]
-        return affected
+        affected.update(dict.fromkeys(key for key, failed_in in self._failed.items() if failed_in == directory_id))
+        return list(affected)
+
+    # --- logs that fail without their directory ------------------------------------------------------------------
+
+    def _log_failed(self, partition: Partition) -> None:
+        """An append failed. Where the process was short of files or memory the disk is well, and the log is loaded again."""
+        failure = partition.log.failure
+        if failure is None or classify(failure) is not Verdict.PROCESS_TROUBLE or partition.gone is not ErrorCode.NONE:
+            return
+        timer = f"reload {partition.topic_id.hex()}-{partition.index}"
+        if timer not in self._timers:
+            self._after(timer, _CREATION_RETRY_NS, lambda: self._begin_reload(partition))
+
+    def _begin_reload(self, partition: Partition) -> None:
+        directory = self._directories.get(partition.directory_id)
+        if directory is None or self._partitions.get(partition.key) is not partition:
+            return
+        if partition.is_restructuring:
+            self._log_failed(partition)
+            return
+        del self._partitions[partition.key]
+        self._fetchers.unfollow(partition)
+        partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
+        partition.log.abandon()
+        self._reloading[partition.key] = directory.directory_id
+        directory.work.submit(lambda: self._reload(partition, directory))
+
+    async def _reload(self, former: Partition, directory: _Directory) -> None:
+        key = former.key
+        try:
+            log = await Log.load(
+                directory.log_dir,
+                former.log.name,
+                former.config,
+                recovery_point=former.log.recovery_point,
+                log_start_offset=former.log.log_start_offset,
+            )
+        except LogDirError as error:
+            if self._reloading.get(key) == directory.directory_id and classify(error) is Verdict.PROCESS_TROUBLE:
+                again = partial(directory.work.submit, lambda: self._reload(former, directory))
+                self._after(f"reload {key[0].hex()}-{key[1]}", _CREATION_RETRY_NS, again)
+            return
+        if self._reloading.pop(key, None) is None:
+            return
+        self._env.log.warning("log_reloaded", partition=former.name, log_dir=directory.log_dir.path)
+        self._host(LoadedLog(former.topic, key[0], key[1], log, former.high_watermark), directory)
+        directory.log_count -= 1  # It was counted all the time.
+        self.reconcile(key)
 
     # --- upkeep --------------------------------------------------------------------------------------------------
 

@@ -268,6 +268,12 @@ class Log:
         """Ends the log without touching the disk, because its directory is gone: appends raise `error` from now on."""
         self._fail(error)
 
+    def abandon(self) -> None:
+        """Lets go of the files of a log that has failed although its directory has not, so that it can be loaded again."""
+        assert self.failure is not None, "only a failed log is abandoned"
+        self.is_closed = True
+        self._retire_files()
+
     def _fail(self, error: LogDirError | None) -> None:
         """None: the operation was given up unfinished, the process is on its way out."""
         if error is None:

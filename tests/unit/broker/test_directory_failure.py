@@ -271,3 +271,35 @@ def test_a_checkpoint_finds_a_dead_disk_too() -> None:
         assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
 
     run(scenario)
+
+
+def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
+    """EMFILE at a roll: the disk is well and stays online. The log cannot know what was written and is loaded again; what
+    was acknowledged is there, what was not is not, and writing goes on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
+        await cluster.started()
+        disk = cluster.world.disk(path(1, "a"))
+        acknowledged = []
+        for number in range(12):
+            if number == 5:
+                disk.fail_with(errno.EMFILE, {"open"})
+            value = f"value-{number:02}"
+            answer = await cluster.produce(1, value)
+            if answer.error_code == ErrorCode.NONE:
+                acknowledged.append(value)
+        assert 5 <= len(acknowledged) < 12
+        await cluster.world.sleep(3)
+        assert cluster[1].replicas.find(TOPIC, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not cluster[1].directories.any_offline
+        disk.heal()
+        await cluster.world.event("log_reloaded")
+        assert (await cluster.produce(1, "next")).error_code == ErrorCode.NONE
+        found: list[str] = []
+        while len(found) < cluster[1].partition().log.log_end_offset:
+            found += await cluster.read_all(1, offset=len(found))
+        assert found == [*acknowledged, "next"]
+
+    run(scenario)
