@@ -1,6 +1,6 @@
 """Encodes and decodes declared messages (core).
 
-The functions for a (message, version) are compiled on first use and kept in the message's own schema. Decoding consumes
+The functions for a (message, version) are compiled on first use and kept with the message's own class. Decoding consumes
 everything and raises RemoteProtocolError for whatever does not fit; encoding raises EncodeError for a value that the
 version cannot carry. Records are never copied by `decode`, which gives a view of the input, nor by `encode_parts`; a
 caller who keeps such a view keeps the whole frame alive.
@@ -13,25 +13,34 @@ from typing import Any
 from common.parts import FileRegion, Part
 from common.protocol.decoder_source import compile_decoder
 from common.protocol.encoder_source import compile_encoder
-from common.protocol.errors import BufferUnderflow, EncodeError, InvalidValue, TrailingBytes, UnsupportedVersion
+from common.protocol.errors import (
+    BufferUnderflow,
+    EncodeError,
+    InvalidValue,
+    RemoteProtocolError,
+    TrailingBytes,
+    UnsupportedVersion,
+)
 from common.protocol.numbering import Numbering
 from common.protocol.schema import AnyStruct, MessageSchema, Primitive, Struct, message_schema
 from common.protocol.source import contains
 
 _VERSION_PREFIX = struct.Struct(">h")
 
+# Reading past the end of the bytes, and text that is none.
+_DECODING_ERRORS = (IndexError, struct.error, UnicodeDecodeError)
+
 Buffer = bytes | bytearray | memoryview
 
 
 def encode_parts(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> list[Part]:
     """The message as parts to be sent one after the other; records fields are among them as they are."""
-    schema = message_schema(type(message))
     slot = 0 if numbering is Numbering.KIP858 else 1
-    encoder = schema.encoders[slot].get(version) or _new_encoder(schema, version, slot)
+    encoder = message.wire_encoders[slot].get(version) or _new_encoder(type(message), version, slot)
     try:
         parts: list[Part] = encoder(message)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-        raise EncodeError(f"{schema.name} version {version}: {error}") from error
+        raise EncodeError(f"{message.wire_schema.name} version {version}: {error}") from error
     return parts
 
 
@@ -50,7 +59,13 @@ def decode(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> AnyStruct:
     """The message that `buffer` holds from its first to its last byte. Raises RemoteProtocolError if it holds none."""
-    message, position = decode_prefix(message_class, buffer, version, numbering=numbering)
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
+    try:
+        message: AnyStruct
+        message, position = decoder(buffer)
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
     if position != len(buffer):
         name = message_class.wire_schema.name
         raise TrailingBytes(f"{len(buffer) - position} bytes follow {name} version {version}")
@@ -61,16 +76,13 @@ def decode_prefix(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> tuple[AnyStruct, int]:
     """The message at the start of `buffer` and the position after it: for headers, which a body follows."""
-    schema = message_schema(message_class)
     slot = 0 if numbering is Numbering.KIP858 else 1
-    decoder = schema.decoders[slot].get(version) or _new_decoder(schema, version, slot)
+    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
         message: AnyStruct
         message, position = decoder(buffer)
-    except (IndexError, struct.error):
-        raise BufferUnderflow(f"{schema.name} version {version} ends early") from None
-    except UnicodeDecodeError as error:
-        raise InvalidValue(f"{schema.name} version {version} holds text that is not UTF-8: {error.reason}") from None
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
     return message, position
 
 
@@ -89,28 +101,40 @@ def decode_with_version(message_class: type[AnyStruct], buffer: Buffer) -> AnySt
     return decode(message_class, buffer[_VERSION_PREFIX.size :], version)
 
 
-def _new_encoder(schema: MessageSchema, version: int, slot: int) -> Callable[[Struct], list[Part]]:
-    _check_version(schema, version)
+def _malformed(message_class: type[Struct], version: int, error: Exception) -> RemoteProtocolError:
+    """What the exceptions of Python mean that reading malformed bytes gives rise to."""
+    name = f"{message_class.wire_schema.name} version {version}"
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidValue(f"{name} holds text that is not UTF-8: {error.reason}")
+    return BufferUnderflow(f"{name} ends early")
+
+
+def _new_encoder(message_class: type[Struct], version: int, slot: int) -> Callable[[Struct], list[Part]]:
+    schema = _checked_schema(message_class, version)
+    encoders = message_class.wire_encoders
     encoder: Callable[[Struct], list[Part]]
     if slot and not contains(schema, Primitive.ASSIGNED_DIRECTORY_ID):
-        encoder = schema.encoders[0].get(version) or _new_encoder(schema, version, 0)
+        encoder = encoders[0].get(version) or _new_encoder(message_class, version, 0)
     else:
         encoder = compile_encoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
-    schema.encoders[slot][version] = encoder
+    encoders[slot][version] = encoder
     return encoder
 
 
-def _new_decoder(schema: MessageSchema, version: int, slot: int) -> Callable[[Buffer], tuple[Any, int]]:
-    _check_version(schema, version)
+def _new_decoder(message_class: type[Struct], version: int, slot: int) -> Callable[[Buffer], tuple[Any, int]]:
+    schema = _checked_schema(message_class, version)
+    decoders = message_class.wire_decoders
     decoder: Callable[[Buffer], tuple[Any, int]]
     if slot and not contains(schema, Primitive.ASSIGNED_DIRECTORY_ID):
-        decoder = schema.decoders[0].get(version) or _new_decoder(schema, version, 0)
+        decoder = decoders[0].get(version) or _new_decoder(message_class, version, 0)
     else:
         decoder = compile_decoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
-    schema.decoders[slot][version] = decoder
+    decoders[slot][version] = decoder
     return decoder
 
 
-def _check_version(schema: MessageSchema, version: int) -> None:
+def _checked_schema(message_class: type[Struct], version: int) -> MessageSchema:
+    schema = message_schema(message_class)
     if version not in schema.versions:
         raise UnsupportedVersion(f"{schema.name} has versions {schema.versions}, not {version}")
+    return schema

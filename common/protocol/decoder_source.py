@@ -12,8 +12,18 @@ from typing import Any, NoReturn
 
 from common.protocol.errors import BufferUnderflow, InvalidValue
 from common.protocol.numbering import FROM_APACHE, Numbering
-from common.protocol.schema import ArrayOf, FieldSchema, Kind, MessageSchema, Primitive, StructSchema
-from common.protocol.source import FIXED_SIZES, MAX_STRING_BYTES, UUIDS, Shape, Source, contains, literal
+from common.protocol.schema import NO_TAGGED_FIELDS, ArrayOf, FieldSchema, Kind, MessageSchema, Primitive, StructSchema
+from common.protocol.source import (
+    FIXED_SIZES,
+    MAX_STRING_BYTES,
+    SHORT,
+    UUIDS,
+    Shape,
+    Source,
+    contains,
+    literal,
+    short_structs,
+)
 from common.protocol.varint import finish_uvarint, read_uvarint
 
 # Elements of all arrays and tagged fields of one request together. Requests come from strangers; the answers that we
@@ -33,11 +43,14 @@ class _DecoderSource:
         self.shape = Shape(schema, version)
         self.numbering = numbering
         self.bounded = schema.kind is Kind.REQUEST
+        # Bytes are quicker to read than a view and worth a copy, except where fields are to share the buffer's memory and
+        # for a header, whose body may be large.
+        self.keeps_view = contains(schema, Primitive.RECORDS) or schema.kind is Kind.HEADER
         self.source = Source(
             {
                 "new": object.__new__,
                 "unpack_from": struct.unpack_from,
-                "read_uvarint": read_uvarint,
+                "NO_TAGS": NO_TAGGED_FIELDS,
                 "finish_uvarint": finish_uvarint,
                 "read_unknown_tags": _read_unknown_tags,
                 "beyond": _beyond,
@@ -58,11 +71,8 @@ class _DecoderSource:
 
     def compile(self) -> Any:
         source, schema = self.source, self.shape.schema
-        # Bytes are quicker to read than a view and worth a copy, except where fields are to share the buffer's memory and
-        # for a header, whose body may be large.
-        keeps_view = contains(schema, Primitive.RECORDS) or schema.kind is Kind.HEADER
         with source.block("def decode(buffer):"):
-            source.line(f"data = {'memoryview' if keeps_view else 'bytes'}(buffer)")
+            source.line(f"data = {'memoryview' if self.keeps_view else 'bytes'}(buffer)")
             source.line("p = 0")
             source.line("end = len(data)")
             if self.bounded:
@@ -110,7 +120,7 @@ class _DecoderSource:
         for field in [*self.shape.absent(schema), *self.shape.tagged(schema)]:
             self.source.line(f"{variable}.{field.name} = {self._default(field)}")
         if not self.shape.flexible:
-            self.source.line(f"{variable}.unknown_tagged_fields = {{}}")
+            self.source.line(f"{variable}.unknown_tagged_fields = NO_TAGS")
 
     def _class(self, schema: StructSchema) -> str:
         self.source.namespace[schema.name] = schema.python_class
@@ -132,19 +142,21 @@ class _DecoderSource:
         source, fields = self.source, self.shape.tagged(schema)
         count = source.fresh("tags")
         self._uvarint(count)
-        source.line(f"{variable}.unknown_tagged_fields = {{}}")
+        source.line(f"{variable}.unknown_tagged_fields = NO_TAGS")
         with source.block(f"if {count}:"):
             self._spend(count, schema.name)
             if not fields:
                 source.line(f"{variable}.unknown_tagged_fields, p = read_unknown_tags(data, p, end, {count})")
                 return
+            unknown = source.fresh("unknown")
+            source.line(f"{unknown} = None")
             last, tag, after = source.fresh("last"), source.fresh("tag"), source.fresh("after")
             source.line(f"{last} = -1")
             with source.block(f"for _ in range({count}):"):
-                source.line(f"{tag}, p = read_uvarint(data, p)")
+                self._uvarint(tag)
                 source.line(f"if {tag} <= {last}: unsorted({schema.name!r}, {tag})")
                 source.line(f"{last} = {tag}")
-                source.line(f"{after}, p = read_uvarint(data, p)")
+                self._uvarint(after)
                 source.line(f"{after} += p")
                 source.line(f"if {after} > end: beyond('a tagged field of {schema.name}')")
                 for position, field in enumerate(fields):
@@ -154,7 +166,8 @@ class _DecoderSource:
                         self._flush()
                         source.line(f"if p != {after}: wrong_size({name!r})")
                 with source.block("else:"):
-                    source.line(f"{variable}.unknown_tagged_fields[{tag}] = bytes(data[p:{after}])")
+                    source.line(f"if {unknown} is None: {unknown} = {variable}.unknown_tagged_fields = {{}}")
+                    source.line(f"{unknown}[{tag}] = bytes(data[p:{after}])")
                     source.line(f"p = {after}")
 
     def _spend(self, count: str, name: str) -> None:
@@ -230,8 +243,8 @@ class _DecoderSource:
 
     def _slice(self, wire_type: Primitive, expression: str) -> str:
         if wire_type is Primitive.STRING:
-            return f"str({expression}, 'utf-8')"
-        return f"bytes({expression})" if wire_type is Primitive.BYTES else expression
+            return f"str({expression}, 'utf-8')" if self.keeps_view else f"{expression}.decode()"
+        return f"bytes({expression})" if wire_type is not Primitive.RECORDS and self.keeps_view else expression
 
     # --- arrays ----------------------------------------------------------------------------------------------------
     def _array(self, element: Primitive | StructSchema, target: str, name: str, *, nullable: bool, compact: bool) -> None:
@@ -275,19 +288,22 @@ class _DecoderSource:
 
     def _fixed_elements(self, element: Primitive, target: str, count: str) -> None:
         source = self.source
-        if element in UUIDS:
-            item, after = source.fresh("item"), source.fresh("after")
-            source.line(f"{after} = p + {count} * 16")
-            read = f"bytes(data[{item}:{item} + 16])"
-            source.line(f"{target} = [{read} for {item} in range(p, {after}, 16)]")
-            source.line(f"p = {after}")
-            if element is Primitive.ASSIGNED_DIRECTORY_ID and self.numbering is Numbering.APACHE:
-                source.line(f"{target} = [from_apache({item}, {item}) for {item} in {target}]")
-            return
         code, size = FIXED_SIZES[element]
         code = "?" if element is Primitive.BOOL else code
-        source.line(f"{target} = list(unpack_from(f'>{{{count}}}{code}', data, p))")
+        short = source.constant("short", tuple(each.unpack_from for each in short_structs(code)))
+        with source.block(f"if {count} < {SHORT}:"):
+            source.line(f"{target} = list({short}[{count}](data, p))")
+        with source.block("else:"):
+            if element in UUIDS:
+                item = source.fresh("item")
+                read = self._slice(element, f"data[{item}:{item} + 16]")
+                source.line(f"{target} = [{read} for {item} in range(p, p + {count} * 16, 16)]")
+            else:
+                source.line(f"{target} = list(unpack_from(f'>{{{count}}}{code}', data, p))")
         source.line(f"p += {count} * {size}")
+        if element is Primitive.ASSIGNED_DIRECTORY_ID and self.numbering is Numbering.APACHE:
+            item = source.fresh("item")
+            source.line(f"{target} = [from_apache({item}, {item}) for {item} in {target}]")
 
     def _columns(self, element: StructSchema, items: str, count: str) -> None:
         """Elements that hold only numbers are unpacked in one go, unless they are few or one of them has tagged fields."""
@@ -315,7 +331,7 @@ class _DecoderSource:
                 for field, value in zip(fields, values, strict=True):
                     source.line(f"{item}.{field.name} = {value}")
                 if self.shape.flexible:
-                    source.line(f"{item}.unknown_tagged_fields = {{}}")
+                    source.line(f"{item}.unknown_tagged_fields = NO_TAGS")
                 source.line(f"{items}.append({item})")
             source.line(f"p = {after}")
 

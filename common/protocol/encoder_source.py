@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from common.protocol.errors import EncodeError
 from common.protocol.numbering import TO_APACHE, Numbering
 from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitive, StructSchema
-from common.protocol.source import FIXED_SIZES, MAX_STRING_BYTES, UUIDS, Shape, Source, literal
+from common.protocol.source import FIXED_SIZES, MAX_STRING_BYTES, SHORT, UUIDS, Shape, Source, literal, short_structs
 from common.protocol.varint import SMALL_UVARINTS, encode_uvarint
 
 # Below this many elements a loop is as fast as packing by columns.
@@ -231,12 +231,7 @@ class _EncoderSource:
         count = self.source.fresh("count")
         self.source.line(f"{count} = len({variable})")
         if isinstance(element, Primitive) and element in FIXED_SIZES and element not in UUIDS:
-            if compact:
-                self._length(count, "i", compact=True)
-                self._append(f"pack(f'>{{{count} - 1}}{FIXED_SIZES[element][0]}', *{variable})")
-            else:
-                self._flush()
-                self._append(f"pack(f'>i{{{count}}}{FIXED_SIZES[element][0]}', {count}, *{variable})")
+            self._numbers(FIXED_SIZES[element][0], variable, count, compact=compact)
             return
         self._length(count, "i", compact=compact)
         self._flush()
@@ -244,6 +239,17 @@ class _EncoderSource:
             self._columns(element, variable, count)
             return
         self._loop(element, variable, name, compact=compact)
+
+    def _numbers(self, code: str, variable: str, count: str, *, compact: bool) -> None:
+        length = self.source.fresh("length")
+        self.source.line(f"{length} = {count}")
+        self._length(length, "i", compact=compact)
+        self._flush()
+        short = self.source.constant("short", tuple(each.pack for each in short_structs(code)))
+        with self.source.block(f"if {count} < {SHORT}:"):
+            self._append(f"{short}[{count}](*{variable})")
+        with self.source.block("else:"):
+            self._append(f"pack(f'>{{{count}}}{code}', *{variable})")
 
     def _loop(self, element: Primitive | StructSchema, variable: str, name: str, *, compact: bool) -> None:
         item = self.source.fresh("item")
@@ -253,7 +259,10 @@ class _EncoderSource:
             else:
                 self.source.line(f"if {item} is None: not_null({name!r})")
                 if element in UUIDS:
-                    self._fixed(element, item, name)
+                    if self._renumbered(element, item) != item:
+                        self.source.line(f"{item} = {self._renumbered(element, item)}")
+                    self.source.line(f"if len({item}) != 16: not_a_uuid({name!r})")
+                    self._append(item)
                 else:
                     self._text_or_bytes(element, item, name, compact=compact)
             self._flush()

@@ -106,8 +106,9 @@ def _frame(header: bytes, parts: list[Part]) -> list[Part]:
 class RequestFramer:
     """Cuts a byte stream into frames of at most `max_size` bytes.
 
-    What is buffered never exceeds what has arrived, whatever length is claimed. The frames that `next_frame` gives are
-    memory of their own and stay valid.
+    The plain reader, for clients and tests; a server's, which can keep large frames where they were received, is
+    `common.net.frame_reader`. What is buffered never exceeds what has
+    arrived, whatever length is claimed. The frames that `next_frame` gives are memory of their own and stay valid.
     """
 
     def __init__(self, max_size: int) -> None:

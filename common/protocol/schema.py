@@ -150,24 +150,39 @@ class StructSchema:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageSchema(StructSchema):
-    """A top-level message. The two mappings of each kind are the compiled functions per version, filled on first use:
-    index 0 for the KIP-858 numbering, index 1 for Apache's."""
+    """A top-level message."""
 
     kind: Kind
     api_key: int | None
     versions: VersionRange
     flexible: VersionRange
-    encoders: tuple[dict[int, Any], dict[int, Any]] = dataclasses.field(default_factory=lambda: ({}, {}))
-    decoders: tuple[dict[int, Any], dict[int, Any]] = dataclasses.field(default_factory=lambda: ({}, {}))
+
+
+class _NoTaggedFields(dict[int, bytes]):
+    """The unknown tagged fields of nearly every struct: none. All of them share it, so it refuses to change."""
+
+    def __setitem__(self, tag: int, content: bytes) -> None:
+        raise TypeError("give the struct a dictionary of its own")
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        # It never changes, so it may be the default of a dataclass field.
+        return 0
+
+
+NO_TAGGED_FIELDS: Mapping[int, bytes] = _NoTaggedFields()
 
 
 @dataclass(slots=True, kw_only=True)
 class Struct:
     """Base of all declared classes. Tagged fields that the declaration does not know are kept and written again."""
 
-    unknown_tagged_fields: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    unknown_tagged_fields: Mapping[int, bytes] = NO_TAGGED_FIELDS
 
     wire_schema: ClassVar[StructSchema]
+    # The compiled functions of a message by version, filled on first use: first those for the KIP-858 numbering, then those
+    # for Apache's.
+    wire_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
+    wire_decoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
 
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
@@ -230,6 +245,8 @@ def message(
             versions=version_range(versions),
             flexible=version_range(flexible),
         )
+        made.wire_encoders = ({}, {})
+        made.wire_decoders = ({}, {})
         return made
 
     return declare
@@ -321,6 +338,7 @@ def _default_maker(where: str, declared: "dataclasses.Field[Any]") -> Callable[[
 
 __all__ = [
     "ALL_VERSIONS",
+    "NO_TAGGED_FIELDS",
     "NO_VERSIONS",
     "ZERO_UUID",
     "AnyStruct",

@@ -4,8 +4,10 @@ The generated functions are straight-line code for one (message, version): no fi
 they refer to besides builtins is put in a namespace under a fresh name.
 """
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitive, SchemaError, StructSchema, WireType
@@ -77,18 +79,18 @@ class Shape:
         self.version = version
         self.flexible = version in schema.flexible
 
-    def untagged(self, struct: StructSchema) -> list[FieldSchema]:
+    def untagged(self, schema: StructSchema) -> list[FieldSchema]:
         """The fields in their places on the wire."""
-        return [each for each in struct.fields if self.version in each.versions and not each.is_tagged(self.version)]
+        return [each for each in schema.fields if self.version in each.versions and not each.is_tagged(self.version)]
 
-    def tagged(self, struct: StructSchema) -> list[FieldSchema]:
+    def tagged(self, schema: StructSchema) -> list[FieldSchema]:
         if not self.flexible:
             return []
-        found = [each for each in struct.fields if each.is_tagged(self.version)]
+        found = [each for each in schema.fields if each.is_tagged(self.version)]
         return sorted(found, key=lambda each: each.tag or 0)
 
-    def absent(self, struct: StructSchema) -> list[FieldSchema]:
-        return [each for each in struct.fields if self.version not in each.versions]
+    def absent(self, schema: StructSchema) -> list[FieldSchema]:
+        return [each for each in schema.fields if self.version not in each.versions]
 
     def is_compact(self, field: FieldSchema) -> bool:
         return self.flexible and field.compact
@@ -96,12 +98,12 @@ class Shape:
     def is_nullable(self, field: FieldSchema) -> bool:
         return self.version in field.nullable
 
-    def is_numbers_only(self, struct: StructSchema) -> bool:
+    def is_numbers_only(self, schema: StructSchema) -> bool:
         """True if every element takes the same number of bytes and holds numbers only, as long as nobody adds tags."""
-        fields = self.untagged(struct)
+        fields = self.untagged(schema)
         return (
             bool(fields)
-            and not self.tagged(struct)
+            and not self.tagged(schema)
             and all(each.wire_type in FIXED_SIZES and each.wire_type not in UUIDS for each in fields)
         )
 
@@ -127,9 +129,19 @@ class Shape:
         return 2 if wire_type is Primitive.STRING else 4
 
 
-def contains(struct: StructSchema, wanted: Primitive) -> bool:
+# Arrays of numbers or uuids below this length have their pack and unpack at hand, without making a format.
+SHORT = 32
+
+
+@cache
+def short_structs(code: str) -> tuple[struct.Struct, ...]:
+    """For each count below SHORT the struct of that many values."""
+    return tuple(struct.Struct(">" + code * count) for count in range(SHORT))
+
+
+def contains(schema: StructSchema, wanted: Primitive) -> bool:
     """True if a field of this type is anywhere in the struct, in any version."""
-    for each in struct.fields:
+    for each in schema.fields:
         element = each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
         if element is wanted or (isinstance(element, StructSchema) and contains(element, wanted)):
             return True

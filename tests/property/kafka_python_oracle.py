@@ -35,7 +35,7 @@ def has(message_class: type[Struct], version: int) -> bool:
 def encode(message: Struct, version: int) -> bytes:
     """The bytes that kafka-python gives for the same values."""
     schema = message_schema(type(message))
-    theirs = _to_theirs(message, _their_class(type(message))._struct, version, top=_their_class(type(message)))
+    theirs = their_message(message, version)
     if schema.kind is Kind.HEADER:
         return bytes(theirs.encode(flexible=version in schema.flexible))
     return bytes(theirs.encode(version=version))
@@ -50,6 +50,12 @@ def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
     else:
         theirs = found.decode(encoded, version=version)
     return _from_theirs(theirs, schema, version)
+
+
+def their_message(message: Struct, version: int) -> Any:
+    """The same values in kafka-python's class."""
+    found = _their_class(type(message))
+    return _to_theirs(message, found._struct, version, top=found)
 
 
 def _their_class(message_class: type[Struct]) -> Any:

@@ -1,10 +1,15 @@
 """What a declaration may not say, and what it means."""
 
+import copy
+
 import pytest
 
+from common.ids import Uuid
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ErrorCode, error_name, is_known_error
+from common.protocol.numbering import Numbering
 from common.protocol.schema import (
+    AssignedDirectoryId,
     Float64,
     Int32,
     Kind,
@@ -20,6 +25,7 @@ from common.protocol.schema import (
     struct,
     version_range,
 )
+from common.protocol.varint import encode_uvarint
 
 
 @struct
@@ -56,6 +62,29 @@ def test_a_nullable_struct_is_one_byte_when_absent() -> None:
     """KIP-893: -1 stands for null, 1 comes before the fields."""
     assert encode(Drawing(), 1) == b"\xff\xff\xff\xff" + b"\xff" + bytes(4) + bytes(4)
     assert encode(Drawing(centre=Point()), 1) == b"\xff\xff\xff\xff" + b"\x01" + bytes(8) + b"\xff\xff" + bytes(4) + bytes(4)
+
+
+@message(kind=Kind.DATA, versions="0-1", flexible="1+")
+class Placement(Struct):
+    replicas: list[Int32] = field(default_factory=list)
+    directories: list[AssignedDirectoryId] = field(default_factory=list)
+    log_dirs: list[Uuid] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 200])
+@pytest.mark.parametrize("version", [0, 1])
+def test_arrays_of_any_length(count: int, version: int) -> None:
+    """Short and long arrays take different paths to the same bytes; assigned directory ids alone are renumbered."""
+    uuids = [Uuid((number % 5).to_bytes(16, "big")) for number in range(count)]
+    apaches = [Uuid((1, 2, 0, 3, 4)[number % 5].to_bytes(16, "big")) for number in range(count)]
+    placement = Placement(replicas=list(range(-1, count - 1)), directories=uuids, log_dirs=uuids)
+    length = count.to_bytes(4, "big") if version == 0 else encode_uvarint(count + 1)
+    replicas = length + b"".join(number.to_bytes(4, "big", signed=True) for number in placement.replicas)
+    end = b"" if version == 0 else b"\x00"
+    for numbering, directories in ((Numbering.KIP858, uuids), (Numbering.APACHE, apaches)):
+        expected = replicas + length + b"".join(directories) + length + b"".join(uuids) + end
+        assert encode(placement, version, numbering=numbering) == expected
+        assert decode(Placement, expected, version, numbering=numbering) == placement
 
 
 def test_version_ranges() -> None:
@@ -126,6 +155,14 @@ def test_elements_without_bytes_are_refused() -> None:
     with pytest.raises(SchemaError, match="no bytes in version 0"):
         decode(Nothings, bytes(4), 0)
     assert decode(Nothings, b"\x00\x00\x00\x01\x00\x00\x00\x05", 1) == Nothings(items=[Nothing(late=5)])
+
+
+def test_the_shared_absence_of_tags_cannot_be_changed() -> None:
+    """Structs share one empty mapping; whoever wants unknown tagged fields gives a dictionary."""
+    with pytest.raises(TypeError):
+        Point().unknown_tagged_fields[1] = b"x"  # type: ignore[index]
+    assert Point().unknown_tagged_fields == {}
+    assert copy.deepcopy(Drawing(points=[Point(x=1.0)])) == Drawing(points=[Point(x=1.0)])
 
 
 def test_error_names() -> None:
