@@ -14,7 +14,7 @@ from broker.metadata_follower import MetadataFollower
 from common.environment.interface import Environment
 from common.net.request_context import RequestContext
 from common.protocol.codec import encode
-from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError, error_name
 from common.protocol.framing import parse_response
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -22,6 +22,9 @@ from common.protocol.registry import APIS
 
 MS = 1_000_000
 PRINCIPAL_VERSION = 0
+# How long the controller may take, at least. Also for requests that ask for no waiting: what they want set going has to be
+# heard by a controller all the same.
+ATTEMPT_MS = 30_000
 
 
 class Forwarding:
@@ -37,23 +40,41 @@ class Forwarding:
     ) -> Any:
         """The controller's answer to this request. After it, waits until `is_visible(answer)` holds in the own image, no
         longer than the request's timeout. Raises ApiError when no controller answers."""
-        deadline_ns = self._env.now_ns() + max(timeout_ms, 1) * MS
+        now_ns = self._env.now_ns()
+        answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * MS)
+        response = _opened(context, answer)
+        await self._follower.wait_until(lambda: is_visible(response), deadline_ns=now_ns + timeout_ms * MS)
+        return response
+
+    async def _send(self, context: RequestContext, deadline_ns: int) -> EnvelopeResponse:
         envelope = EnvelopeRequest(
             request_data=bytes(context.request_bytes),
             request_principal=serialized_principal(context),
             client_host_address=_address_bytes(context.peer_host),
         )
+        # One long attempt: creating a topic is not harmless when it arrives twice. And never a shorter one than others have
+        # on the same connection, which an attempt that ends takes with it.
+        attempt_ns = max(deadline_ns - self._env.now_ns(), ATTEMPT_MS * MS)
         try:
-            answer: EnvelopeResponse = await self._channel.send(envelope, deadline_ns=deadline_ns)
+            async with self._env.timeout_at(deadline_ns):
+                answer: EnvelopeResponse = await self._channel.send(
+                    envelope, deadline_ns=self._env.now_ns() + attempt_ns, attempt_timeout_ns=attempt_ns
+                )
         except ControllerUnavailable as error:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"no controller answered: {error}") from error
-        if answer.error_code != ErrorCode.NONE or answer.response_data is None:
-            raise ApiError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller refused to take a forwarded request ({answer.error_code})"
-            )
-        _, response = parse_response(APIS[context.api_key].response, answer.response_data, context.api_version)
-        await self._follower.wait_until(lambda: is_visible(response), deadline_ns=deadline_ns)
-        return response
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "no controller answered within the request's timeout") from None
+        return answer
+
+
+def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
+    if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+        reason = f"the controller refused to take a forwarded request ({error_name(answer.error_code)})"
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+    try:
+        return parse_response(APIS[context.api_key].response, answer.response_data, context.api_version)[1]
+    except RemoteProtocolError as error:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}") from error
 
 
 def serialized_principal(context: RequestContext) -> bytes:
@@ -64,6 +85,7 @@ def serialized_principal(context: RequestContext) -> bytes:
 
 def _address_bytes(host: str) -> bytes:
     try:
-        return ipaddress.ip_address(host).packed
+        # An IPv6 host stands in brackets.
+        return ipaddress.ip_address(host.strip("[]")).packed
     except ValueError:
         return b"\x7f\x00\x00\x01"
