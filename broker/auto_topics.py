@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from broker.controller_channel import ControllerChannel, ControllerUnavailable
 from common.environment.interface import Environment
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 MS = 1_000_000
@@ -50,7 +50,10 @@ class AutoTopics:
             for result in response.topics:
                 if result.error_code not in EXPECTED:
                     self._env.log.warning(
-                        "auto_topic_refused", topic=result.name, error_code=result.error_code, reason=result.error_message
+                        "auto_topic_refused",
+                        topic=result.name,
+                        error=error_name(result.error_code),
+                        reason=result.error_message,
                     )
         except ControllerUnavailable as error:
             self._env.log.warning("auto_topic_not_created", topics=names, reason=str(error))
