@@ -1,0 +1,277 @@
+"""How many MB a second one producer and one consumer move through a broker, beside a sink that only answers.
+
+    python -m tests.benchmarks.bench_produce_fetch [--quick] [--megabytes 300] [--rounds 5] [--folder FOLDER]
+
+librdkafka writes and reads records of 1 KB in one partition, in rounds that take turns between the sink, a broker with
+replication factor 1 (acks=1) and, in a cluster of its own, replication factor 3 with acks=all. The sink neither checks nor
+keeps anything, so its MB/s are the client's ceiling on this machine: what counts is the ratio, of the medians and round
+by round, and the CPU time of the broker per MB. Client and brokers share the machine. MB are 10^6 bytes of values.
+Latency is that of single records at a low rate, from `produce` to the delivery callback.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.benchmarks.measuring import cpu_seconds, percentile, print_result, spread
+from tests.interop.topics import create_topic
+from tools.local_cluster import LocalCluster
+
+VALUE_BYTES = 1024
+SECONDS_MAX = 120.0
+LATENCY_RATE = 500
+
+
+@dataclass(slots=True)
+class Target:
+    """What is measured, and what came out."""
+
+    name: str
+    bootstrap: str
+    pids: Sequence[int]
+    """The processes whose CPU time counts."""
+    acks: str
+    new_topic: Callable[[str], str]
+    produce_mb_s: list[float] = field(default_factory=list)
+    produce_cpu_ms: list[float] = field(default_factory=list)
+    produce_client_cpu_ms: list[float] = field(default_factory=list)
+    fetch_mb_s: list[float] = field(default_factory=list)
+    fetch_cpu_ms: list[float] = field(default_factory=list)
+    latency_ms: list[float] = field(default_factory=list)
+
+    def cpu(self) -> float:
+        return sum(map(cpu_seconds, self.pids))
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "produce_mb_s": spread(self.produce_mb_s),
+            "produce_cpu_ms_per_mb": spread(self.produce_cpu_ms, 3),
+            "client_cpu_ms_per_mb": spread(self.produce_client_cpu_ms, 3),
+            "fetch_mb_s": spread(self.fetch_mb_s),
+            "fetch_cpu_ms_per_mb": spread(self.fetch_cpu_ms, 3),
+            "latency_p50_ms": round(percentile(self.latency_ms, 0.5), 2),
+            "latency_p99_ms": round(percentile(self.latency_ms, 0.99), 2),
+        }
+
+
+def produce(target: Target, topic: str, megabytes: float) -> None:
+    """Writes so many MB as fast as the client can, and notes how fast that was."""
+    producer = Producer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "acks": target.acks,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 200_000,
+            "message.timeout.ms": int(SECONDS_MAX * 1000),
+        }
+    )
+    failures: list[str] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    # The first record finds the leader and warms the connection up.
+    producer.produce(topic, b"first", partition=0, on_delivery=delivered)
+    assert producer.flush(SECONDS_MAX) == 0
+    value = os.urandom(VALUE_BYTES)
+    count = int(megabytes * 1e6 / VALUE_BYTES)
+    cpu, client_cpu, started = target.cpu(), time.process_time(), time.perf_counter()
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, value, partition=0)
+            except BufferError:
+                producer.poll(0.01)
+            else:
+                break
+    assert producer.flush(SECONDS_MAX) == 0, "records are left"
+    seconds = time.perf_counter() - started
+    assert not failures, failures[0]
+    sent = count * VALUE_BYTES / 1e6
+    target.produce_mb_s.append(sent / seconds)
+    target.produce_cpu_ms.append((target.cpu() - cpu) * 1000 / sent)
+    target.produce_client_cpu_ms.append((time.process_time() - client_cpu) * 1000 / sent)
+
+
+def fetch(target: Target, topic: str, megabytes: float) -> None:
+    """Reads so many MB from the beginning, and notes how fast that was from the first message on."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    count = int(megabytes * 1e6 / VALUE_BYTES)
+    deadline = time.monotonic() + SECONDS_MAX
+    while not (first := consumer.consume(1, timeout=1.0)):
+        assert time.monotonic() < deadline, "nothing can be read"
+    assert first[0].error() is None, first[0].error()
+    read, cpu, started = 1, target.cpu(), time.perf_counter()
+    while read < count:
+        # It returns when it has as many as it was asked for.
+        messages = consumer.consume(min(1_000, count - read), timeout=1.0)
+        assert messages or time.monotonic() < deadline, f"{read} of {count} messages came"
+        for message in messages:
+            assert message.error() is None, message.error()
+        read += len(messages)
+    seconds = time.perf_counter() - started
+    cpu = target.cpu() - cpu
+    consumer.close()
+    target.fetch_mb_s.append(read * VALUE_BYTES / 1e6 / seconds)
+    target.fetch_cpu_ms.append(cpu * 1000 / (read * VALUE_BYTES / 1e6))
+
+
+def measure_latency(target: Target, topic: str, seconds: float) -> None:
+    """Single records at a fixed low rate, each timed from the moment at which it was due."""
+    producer = Producer({"bootstrap.servers": target.bootstrap, "acks": target.acks, "linger.ms": 0})
+    producer.produce(topic, b"first", partition=0)
+    assert producer.flush(SECONDS_MAX) == 0
+    value = os.urandom(VALUE_BYTES)
+    started = time.perf_counter()
+
+    def timed_from(due: float) -> Callable[[Any, Any], None]:
+        def delivered(error: Any, _: Any) -> None:
+            assert error is None, error
+            target.latency_ms.append((time.perf_counter() - due) * 1000)
+
+        return delivered
+
+    for number in range(int(seconds * LATENCY_RATE)):
+        due = started + number / LATENCY_RATE
+        while (wait := due - time.perf_counter()) > 0:
+            producer.poll(wait)
+        producer.produce(topic, value, partition=0, on_delivery=timed_from(due))
+    assert producer.flush(SECONDS_MAX) == 0
+
+
+@contextmanager
+def sink() -> Iterator[Target]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks.sink"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        yield Target("sink", f"127.0.0.1:{port}", [process.pid], acks="1", new_topic=lambda name: name)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def cluster(folder: Path, brokers: int, *, acks: str) -> Iterator[Target]:
+    """A cluster of its own with one disk per broker; what was written goes with it."""
+    made = LocalCluster.create(folder, brokers=brokers, disks=1, loop=False)
+    try:
+        made.start()
+        pids = [node.pid for node in made.brokers if node.pid is not None]
+
+        def new_topic(name: str) -> str:
+            return create_topic(made.bootstrap, name, partitions=1, replication_factor=brokers)
+
+        name = f"rf{brokers}_acks_{acks}"
+        yield Target(name, made.bootstrap, pids, acks=acks, new_topic=new_topic)
+    finally:
+        made.kill()
+        made.delete()
+
+
+def take_turns(targets: Sequence[Target], *, megabytes: float, rounds: int, latency_seconds: float) -> None:
+    """Round by round, so that a busy moment of the machine hits all alike. The first round warms up and is forgotten."""
+    for number in range(rounds + 1):
+        for target in targets:
+            topic = target.new_topic(f"round-{number}")
+            produce(target, topic, megabytes)
+            fetch(target, topic, megabytes)
+            measure_latency(target, target.new_topic(f"latency-{number}"), latency_seconds)
+            if number == 0:
+                for values in (
+                    target.produce_mb_s,
+                    target.produce_cpu_ms,
+                    target.produce_client_cpu_ms,
+                    target.fetch_mb_s,
+                    target.fetch_cpu_ms,
+                    target.latency_ms,
+                ):
+                    values.clear()
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Of the medians."""
+    return round(median(ours) / median(theirs), 2)
+
+
+def run(arguments: argparse.Namespace, folder: Path) -> dict[str, Target]:
+    with ExitStack() as stack:
+        ceiling = stack.enter_context(sink())
+        with cluster(folder / "one", 1, acks="1") as single:
+            take_turns(
+                [ceiling, single],
+                megabytes=arguments.megabytes,
+                rounds=arguments.rounds,
+                latency_seconds=arguments.latency_seconds,
+            )
+        with cluster(folder / "three", 3, acks="all") as replicated:
+            take_turns(
+                [replicated],
+                megabytes=arguments.megabytes / 2,
+                rounds=arguments.rounds,
+                latency_seconds=arguments.latency_seconds,
+            )
+    return {target.name: target for target in (ceiling, single, replicated)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="less data and fewer rounds, for a first look")
+    parser.add_argument("--megabytes", type=float, help="how much is written and read in one round (default 300)")
+    parser.add_argument("--rounds", type=int, help="default 5")
+    parser.add_argument("--latency-seconds", type=float, default=2.0)
+    parser.add_argument("--folder", type=Path, help="where the brokers write (default: a new temporary folder)")
+    arguments = parser.parse_args()
+    arguments.megabytes = arguments.megabytes or (50.0 if arguments.quick else 300.0)
+    arguments.rounds = arguments.rounds or (2 if arguments.quick else 5)
+    with tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name:
+        targets = run(arguments, Path(name))
+    ceiling, single, replicated = targets.values()
+    figures = {
+        "record_bytes": VALUE_BYTES,
+        "megabytes_per_round": arguments.megabytes,
+        "rounds": arguments.rounds,
+        "produce_ratio_to_sink": ratio(single.produce_mb_s, ceiling.produce_mb_s),
+        "fetch_ratio_to_sink": ratio(single.fetch_mb_s, ceiling.fetch_mb_s),
+        "goal_ratio_to_sink": 0.6,
+    } | {name: target.figures() for name, target in targets.items()}
+    text = (
+        f"produce {median(single.produce_mb_s):.0f} MB/s = {figures['produce_ratio_to_sink']} of the sink's "
+        f"{median(ceiling.produce_mb_s):.0f}, broker {median(single.produce_cpu_ms):.2f} ms CPU/MB (sink "
+        f"{median(ceiling.produce_cpu_ms):.2f}); fetch {median(single.fetch_mb_s):.0f} MB/s = "
+        f"{figures['fetch_ratio_to_sink']} of the sink's {median(ceiling.fetch_mb_s):.0f}, "
+        f"{median(single.fetch_cpu_ms):.2f} ms CPU/MB (sink {median(ceiling.fetch_cpu_ms):.2f}); three replicas with "
+        f"acks=all: produce {median(replicated.produce_mb_s):.0f} MB/s, {median(replicated.produce_cpu_ms):.2f} ms CPU/MB "
+        f"over all three, fetch {median(replicated.fetch_mb_s):.0f} MB/s; latency at {LATENCY_RATE}/s p99 "
+        f"{percentile(single.latency_ms, 0.99):.1f} ms (sink {percentile(ceiling.latency_ms, 0.99):.1f}, three replicas "
+        f"{percentile(replicated.latency_ms, 0.99):.1f})"
+    )
+    print_result("produce_fetch", "python -m tests.benchmarks.bench_produce_fetch", figures, text)
+
+
+if __name__ == "__main__":
+    main()
