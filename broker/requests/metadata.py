@@ -5,9 +5,9 @@ a client is told of a broker is its endpoint on the listener that the client cam
 names an unfenced *broker*, since admin clients send their requests there and the controllers are on another network.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from broker.auto_topics import AutoTopics
 from common.environment.interface import Environment
 from common.ids import NO_LEADER, ZERO_UUID, BrokerId, TopicId
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic
@@ -29,7 +29,9 @@ from common.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
+# Kafka's EndpointType.
 BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
 
 # Bits of Kafka's AclOperation: what an unsecured cluster lets everybody do with a topic, and with the cluster.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -37,11 +39,17 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 NOT_ASKED = -0x80000000
 
 
+class TopicCreation(Protocol):
+    """Where topics that are asked for and do not exist are created (`AutoTopics`)."""
+
+    def create(self, names: Sequence[str]) -> None: ...
+
+
 class MetadataRequests:
     """Handlers of Metadata and DescribeCluster."""
 
     def __init__(
-        self, env: Environment, state: MetadataState, *, broker_id: BrokerId, cluster_id: str, auto_topics: AutoTopics
+        self, env: Environment, state: MetadataState, *, broker_id: BrokerId, cluster_id: str, auto_topics: TopicCreation
     ) -> None:
         self._env = env
         self._state = state
@@ -58,7 +66,7 @@ class MetadataRequests:
                 for id_, host, port, rack in self._unfenced(context.listener_name)
             ],
             cluster_id=self._cluster_id,
-            controller_id=self._controller_id(),
+            controller_id=self._controller_id(context.listener_name),
             topics=[
                 self._with_operations(topic, with_operations)
                 for topic in self._topics(context.listener_name, request, context.api_version)
@@ -71,14 +79,15 @@ class MetadataRequests:
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         """The unfenced brokers. Controllers are not reached by this listener."""
         if request.endpoint_type != BROKER_ENDPOINTS:
+            is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
             return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="This listener answers for brokers only; ask a controller for controllers.",
                 endpoint_type=BROKER_ENDPOINTS,
             )
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
-            controller_id=self._controller_id(),
+            controller_id=self._controller_id(context.listener_name),
             brokers=[
                 DescribeClusterBroker(broker_id=id_, host=host, port=port, rack=rack)
                 for id_, host, port, rack in self._unfenced(context.listener_name)
@@ -97,8 +106,8 @@ class MetadataRequests:
             if not registration.fenced and endpoint is not None:
                 yield broker_id, endpoint.host, endpoint.port, registration.rack
 
-    def _controller_id(self) -> int:
-        unfenced = [id_ for id_ in sorted(self._state.brokers) if not self._state.brokers[id_].fenced]
+    def _controller_id(self, listener_name: str) -> int:
+        unfenced = [broker_id for broker_id, *_ in self._unfenced(listener_name)]
         if self._broker_id in unfenced:
             return self._broker_id
         return self._env.rng.choice(unfenced) if unfenced else -1

@@ -1,0 +1,35 @@
+"""Request contexts for handlers that are called directly."""
+
+from common.net.request_context import ANONYMOUS, RequestContext
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode, encode
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct, message_schema
+
+
+def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") -> RequestContext:
+    """A request of this API and version that came in by this listener."""
+    return RequestContext(
+        api_key=api_key,
+        api_version=version,
+        correlation_id=1,
+        client_id="client",
+        listener_name=listener_name,
+        peer="10.0.0.9:50000",
+        local_host="10.0.0.1",
+        principal=ANONYMOUS,
+        received_ns=0,
+        request_bytes=memoryview(b""),
+    )
+
+
+def versions(api_key: ApiKey) -> list[int]:
+    """The versions that are served, ascending."""
+    served = APIS[api_key].versions
+    return list(range(served.first, served.last + 1))
+
+
+def over_the_wire(message: Struct, version: int) -> Struct:
+    """The message as the other side gets it: fails where it cannot be sent, which would end a daemon."""
+    assert message_schema(type(message)).api_key is not None
+    return decode(type(message), encode(message, version), version)

@@ -1,0 +1,327 @@
+"""Metadata and DescribeCluster from an image: every kind of question, every error, every version."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker.requests.metadata import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, MetadataRequests
+from common.ids import BrokerId, DirectoryId, Uuid
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.state import MetadataState
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from common.records.metadata_records import BrokerEndpoint, KnownRecord
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.common.metadata.builders import directory, partition, register, replay, topic, topic_id
+
+NEWEST = versions(ApiKey.METADATA)[-1]
+D1, D2, D3 = directory(1), directory(2), directory(3)
+UNKNOWN_ID = Uuid(b"?" * 16)
+
+
+class Topics:
+    """Where automatic topics would be created."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def create(self, names: Sequence[str]) -> None:
+        self.asked.append(list(names))
+
+
+class Broker:
+    """Broker 1's handlers over an image made of records."""
+
+    def __init__(self, *records: KnownRecord, broker_id: int = 1) -> None:
+        self.state: MetadataState = replay(*records)
+        self.topics = Topics()
+        self.requests = MetadataRequests(
+            SimulatedWorld(seed=1).node("broker-1"),
+            self.state,
+            broker_id=BrokerId(broker_id),
+            cluster_id="the-cluster",
+            auto_topics=self.topics,
+        )
+
+    def ask(
+        self,
+        *asked: str | Uuid | None,
+        everything: bool = False,
+        version: int = NEWEST,
+        listener: str = "PLAINTEXT",
+        create: bool = True,
+    ) -> MetadataResponse:
+        topics = [
+            MetadataRequestTopic(topic_id=each, name=None) if isinstance(each, bytes) else MetadataRequestTopic(name=each)
+            for each in asked
+        ]
+        request = MetadataRequest(topics=None if everything else topics, allow_auto_topic_creation=create)
+        response = self.requests.handle_metadata(context(ApiKey.METADATA, version, listener_name=listener), request)
+        assert over_the_wire(response, version) is not None
+        return response
+
+    def topic(
+        self, asked: str | Uuid | None, *, version: int = NEWEST, listener: str = "PLAINTEXT"
+    ) -> MetadataResponseTopic:
+        (answer,) = self.ask(asked, version=version, listener=listener).topics
+        return answer
+
+    def partition(self, *, version: int = NEWEST, listener: str = "PLAINTEXT") -> MetadataResponsePartition:
+        """The first partition of topic-1."""
+        return self.topic("topic-1", version=version, listener=listener).partitions[0]
+
+    def describe_cluster(self, *, endpoint_type: int = 1, operations: bool = False) -> DescribeClusterResponse:
+        request = DescribeClusterRequest(endpoint_type=endpoint_type, include_cluster_authorized_operations=operations)
+        response = self.requests.handle_describe_cluster(context(ApiKey.DESCRIBE_CLUSTER, 1), request)
+        assert over_the_wire(response, 1) is not None
+        return response
+
+
+def on_listeners(broker_id: int, *names: str, fenced: bool = False) -> KnownRecord:
+    record = register(broker_id, directories=[directory(broker_id)], fenced=fenced, epoch=1000, incarnation=99)
+    record.end_points = [
+        BrokerEndpoint(name=name, host=f"{name.lower()}-{broker_id}", port=9000 + broker_id) for name in names
+    ]
+    return record
+
+
+THREE = (register(1, directories=[D1]), register(2, directories=[D2], rack="r"), register(3, directories=[D3]))
+
+
+# --- which topics ----------------------------------------------------------------------------------------------------
+
+
+def test_all_topics_come_sorted_by_name_with_their_ids() -> None:
+    """Null asks for all; their order must not depend on that of creation."""
+    broker = Broker(*THREE, topic(1, "b"), topic(2, "a"), partition(2, 1, [1]), partition(2, 0, [2]), topic(3, "c"))
+    answers = broker.ask(everything=True).topics
+    assert [(each.name, each.topic_id) for each in answers] == [("a", topic_id(2)), ("b", topic_id(1)), ("c", topic_id(3))]
+    assert [each.partition_index for each in answers[0].partitions] == [0, 1]
+    assert broker.topics.asked == []
+
+
+def test_an_empty_list_means_all_in_version_0_and_none_later() -> None:
+    """The one place where the same bytes changed their meaning."""
+    broker = Broker(*THREE, topic(1, "a"))
+    assert [each.name for each in broker.ask(version=0).topics] == ["a"]
+    for version in range(1, NEWEST + 1):
+        assert broker.ask(version=version).topics == []
+
+
+def test_a_topic_by_id() -> None:
+    """From version 10 on; the answer carries name and id."""
+    answer = Broker(*THREE, topic(1), partition(1, 0, [1])).topic(Uuid(topic_id(1)))
+    assert (answer.error_code, answer.name, answer.topic_id) == (ErrorCode.NONE, "topic-1", topic_id(1))
+    assert len(answer.partitions) == 1
+
+
+@pytest.mark.parametrize(("version", "name"), [(10, ""), (11, ""), (12, None)])
+def test_an_unknown_id(version: int, name: str | None) -> None:
+    """UNKNOWN_TOPIC_ID with the id; the name is null where null can be sent. Nothing is created for an id."""
+    broker = Broker(*THREE)
+    answer = broker.topic(UNKNOWN_ID, version=version)
+    assert (answer.error_code, answer.name, answer.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, name, UNKNOWN_ID)
+    assert broker.topics.asked == []
+
+
+def test_an_unknown_name_is_created_once_for_the_whole_request() -> None:
+    """Every unknown name goes to the creation in one call, and is answered with an error that clients retry."""
+    broker = Broker(*THREE, topic(1))
+    response = broker.ask("x", "topic-1", "y")
+    assert [each.error_code for each in response.topics] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert broker.topics.asked == [["x", "y"]]
+
+
+def test_a_client_may_forbid_the_creation() -> None:
+    """Consumers and tools look without creating."""
+    broker = Broker(*THREE)
+    (answer,) = broker.ask("x", create=False).topics
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.topics.asked == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "ä", "x" * 250, None])
+def test_an_invalid_name_is_refused_and_never_created(name: str | None) -> None:
+    """No such name may ever become a folder; a null name without an id is no name either."""
+    broker = Broker(*THREE)
+    answer = broker.topic(name)
+    assert (answer.error_code, answer.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name or "")
+    assert broker.topics.asked == []
+
+
+def test_internal_topics_are_marked() -> None:
+    """Clients hide them from people."""
+    broker = Broker(*THREE, topic(1, "__consumer_offsets"), topic(2, "plain"))
+    assert [each.is_internal for each in broker.ask(everything=True).topics] == [True, False]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
+    """Known, unknown, invalid, leaderless and unreachable side by side: an answer that cannot be encoded ends the broker."""
+    broker = Broker(
+        *THREE,
+        on_listeners(4, "OTHER"),
+        topic(1),
+        partition(1, 0, [1, 2]),
+        partition(1, 1, [4]),
+        partition(1, 2, [1], leader=-1),
+    )
+    answers = broker.ask("topic-1", "unknown", "not/valid", version=version).topics
+    assert [each.error_code for each in answers] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 17]
+    if version >= 10:
+        broker.ask(topic_id(1), UNKNOWN_ID, version=version)
+
+
+# --- brokers ---------------------------------------------------------------------------------------------------------
+
+
+def test_brokers_are_the_unfenced_ones_with_their_endpoint_on_the_clients_listener() -> None:
+    """What a client is told must be reachable from where it came in."""
+    broker = Broker(
+        on_listeners(3, "PLAINTEXT", "INTERNAL"),
+        on_listeners(1, "PLAINTEXT"),
+        on_listeners(2, "PLAINTEXT", fenced=True),
+        on_listeners(4, "INTERNAL"),
+    )
+    plain = [(each.node_id, each.host, each.port) for each in broker.ask().brokers]
+    assert plain == [(1, "plaintext-1", 9001), (3, "plaintext-3", 9003)]
+    internal = [(each.node_id, each.host) for each in broker.ask(listener="INTERNAL").brokers]
+    assert internal == [(3, "internal-3"), (4, "internal-4")]
+
+
+def test_the_rack_is_told() -> None:
+    """Rack-aware clients read from near replicas."""
+    assert [each.rack for each in Broker(*THREE).ask().brokers] == [None, "r", None]
+
+
+def test_the_controller_is_a_broker_that_the_client_can_reach() -> None:
+    """Itself when it may be used, else any other unfenced broker on this listener, else nobody."""
+    assert Broker(*THREE).ask().controller_id == 1
+    fenced = (register(1, directories=[D1], fenced=True), *THREE[1:])
+    assert Broker(*fenced).ask().controller_id in (2, 3)
+    elsewhere = (on_listeners(1, "INTERNAL"), on_listeners(2, "INTERNAL"), on_listeners(3, "PLAINTEXT"))
+    assert Broker(*elsewhere).ask().controller_id == 3
+    assert Broker(register(1, fenced=True)).ask().controller_id == -1
+
+
+def test_the_cluster_id_is_told() -> None:
+    """kafka-cluster and every client's log line show it."""
+    assert Broker(*THREE).ask().cluster_id == "the-cluster"
+
+
+# --- leaders and replicas --------------------------------------------------------------------------------------------
+
+
+def test_a_partition_with_its_leader() -> None:
+    """Replicas in the order of preference, the ISR as it is."""
+    broker = Broker(*THREE, topic(1), partition(1, 0, [3, 1, 2], isr=[1, 3], leader=3, leader_epoch=7))
+    found = broker.partition()
+    assert (found.error_code, found.leader_id, found.leader_epoch) == (ErrorCode.NONE, 3, 7)
+    assert (found.replica_nodes, found.isr_nodes, found.offline_replicas) == ([3, 1, 2], [1, 3], [])
+
+
+def test_a_partition_without_a_leader() -> None:
+    """LEADER_NOT_AVAILABLE, the epoch all the same; the topic itself is no error."""
+    broker = Broker(*THREE, topic(1), partition(1, 0, [1], leader=-1, leader_epoch=3))
+    found = broker.partition()
+    assert (found.error_code, found.leader_id, found.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 3)
+    assert broker.topic("topic-1").error_code == ErrorCode.NONE
+
+
+def test_a_leader_that_is_not_registered() -> None:
+    """Unregistered a moment ago: as good as no leader."""
+    found = Broker(register(1), topic(1), partition(1, 0, [2])).partition()
+    assert (found.error_code, found.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert found.offline_replicas == [2]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND), (12, 72)]
+)
+def test_a_leader_without_an_endpoint_on_this_listener(version: int, code: int) -> None:
+    """The client cannot reach it, whatever it leads; old clients do not know the error and get the one they do."""
+    broker = Broker(on_listeners(1, "PLAINTEXT"), on_listeners(2, "INTERNAL"), topic(1), partition(1, 0, [2, 1]))
+    found = broker.partition(version=version)
+    assert (found.error_code, found.leader_id) == (code, -1)
+    assert found.offline_replicas == [2]
+    assert broker.partition(version=version, listener="INTERNAL").leader_id == 2
+
+
+def test_replicas_of_fenced_brokers_are_offline() -> None:
+    """They are registered and may even be in the ISR, but nobody can use them."""
+    broker = Broker(
+        THREE[0], register(2, directories=[D2], fenced=True), topic(1), partition(1, 0, [1, 2], directories=[D1, D2])
+    )
+    assert broker.partition().offline_replicas == [2]
+
+
+@pytest.mark.parametrize(
+    ("directory_id", "is_offline"),
+    [(D1, False), (D2, True), (UNASSIGNED, False), (MIGRATING, False), (LOST, True)],
+)
+def test_replicas_in_offline_directories_are_offline(directory_id: DirectoryId, is_offline: bool) -> None:
+    """The broker is there and unfenced; what counts is the directory (KIP-858). A broker with one directory is no
+    exception."""
+    broker = Broker(register(1, directories=[D1]), topic(1), partition(1, 0, [1], directories=[directory_id]))
+    assert broker.partition().offline_replicas == ([1] if is_offline else [])
+
+
+def test_a_broker_that_named_no_directories_has_all_of_them() -> None:
+    """Registered below metadata.version 17: its replicas are online wherever they are said to be, LOST excepted."""
+    broker = Broker(register(1), topic(1), partition(1, 0, [1], directories=[D2]), partition(1, 1, [1], directories=[LOST]))
+    first, second = broker.topic("topic-1").partitions
+    assert (first.offline_replicas, second.offline_replicas) == ([], [1])
+
+
+# --- authorized operations -------------------------------------------------------------------------------------------
+
+
+def test_operations_are_told_only_when_asked_for() -> None:
+    """And for topics only where there is a topic."""
+    broker = Broker(*THREE, topic(1))
+    plain = broker.ask("topic-1", version=8)
+    assert plain.topics[0].topic_authorized_operations == NOT_ASKED
+    assert plain.cluster_authorized_operations == NOT_ASKED
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name="topic-1"), MetadataRequestTopic(name="x")],
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    asked = broker.requests.handle_metadata(context(ApiKey.METADATA, 8), request)
+    assert [each.topic_authorized_operations for each in asked.topics] == [TOPIC_OPERATIONS, NOT_ASKED]
+    assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+# --- DescribeCluster -------------------------------------------------------------------------------------------------
+
+
+def test_describe_cluster_names_unfenced_brokers() -> None:
+    """The same brokers and the same controller as Metadata."""
+    broker = Broker(*THREE[:2], register(3, fenced=True))
+    response = broker.describe_cluster()
+    assert (response.error_code, response.cluster_id, response.controller_id) == (ErrorCode.NONE, "the-cluster", 1)
+    assert [(each.broker_id, each.host, each.rack) for each in response.brokers] == [(1, "host1", None), (2, "host2", "r")]
+    assert response.cluster_authorized_operations == NOT_ASKED
+    assert broker.describe_cluster(operations=True).cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_describe_cluster_for_other_endpoints_is_refused(endpoint_type: int, code: ErrorCode) -> None:
+    """Controllers are on another network; other types do not exist."""
+    response = Broker(*THREE).describe_cluster(endpoint_type=endpoint_type)
+    assert (response.error_code, response.endpoint_type, response.brokers) == (code, 1, [])
