@@ -1,12 +1,16 @@
 """DescribeConfigs: what a topic or this broker follows, and where each value comes from (shell without I/O).
 
-Answers to Kafka's ConfigHelper. Only keys that have an effect are listed. Easy to get wrong: a value's source is where it
-was *set*; a topic that overrides nothing follows the broker's file or the built-in default, key by key.
+Answers to Kafka's ConfigHelper. Listed are the keys that have an effect, and whatever else a topic sets. Easy to get wrong:
+a value's source is where it was *set*, even to the default; and the broker's key for a topic's setting has another name,
+for durations even several, the finest of which wins.
 """
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
+from common.configuration.endpoints import Endpoint, HostPort, Voter
 from common.configuration.server import ServerConfig
 from common.configuration.settings import key_of, keys_of
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config
@@ -33,6 +37,23 @@ DEFAULT_SOURCE = 5
 # Kafka's ConfigType by Python type.
 BOOLEAN_TYPE, STRING_TYPE, LONG_TYPE, LIST_TYPE = 1, 2, 5, 7
 
+# Where the broker keeps the default of a topic's key; of several the first one that is set counts.
+BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
+    {
+        "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+        "index.interval.bytes": ("log.index.interval.bytes",),
+        "max.message.bytes": ("message.max.bytes",),
+        "min.insync.replicas": ("min.insync.replicas",),
+        "retention.bytes": ("log.retention.bytes",),
+        "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        "segment.bytes": ("log.segment.bytes",),
+        "segment.index.bytes": ("log.index.size.max.bytes",),
+        "segment.ms": ("log.roll.ms", "log.roll.hours"),
+        "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    }
+)
+_SERVER_DEFAULTS: Final = MappingProxyType({key_of(field.name): field.default for field in dataclasses.fields(ServerConfig)})
+
 
 class DescribeConfigsRequests:
     """Handler of DescribeConfigs. `properties` are the lines of server.properties as they were given."""
@@ -58,7 +79,8 @@ class DescribeConfigsRequests:
                 entries = () if error else self._topic_entries(asked.resource_name, with_synonyms=with_synonyms)
             case ConfigResourceType.BROKER:
                 error, message = self._broker_error(asked.resource_name)
-                entries = () if error else tuple(self._broker_entries())
+                # The empty name stands for the cluster-wide defaults, which cannot be set yet.
+                entries = () if error or not asked.resource_name else tuple(self._broker_entries())
             case _:
                 error, message = ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served"
                 entries = ()
@@ -77,36 +99,49 @@ class DescribeConfigsRequests:
         return ErrorCode.NONE, None
 
     def _broker_error(self, name: str) -> tuple[ErrorCode, str | None]:
-        # The empty name stands for the cluster-wide defaults, which cannot be set yet.
         if name in ("", str(self._broker_id)):
             return ErrorCode.NONE, None
-        return ErrorCode.INVALID_REQUEST, f"this is broker {self._broker_id}; ask broker {name} for its configuration"
+        # Without the name: with it the message could become longer than a string of the protocol.
+        return ErrorCode.INVALID_REQUEST, f"this is broker {self._broker_id}; ask the broker whose configuration it is"
 
     def _topic_entries(self, name: str, *, with_synonyms: bool) -> Sequence[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.TOPIC, name)
-        defaults = default_topic_config(self._config)
-        effective = topic_config(defaults, overrides)
-        built_in = TopicConfig()
+        effective = topic_config(default_topic_config(self._config), overrides)
         entries: list[DescribeConfigsResourceResult] = []
         for field_name in (field.name for field in dataclasses.fields(TopicConfig)):
             key = key_of(field_name)
-            default_source = (
-                DEFAULT_SOURCE if getattr(defaults, field_name) == getattr(built_in, field_name) else STATIC_BROKER_SOURCE
-            )
-            synonyms = [DescribeConfigsSynonym(name=key, value=_text(getattr(defaults, field_name)), source=default_source)]
-            if key in overrides:
-                synonyms.insert(0, DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE))
+            synonyms = self._synonyms(key, overrides)
             entries.append(
                 _entry(key, getattr(effective, field_name), synonyms[0].source, synonyms if with_synonyms else [])
             )
+        for key in sorted(overrides.keys() - BROKER_KEYS.keys()):
+            # Accepted because it asks for what is done anyway, and kept as it was given.
+            synonym = DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE)
+            entries.append(_entry(key, overrides[key], TOPIC_SOURCE, [synonym] if with_synonyms else []))
         return entries
+
+    def _synonyms(self, key: str, overrides: Mapping[str, str]) -> list[DescribeConfigsSynonym]:
+        """All places where the value could come from and that name one, the one that counts first. Never empty."""
+        synonyms: list[DescribeConfigsSynonym] = []
+        if key in overrides:
+            synonyms.append(DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE))
+        synonyms += [
+            DescribeConfigsSynonym(name=broker_key, value=self._properties[broker_key], source=STATIC_BROKER_SOURCE)
+            for broker_key in BROKER_KEYS[key]
+            if broker_key in self._properties
+        ]
+        synonyms += [
+            DescribeConfigsSynonym(name=broker_key, value=_text(_SERVER_DEFAULTS[broker_key]), source=DEFAULT_SOURCE)
+            for broker_key in BROKER_KEYS[key]
+            if _SERVER_DEFAULTS[broker_key] is not None
+        ]
+        return synonyms
 
     def _broker_entries(self) -> Iterator[DescribeConfigsResourceResult]:
         for key in keys_of(ServerConfig):
             value = getattr(self._config, key.replace(".", "_"))
             source = STATIC_BROKER_SOURCE if key in self._properties else DEFAULT_SOURCE
-            shown = self._properties.get(key, value) if not isinstance(value, bool | int | str | None) else value
-            yield dataclasses.replace(_entry(key, shown, source, []), read_only=True)
+            yield dataclasses.replace(_entry(key, value, source, []), read_only=True)
 
 
 def _entry(key: str, value: object, source: int, synonyms: list[DescribeConfigsSynonym]) -> DescribeConfigsResourceResult:
@@ -121,8 +156,21 @@ def _text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return ",".join(str(item) for item in value)
+        return ",".join(map(_item_text, value))
     return str(value)
+
+
+def _item_text(item: object) -> str:
+    """An element of a list as it stands in server.properties."""
+    match item:
+        case Endpoint():
+            return f"{item.name}://{HostPort(item.host, item.port)}"
+        case Voter():
+            return f"{item.node_id}@{HostPort(item.host, item.port)}"
+        case (str() as name, str() as protocol):
+            return f"{name}:{protocol}"
+        case _:
+            return str(item)
 
 
 def _type_of(value: object) -> int:

@@ -1,0 +1,229 @@
+"""DescribeConfigs: values, and above all where each of them was set."""
+
+import dataclasses
+
+import pytest
+
+from broker.requests.describe_configs import (
+    BOOLEAN_TYPE,
+    BROKER_KEYS,
+    DEFAULT_SOURCE,
+    LIST_TYPE,
+    LONG_TYPE,
+    STATIC_BROKER_SOURCE,
+    STRING_TYPE,
+    TOPIC_SOURCE,
+    DescribeConfigsRequests,
+)
+from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.settings import key_of, keys_of
+from common.configuration.topic import TopicConfig, default_topic_config
+from common.ids import BrokerId
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+from common.records.metadata_records import ConfigRecord, ConfigResourceType
+from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.common.metadata.builders import replay, topic
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+PROPERTIES = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.quorum.voters": "100@controller:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://:9092,OTHER://[::1]:9192",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "log.dirs": "/d1,/d2",
+}
+
+
+class Broker:
+    """Broker 1 with these lines in its server.properties, and topic-1 with these overrides."""
+
+    def __init__(self, properties: dict[str, str] | None = None, overrides: dict[str, str] | None = None) -> None:
+        given = PROPERTIES | (properties or {})
+        state = replay(
+            topic(1),
+            *(
+                ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="topic-1", name=key, value=value)
+                for key, value in (overrides or {}).items()
+            ),
+        )
+        self.requests = DescribeConfigsRequests(
+            state, broker_id=BrokerId(1), config=load_server_config(given, host_name="here"), properties=given
+        )
+
+    def describe(
+        self, resource_type: int, name: str, *keys: str, synonyms: bool = False, version: int = 4
+    ) -> DescribeConfigsResult:
+        resource = DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
+        )
+        response = self.requests.handle(
+            context(ApiKey.DESCRIBE_CONFIGS, version),
+            DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms),
+        )
+        assert over_the_wire(response, version) is not None
+        (result,) = response.results
+        assert (result.resource_type, result.resource_name) == (resource_type, name)
+        return result
+
+    def topic_entry(self, key: str, *, synonyms: bool = False) -> DescribeConfigsResourceResult:
+        (entry,) = self.describe(TOPIC, "topic-1", key, synonyms=synonyms).configs
+        return entry
+
+    def broker_entry(self, key: str) -> DescribeConfigsResourceResult:
+        (entry,) = self.describe(BROKER, "1", key).configs
+        return entry
+
+
+def test_every_topic_key_has_its_broker_keys() -> None:
+    """And the built-in default of each is that of the broker's keys, or its source could not be told."""
+    assert sorted(BROKER_KEYS) == sorted(keys_of(TopicConfig))
+    assert {key for keys in BROKER_KEYS.values() for key in keys} <= set(keys_of(ServerConfig))
+    assert default_topic_config(load_server_config(PROPERTIES)) == TopicConfig()
+
+
+def test_a_topic_without_overrides_shows_defaults() -> None:
+    """All keys, none of them the topic's own, none read-only."""
+    entries = Broker().describe(TOPIC, "topic-1").configs
+    assert [entry.name for entry in entries] == [key_of(field.name) for field in dataclasses.fields(TopicConfig)]
+    assert {entry.config_source for entry in entries} == {DEFAULT_SOURCE}
+    assert not any(entry.read_only or entry.is_sensitive for entry in entries)
+    assert all(entry.synonyms == [] for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("properties", "overrides", "value", "source"),
+    [
+        ({}, {}, "604800000", DEFAULT_SOURCE),
+        ({"log.retention.hours": "2"}, {}, "7200000", STATIC_BROKER_SOURCE),
+        ({"log.retention.minutes": "5"}, {}, "300000", STATIC_BROKER_SOURCE),
+        ({"log.retention.hours": "168"}, {}, "604800000", STATIC_BROKER_SOURCE),
+        ({"log.retention.ms": "1000"}, {"retention.ms": "1000"}, "1000", TOPIC_SOURCE),
+        ({}, {"retention.ms": "604800000"}, "604800000", TOPIC_SOURCE),
+    ],
+)
+def test_a_source_is_where_the_value_was_set(
+    properties: dict[str, str], overrides: dict[str, str], value: str, source: int
+) -> None:
+    """In any of the keys that mean it, and also when it was set to what holds anyway."""
+    entry = Broker(properties, overrides).topic_entry("retention.ms")
+    assert (entry.value, entry.config_source) == (value, source)
+
+
+def test_synonyms_in_the_order_in_which_they_count() -> None:
+    """The topic's own, the broker's file with the finer unit first, the built-in default, under the broker's names."""
+    broker = Broker({"log.retention.ms": "1000", "log.retention.hours": "2"}, {"retention.ms": "5"})
+    entry = broker.topic_entry("retention.ms", synonyms=True)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("retention.ms", "5", TOPIC_SOURCE),
+        ("log.retention.ms", "1000", STATIC_BROKER_SOURCE),
+        ("log.retention.hours", "2", STATIC_BROKER_SOURCE),
+        ("log.retention.hours", "168", DEFAULT_SOURCE),
+    ]
+    assert broker.topic_entry("retention.ms").synonyms == []
+
+
+def test_an_override_that_has_no_effect_is_shown_all_the_same() -> None:
+    """cleanup.policy=delete is accepted at creation; whoever asks what the topic sets must find it."""
+    entry = Broker(overrides={"cleanup.policy": "delete"}).topic_entry("cleanup.policy", synonyms=True)
+    assert (entry.value, entry.config_source, entry.config_type) == ("delete", TOPIC_SOURCE, STRING_TYPE)
+    assert [(each.name, each.value) for each in entry.synonyms] == [("cleanup.policy", "delete")]
+
+
+def test_types() -> None:
+    """Kafka's ConfigType, from version 3 on."""
+    broker = Broker()
+    assert broker.topic_entry("unclean.leader.election.enable").config_type == BOOLEAN_TYPE
+    assert broker.topic_entry("unclean.leader.election.enable").value == "false"
+    assert broker.topic_entry("segment.bytes").config_type == LONG_TYPE
+    assert broker.broker_entry("log.dirs").config_type == LIST_TYPE
+    assert broker.broker_entry("metadata.log.dir").config_type == STRING_TYPE
+
+
+def test_only_the_keys_that_are_asked_for() -> None:
+    """Unknown ones are left out without an error, as in Kafka; an empty list asks for all."""
+    broker = Broker()
+    result = broker.describe(TOPIC, "topic-1", "segment.bytes", "no.such.key")
+    assert [entry.name for entry in result.configs] == ["segment.bytes"]
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=[])
+    response = broker.requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
+    assert len(response.results[0].configs) == len(BROKER_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("", 17), ("a/b", 17), ("x" * 32_767, 17)],
+)
+def test_topics_that_are_none(name: str, code: int) -> None:
+    """Unknown or impossible names; also one as long as the protocol allows."""
+    result = Broker().describe(TOPIC, name)
+    assert (result.error_code, result.configs) == (code, [])
+    assert result.error_message
+
+
+def test_the_brokers_own_configuration() -> None:
+    """Every key, what the file set and what it did not, in the form in which a file would have it."""
+    broker = Broker({"num.partitions": "1", "controlled.shutdown.enable": "FALSE"})
+    result = broker.describe(BROKER, "1")
+    assert result.error_code == ErrorCode.NONE
+    assert [entry.name for entry in result.configs] == list(keys_of(ServerConfig))
+    assert all(entry.read_only for entry in result.configs)
+    entries = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
+    assert entries["log.dirs"] == ("/d1,/d2", STATIC_BROKER_SOURCE)
+    assert entries["num.partitions"] == ("1", STATIC_BROKER_SOURCE)
+    assert entries["controlled.shutdown.enable"] == ("false", STATIC_BROKER_SOURCE)
+    assert entries["default.replication.factor"] == ("1", DEFAULT_SOURCE)
+    assert entries["listeners"] == ("PLAINTEXT://:9092,OTHER://[::1]:9192", STATIC_BROKER_SOURCE)
+    assert entries["advertised.listeners"] == ("PLAINTEXT://here:9092,OTHER://[::1]:9192", DEFAULT_SOURCE)
+    assert entries["controller.quorum.voters"] == ("100@controller:9093", STATIC_BROKER_SOURCE)
+    assert entries["process.roles"] == ("broker", STATIC_BROKER_SOURCE)
+    protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+    assert entries["listener.security.protocol.map"] == (protocols, STATIC_BROKER_SOURCE)
+    assert entries["diskraft.prometheus.listener"] == (None, DEFAULT_SOURCE)
+    assert entries["broker.rack"] == (None, DEFAULT_SOURCE)
+
+
+def test_the_default_listener_is_shown_as_a_listener() -> None:
+    """Not set in the file at all."""
+    given = {key: value for key, value in PROPERTIES.items() if not key.startswith(("listener", "inter"))}
+    requests = DescribeConfigsRequests(replay(), broker_id=BrokerId(1), config=load_server_config(given), properties=given)
+    resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["listeners"])
+    response = requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
+    (entry,) = response.results[0].configs
+    assert (entry.value, entry.config_source) == ("PLAINTEXT://127.0.0.1:9092", DEFAULT_SOURCE)
+
+
+def test_the_cluster_wide_defaults_are_empty() -> None:
+    """The empty broker name stands for dynamic defaults, of which there are none; it is not this broker."""
+    result = Broker().describe(BROKER, "")
+    assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
+
+
+@pytest.mark.parametrize("name", ["2", "one", "1" * 32_767])
+def test_another_brokers_configuration_is_asked_elsewhere(name: str) -> None:
+    """INVALID_REQUEST, with a message that fits a string whatever the name."""
+    result = Broker().describe(BROKER, name)
+    assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
+    assert "this is broker 1" in (result.error_message or "")
+
+
+def test_other_resources_are_not_served() -> None:
+    """Loggers, client metrics, groups."""
+    assert Broker().describe(BROKER_LOGGER, "1").error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
+    """With synonyms, null values and the longest names."""
+    broker = Broker({"log.retention.ms": "1000"}, {"retention.ms": "5", "cleanup.policy": "delete"})
+    for resource_type, name in ((TOPIC, "topic-1"), (BROKER, "1"), (BROKER, "9" * 32_767), (TOPIC, "y" * 32_767)):
+        assert broker.describe(resource_type, name, synonyms=True, version=version) is not None
