@@ -6,6 +6,7 @@ that is not listed here, so convert with `ErrorCode(...)` only after `is_known_e
 """
 
 from enum import IntEnum
+from typing import Final
 
 
 class ErrorCode(IntEnum):
@@ -188,10 +189,17 @@ class UnsupportedVersion(LocalProtocolError):
     """There is no such version of the message."""
 
 
+# Many messages quote what was sent, and a string of the protocol has at most 32,767 bytes: a client that names a topic of
+# that length must not get an answer that cannot be encoded.
+_MESSAGE_CHARACTERS_MAX: Final = 2_000
+
+
 class ApiError(Exception):
-    """A request is answered with this error code. `message` is for people and may be None."""
+    """A request is answered with this error code. `message` is for people and may be None; a very long one is cut."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > _MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:_MESSAGE_CHARACTERS_MAX]}..."
         super().__init__(code, message)
         self.code = code
         self.message = message
