@@ -14,9 +14,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--seed", type=int, help="run this one")
-    group.add_argument("--seeds", type=int, help=f"run seeds 1 to N (default {DEFAULT_SEEDS})")
+    group.add_argument("--seeds", type=int, help=f"run N seeds in a row (default {DEFAULT_SEEDS})")
+    parser.add_argument("--first", type=int, default=1, help="the first of --seeds (default 1)")
     arguments = parser.parse_args()
-    seeds = [arguments.seed] if arguments.seed is not None else range(1, (arguments.seeds or DEFAULT_SEEDS) + 1)
+    seeds = (
+        [arguments.seed]
+        if arguments.seed is not None
+        else [arguments.first + number for number in range(arguments.seeds or DEFAULT_SEEDS)]
+    )
     started = time.monotonic()
     for count, seed in enumerate(seeds, start=1):
         succeeded = False
