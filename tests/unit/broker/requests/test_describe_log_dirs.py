@@ -1,0 +1,124 @@
+"""DescribeLogDirs: every configured directory, what is in the online ones, and the error of the others."""
+
+import errno
+from collections.abc import Sequence
+
+import pytest
+
+from broker.directory_logs import ReplicaDescription
+from broker.requests.describe_log_dirs import DescribeLogDirsRequests
+from common.environment.interface import SpaceStat
+from common.ids import DirectoryId
+from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.common.metadata.builders import directory
+
+D1, D2 = directory(1), directory(2)
+REPLICAS = (
+    ReplicaDescription("b", 1, D1, 100, 3),
+    ReplicaDescription("a", 10, D1, 200, 0),
+    ReplicaDescription("a", 2, D1, 300, 0),
+    ReplicaDescription("a", 0, D2, 400, 0),
+)
+
+
+class Broker:
+    """A broker with /d1 and /d2 online, and /d3 unreadable since the start."""
+
+    def __init__(self) -> None:
+        env = SimulatedWorld(seed=1).node("broker-1")
+        log_dirs = {path: env.log_dir(path, operation_timeout_ns=10**9) for path in ("/m", "/d1", "/d2")}
+        self.directories = OpenDirectories(
+            cluster_id="c",
+            metadata=log_dirs["/m"],
+            metadata_directory_id=directory(9),
+            online={D2: log_dirs["/d2"], D1: log_dirs["/d1"]},
+            offline={"/d3": OfflineDirectory("/d3", None, "EIO")},
+            configured=("/d1", "/d2", "/d3"),
+            previous_broker_epoch=None,
+        )
+        self.requests = DescribeLogDirsRequests(self.directories, self._describe)
+
+    def _describe(self, directory_id: DirectoryId) -> Sequence[ReplicaDescription]:
+        return [replica for replica in REPLICAS if replica.directory_id == directory_id]
+
+    def ask(self, topics: dict[str, list[int]] | None = None, *, version: int = 4) -> DescribeLogDirsResponse:
+        asked = None
+        if topics is not None:
+            asked = [DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in topics.items()]
+        response = self.requests.handle(context(ApiKey.DESCRIBE_LOG_DIRS, version), DescribeLogDirsRequest(topics=asked))
+        assert over_the_wire(response, version) is not None
+        return response
+
+    def held(self, topics: dict[str, list[int]] | None = None) -> dict[str, list[tuple[str, int]]]:
+        """Topics and partitions of each directory in the answer, in its order."""
+        return {
+            result.log_dir: [(topic.name, each.partition_index) for topic in result.topics for each in topic.partitions]
+            for result in self.ask(topics).results
+        }
+
+
+def test_every_configured_directory_is_listed_with_what_it_holds() -> None:
+    """In the order of log.dirs, whatever became of them; topics and partitions sorted; the metadata directory is not one."""
+    assert Broker().held() == {"/d1": [("a", 2), ("a", 10), ("b", 1)], "/d2": [("a", 0)], "/d3": []}
+
+
+def test_sizes_and_lags() -> None:
+    """As the replicas say; nothing is a future replica yet."""
+    first = Broker().ask().results[0]
+    (lagging,) = first.topics[1].partitions
+    assert (lagging.partition_index, lagging.partition_size, lagging.offset_lag, lagging.is_future_key) == (1, 100, 3, False)
+
+
+def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
+    """Unreadable since the start, or failed a moment ago: KAFKA_STORAGE_ERROR, no topics, sizes -1."""
+    broker = Broker()
+    broker.directories.space = {D1: SpaceStat(1000, 10, 5), D2: SpaceStat(2000, 20, 5)}
+    broker.directories.mark_offline("/d1", f"append failed with {errno.EIO}")
+    results = {result.log_dir: result for result in broker.ask().results}
+    assert [result.error_code for result in results.values()] == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NONE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
+    for path in ("/d1", "/d3"):
+        assert (results[path].topics, results[path].total_bytes, results[path].usable_bytes) == ([], -1, -1)
+    assert (results["/d2"].total_bytes, results["/d2"].usable_bytes) == (2000, 20)
+
+
+def test_sizes_of_the_file_system_are_unknown_until_somebody_looked() -> None:
+    """The answer never asks the disk itself, which may hang."""
+    assert {(each.total_bytes, each.usable_bytes) for each in Broker().ask().results} == {(-1, -1)}
+
+
+@pytest.mark.parametrize(
+    ("topics", "first", "second"),
+    [
+        ({"a": [2]}, [("a", 2)], []),
+        ({"a": [0, 10], "b": [1, 2]}, [("a", 10), ("b", 1)], [("a", 0)]),
+        ({"unknown": [0]}, [], []),
+        ({"a": []}, [], []),
+        ({}, [], []),
+    ],
+)
+def test_only_the_partitions_that_are_asked_for(
+    topics: dict[str, list[int]], first: list[tuple[str, int]], second: list[tuple[str, int]]
+) -> None:
+    """Directories are listed all the same; an empty list asks for no partition, null for all."""
+    assert Broker().held(topics) == {"/d1": first, "/d2": second, "/d3": []}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+def test_every_version_can_be_sent(version: int) -> None:
+    """Sizes of the file system exist from version 4 on only."""
+    broker = Broker()
+    broker.directories.space = {D1: SpaceStat(1000, 10, 5)}
+    assert len(broker.ask(version=version).results) == 3
