@@ -5,21 +5,33 @@ as `logDirectory` and its id as `directoryId`. Easy to get wrong: an offline dir
 that says so, or an alert would resolve itself the moment the disk is gone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
+from typing import Protocol
 
 from broker.core.lifecycle import BrokerState
 from broker.partition import IsrCounts
-from broker.replicas import Replicas
-from common.ids import uuid_text
+from broker.replicas import ReplicaGauges
+from common.ids import DirectoryId, uuid_text
 from common.log_dirs.directories import OpenDirectories
 from common.metrics_exposition import Sample, counter, gauge
+
+
+class CountedReplicas(Protocol):
+    """What `Replicas` counts."""
+
+    @property
+    def isr_counts(self) -> IsrCounts: ...
+
+    def gauges(self) -> ReplicaGauges: ...
+
+    def describe(self, directory_id: DirectoryId) -> Sized: ...
 
 
 def broker_samples(
     *,
     state: BrokerState,
     directories: OpenDirectories,
-    replicas: Replicas,
+    replicas: CountedReplicas,
     queued_assignments: int,
     applied_offset: int,
     lag_ms: int,
@@ -49,7 +61,7 @@ def broker_samples(
         )
 
 
-def _directory_samples(directories: OpenDirectories, replicas: Replicas) -> Iterator[Sample]:
+def _directory_samples(directories: OpenDirectories, replicas: CountedReplicas) -> Iterator[Sample]:
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(directories.offline))
     ids = {log_dir.path: directory_id for directory_id, log_dir in directories.online.items()}
     for path in directories.configured:
@@ -80,7 +92,7 @@ def _directory_samples(directories: OpenDirectories, replicas: Replicas) -> Iter
         )
 
 
-def _replica_samples(replicas: Replicas) -> Iterator[Sample]:
+def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
     counts = replicas.gauges()
     values = {
         "partitioncount": counts.partition_count,

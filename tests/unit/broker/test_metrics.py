@@ -1,0 +1,132 @@
+"""What Prometheus is told of a broker: names that dashboards have, and the series of a directory in its life."""
+
+from broker.core.lifecycle import BrokerState
+from broker.directory_logs import ReplicaDescription
+from broker.metrics import broker_samples
+from broker.partition import IsrCounts
+from broker.replicas import ReplicaGauges
+from common.environment.interface import SpaceStat
+from common.ids import DirectoryId, uuid_text
+from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.metrics_exposition import Sample, SnapshotCollector
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.metadata.builders import directory
+
+D1, D2 = directory(1), directory(2)
+
+
+class Replicas:
+    """Two replicas in D1, none in D2."""
+
+    def __init__(self) -> None:
+        self.isr_counts = IsrCounts()
+        self.isr_counts.shrinks = 4
+        self.isr_counts.expands = 5
+        self.isr_counts.failed_updates = 6
+
+    def gauges(self) -> ReplicaGauges:
+        return ReplicaGauges(
+            partition_count=10,
+            leader_count=3,
+            offline_replica_count=1,
+            under_replicated_partitions=2,
+            under_min_isr_partition_count=7,
+            at_min_isr_partition_count=8,
+            unplaceable_replica_count=9,
+        )
+
+    def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
+        return [ReplicaDescription("t", index, directory_id, 1, 0) for index in range(2)] if directory_id == D1 else []
+
+
+class Broker:
+    """A broker with /d1 and /d2 online and /d3 offline since its start."""
+
+    def __init__(self) -> None:
+        env = SimulatedWorld(seed=1).node("broker-1")
+        log_dirs = {path: env.log_dir(path, operation_timeout_ns=10**9) for path in ("/m", "/d1", "/d2")}
+        self.directories = OpenDirectories(
+            cluster_id="c",
+            metadata=log_dirs["/m"],
+            metadata_directory_id=directory(9),
+            online={D1: log_dirs["/d1"], D2: log_dirs["/d2"]},
+            offline={"/d3": OfflineDirectory("/d3", None, "EIO")},
+            configured=("/d1", "/d2", "/d3"),
+            previous_broker_epoch=None,
+        )
+
+    def samples(self) -> list[Sample]:
+        return list(
+            broker_samples(
+                state=BrokerState.RUNNING,
+                directories=self.directories,
+                replicas=Replicas(),
+                queued_assignments=11,
+                applied_offset=12,
+                lag_ms=13,
+                io_errors={("/d1", "append"): 14},
+            )
+        )
+
+    def values(self, name: str) -> dict[str, float]:
+        """Value of each series of this name by its path, or by nothing."""
+        return {dict(each.labels).get("logDirectory", ""): each.value for each in self.samples() if each.name == name}
+
+
+def test_values_and_names() -> None:
+    """Every series without a directory, under the names of the stock jmx_exporter rules and KIP-858's own."""
+    broker = Broker()
+    expected = {
+        "kafka_server_kafkaserver_brokerstate": 3,
+        "kafka_server_assignmentsmanager_queuedreplicatodirassignments": 11,
+        "kafka_server_kafkaserver_queuedreplicatodirassignments": 11,
+        "kafka_server_broker_metadata_metrics_last_applied_record_offset": 12,
+        "kafka_server_broker_metadata_metrics_last_applied_record_lag_ms": 13,
+        "kafka_server_replicamanager_partitioncount": 10,
+        "kafka_server_replicamanager_leadercount": 3,
+        "kafka_server_replicamanager_offlinereplicacount": 1,
+        "kafka_server_replicamanager_underreplicatedpartitions": 2,
+        "kafka_server_replicamanager_underminisrpartitioncount": 7,
+        "kafka_server_replicamanager_atminisrpartitioncount": 8,
+        "kafka_server_replicamanager_isrshrinks": 4,
+        "kafka_server_replicamanager_isrexpands": 5,
+        "kafka_server_replicamanager_failedisrupdates": 6,
+        "diskraft_unplaceable_replicas": 9,
+        "kafka_log_logmanager_offlinelogdirectorycount": 1,
+    }
+    assert {name: broker.values(name) for name in expected} == {name: {"": value} for name, value in expected.items()}
+
+
+def test_series_of_directories() -> None:
+    """Online ones with their id, what they hold and their space; of space only what is known."""
+    broker = Broker()
+    broker.directories.space[D1] = SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)
+    assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
+    assert broker.values("kafka_log_logdir_partitions") == {"/d1": 2, "/d2": 0}
+    assert broker.values("kafka_log_logdir_total_bytes") == {"/d1": 1000}
+    assert broker.values("kafka_log_logdir_usable_bytes") == {"/d1": 100}
+    assert broker.values("kafka_log_logdir_oldest_operation_age_seconds") == {"/d1": 0, "/d2": 0}
+    assert broker.values("kafka_log_logdir_io_errors") == {"/d1": 14}
+    labels = [dict(each.labels) for each in broker.samples() if each.name == "kafka_log_logdir_partitions"]
+    assert labels == [
+        {"logDirectory": "/d1", "directoryId": uuid_text(D1)},
+        {"logDirectory": "/d2", "directoryId": uuid_text(D2)},
+    ]
+
+
+def test_a_directory_that_fails_keeps_its_offline_series() -> None:
+    """The alert on it must not resolve itself; what only an online directory has goes."""
+    broker = Broker()
+    broker.directories.mark_offline("/d1", "EIO")
+    assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 1, "/d2": 0, "/d3": 1}
+    assert broker.values("kafka_log_logmanager_offlinelogdirectorycount") == {"": 2}
+    assert broker.values("kafka_log_logdir_partitions") == {"/d2": 0}
+
+
+def test_all_of_it_can_be_exposed() -> None:
+    """One family for a name: kind and label names agree between its series, and counters end in _total."""
+    collector = SnapshotCollector(lambda: 0)
+    collector.publish(Broker().samples())
+    families = {family.name: family for family in collector.collect()}
+    assert {sample.name for sample in families["kafka_log_logdir_io_errors"].samples} == {"kafka_log_logdir_io_errors_total"}
+    assert len(families["kafka_log_logdir_partitions"].samples) == 2
