@@ -1,0 +1,53 @@
+"""Uuids as text: what Kafka prints, and what is taken for one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_text, uuid_text
+
+
+@pytest.mark.parametrize(
+    ("uuid", "text"),
+    [
+        (ZERO_UUID, "AAAAAAAAAAAAAAAAAAAAAA"),
+        (METADATA_TOPIC_ID, "AAAAAAAAAAAAAAAAAAAAAQ"),
+        (Uuid(bytes(15) + b"\x02"), "AAAAAAAAAAAAAAAAAAAAAg"),
+        (Uuid(b"\xff" * 16), "_____________________w"),
+        (Uuid(b"\xfb" * 16), "-_v7-_v7-_v7-_v7-_v7-w"),
+    ],
+)
+def test_text_is_kafkas(uuid: Uuid, text: str) -> None:
+    """The well-known ids, and both characters that differ from plain base64."""
+    assert uuid_text(uuid) == text
+    assert uuid_from_text(text) == uuid
+    assert uuid_from_text(text + "==") == uuid
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_text_and_back(raw: bytes) -> None:
+    """Every uuid has one text of 22 characters, which gives it back."""
+    text = uuid_text(raw)
+    assert len(text) == 22
+    assert uuid_from_text(text) == raw
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "A",
+        "AAAAAAAAAAAAAAAAAAAAA",
+        "AAAAAAAAAAAAAAAAAAAAAAA",
+        "AAAA AAAAAAAAAAAAAAAAAA",
+        "++++++++++++++++++++++",
+        "/_____________________",
+        "äAAAAAAAAAAAAAAAAAAAAA",
+        "A" * 43,
+        "AAAAAAAAAAAAAAAAAAAAAA\n",
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    """Too short, too long, foreign characters, plain base64, a line end: ValueError, which names the text."""
+    with pytest.raises(ValueError, match=r"is not a base64url uuid|a uuid has 16"):
+        uuid_from_text(text)
