@@ -152,6 +152,7 @@ class Replicas:
         self._unplaceable: dict[TopicIdPartition, None] = {}
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
         self._timers: dict[str, Callable[[], None]] = {}
+        self._is_loaded = False
         self._is_shut_down = False
         self._fetchers = Fetchers(
             env,
@@ -198,6 +199,7 @@ class Replicas:
                 self._remove_later(directory, folder)
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
+        self._is_loaded = True
         self._start_timers()
 
     async def _load_directory(
@@ -233,6 +235,9 @@ class Replicas:
         self._fetchers.stop_all()
         for partition in self._partitions.values():
             partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not self._is_loaded:
+            # A marker would vouch for logs that nobody has looked at.
+            return
         async with asyncio.TaskGroup() as group:
             for directory in self._directories.values():
                 group.create_task(self._close_directory(directory))

@@ -63,7 +63,11 @@ class Node:
         except* _EndedInOrder:
             pass
         for log_dir in directories.all_by_path.values():
-            await log_dir.close()
+            try:
+                await log_dir.close()
+            except LogDirError as error:
+                # A disk that hangs at the very end keeps nobody from ending.
+                self._env.log.warning("log_dir_not_closed", log_dir=log_dir.path, reason=str(error))
 
     def halt(self, reason: str) -> None:
         """Ends the node at once with status 1."""

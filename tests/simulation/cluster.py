@@ -113,6 +113,11 @@ class SimulatedCluster:
             within_seconds=within_seconds,
         )
 
+    async def until_registered_again(self, broker_id: int) -> None:
+        """Waits for the registration of the broker's next incarnation."""
+        known = self.world.events_named("broker_registered", self.name(broker_id))
+        await self.world.until(lambda: len(self.world.events_named("broker_registered", self.name(broker_id))) > len(known))
+
     def env(self, node_id: int) -> SimulatedEnvironment:
         """The node's present or last life."""
         return self.world._nodes[self.name(node_id)]

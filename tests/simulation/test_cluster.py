@@ -271,6 +271,33 @@ def test_controlled_shutdown_hands_leadership_over_first() -> None:
     run(scenario)
 
 
+def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
+    """SIGTERM in the middle of recovery: a marker would vouch for logs that nobody has looked at."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        for number in range(12):
+            await client.produce("t", number % 6, b"%d" % number)
+        cluster.crash(1)
+        cluster.disk(1, 1).hang(["open"])
+        cluster.start_node(1)
+        life = cluster.env(1)
+        await cluster.until_registered_again(1)
+        await cluster.world.sleep(0.2)
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: life.is_dead)
+        assert not cluster.world.events_named("node_halted")
+        for number in (1, 2, 3):
+            assert ".kafka_cleanshutdown" not in cluster.disk(1, number).files()
+        cluster.disk(1, 1).thaw()
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
 def test_an_unreachable_controller_ends_a_broker_that_leads_on_a_dead_disk() -> None:
     """log.dir.failure.timeout.ms passes with the failure untold: the broker goes; one that leads nothing there stays."""
 
