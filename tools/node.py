@@ -202,5 +202,4 @@ class Node:
 
         stop = self._env.serve_metrics(address.host, address.port, collector)
         group.create_task(publish())
-        self._env.log.info("metrics_served", listener=str(address))
         return stop
