@@ -7,6 +7,7 @@ the others from being formatted; and one that is formatted already keeps its id 
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +29,7 @@ from common.metadata.metadata_version import (
 )
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.storage.meta_properties import (
+    VERSION_ZOOKEEPER,
     MalformedMetaProperties,
     MetaProperties,
     MetaPropertiesConflict,
@@ -36,6 +38,7 @@ from common.storage.meta_properties import (
     verify_agreement,
 )
 from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
+from common.storage.names import META_PROPERTIES_FILE
 from tools.arguments import ToolParser
 from tools.configuration_file import load_config, read_properties
 from tools.errors import ToolError, run_tool
@@ -51,8 +54,16 @@ class _Found:
     open: dict[str, LogDir] = field(default_factory=dict)
     formatted: dict[str, MetaProperties] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
+    # These two only without `create`: formatting makes what is missing, and cannot use what is no directory.
     missing: list[str] = field(default_factory=list)
+    no_directory: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
+
+    async def close(self) -> None:
+        """Lets everything go. What was written is on the disk already, so an error here changes nothing."""
+        for log_dir in self.open.values():
+            with contextlib.suppress(LogDirError):
+                await log_dir.close()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -108,42 +119,57 @@ def _version_mapping(arguments: argparse.Namespace) -> int:
 async def _format(arguments: argparse.Namespace) -> int:
     config = load_config(read_properties(arguments.config), arguments.config)
     level = _chosen_level(arguments)
-    lines = await format_directories(
+    await format_directories(
         RealEnvironment("kafka-storage"),
         config,
         cluster_id=arguments.cluster_id,
         level=level,
         ignore_formatted=arguments.ignore_formatted,
+        say=print,
+        explain=lambda line: print(line, file=sys.stderr),
     )
-    print("\n".join(lines))
     return 0
 
 
+def _nothing(_line: str) -> None:
+    """For whoever wants no output."""
+
+
 async def format_directories(
-    env: Environment, config: ServerConfig, *, cluster_id: str, level: int, ignore_formatted: bool
-) -> list[str]:
-    """Formats what is not formatted; the lines tell what was done. Raises ToolError."""
+    env: Environment,
+    config: ServerConfig,
+    *,
+    cluster_id: str,
+    level: int,
+    ignore_formatted: bool,
+    say: Callable[[str], None] = _nothing,
+    explain: Callable[[str], None] = _nothing,
+) -> None:
+    """Formats what is not formatted. `say` gets Kafka's lines as things are done, `explain` what lies behind one of them.
+
+    Raises ToolError."""
     found = await _look(env, config, create=True, lock=True)
     try:
-        return await _format_found(env, config, found, cluster_id, level, ignore_formatted)
+        _verify(config, found, cluster_id)
+        if found.formatted and not ignore_formatted:
+            path = next(iter(found.formatted))
+            raise ToolError(
+                f"Log directory {path} is already formatted. "
+                "Use --ignore-formatted to ignore this directory and format the others."
+            )
+        for path, why in found.unreadable.items():
+            say(f"I/O error trying to read log directory {path}. Ignoring...")
+            explain(f"{path}: {why}")
+        if not found.empty and not found.formatted:
+            raise ToolError("No available log directories to format.")
+        await _format_found(env, config, found, cluster_id, level, say)
     finally:
-        for log_dir in found.open.values():
-            await log_dir.close()
+        await found.close()
 
 
 async def _format_found(
-    env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, ignore_formatted: bool
-) -> list[str]:
-    _verify(config, found, cluster_id)
-    if found.formatted and not ignore_formatted:
-        path = next(iter(found.formatted))
-        raise ToolError(
-            f"Log directory {path} is already formatted. "
-            "Use --ignore-formatted to ignore this directory and format the others."
-        )
-    lines = [f"I/O error trying to read log directory {path}. Ignoring... ({why})" for path, why in found.unreadable.items()]
-    if not found.empty and not found.formatted:
-        raise ToolError("\n".join([*lines, "No available log directories to format."]))
+    env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, say: Callable[[str], None]
+) -> None:
     ids = {known.directory_id for known in found.formatted.values() if known.directory_id is not None}
     # A directory that was formatted before KIP-858 gets its id here; a server start would add one too.
     for path, known in found.formatted.items():
@@ -151,16 +177,15 @@ async def _format_found(
             added = generate_directory_id(env.uuid, ids)
             ids.add(added)
             await _write(store_meta_properties(found.open[path], known.with_directory_id(added)))
-            lines.append(f"Added directory.id {uuid_text(added)} to {path}.")
+            say(f"Added directory.id {uuid_text(added)} to {path}.")
     if not found.empty:
-        return [*lines, "All of the log directories are already formatted."]
+        say("All of the log directories are already formatted.")
     for path in found.empty:
         directory_id = generate_directory_id(env.uuid, ids)
         ids.add(directory_id)
-        await _format_one(config, found.open[path], cluster_id, directory_id, level)
         kind = "metadata" if path == config.metadata_log_dir else "data"
-        lines.append(f"Formatting {kind} directory {path} with metadata.version {level_name(level)}.")
-    return lines
+        say(f"Formatting {kind} directory {path} with metadata.version {level_name(level)}.")
+        await _format_one(config, found.open[path], cluster_id, directory_id, level)
 
 
 async def _format_one(config: ServerConfig, log_dir: LogDir, cluster_id: str, directory_id: DirectoryId, level: int) -> None:
@@ -200,7 +225,7 @@ def _chosen_level(arguments: argparse.Namespace) -> int:
         features[name] = level
     if features and arguments.release_version is not None:
         raise ToolError("--release-version and --feature metadata.version exclude each other; give one of them")
-    text = features.get(METADATA_VERSION_FEATURE) or arguments.release_version
+    text = features.get(METADATA_VERSION_FEATURE, arguments.release_version)
     level = DEFAULT_LEVEL if text is None else _level(text)
     if not MINIMUM_BOOTSTRAP_LEVEL <= level <= LATEST_LEVEL:
         low, high = LEVEL_NAMES[MINIMUM_BOOTSTRAP_LEVEL], LEVEL_NAMES[LATEST_LEVEL]
@@ -221,19 +246,14 @@ def _level(text: str) -> int:
 async def _info(arguments: argparse.Namespace) -> int:
     config = load_config(read_properties(arguments.config), arguments.config)
     found = await _look(RealEnvironment("kafka-storage"), config, create=False, lock=False)
-    problems = _problems(found)
-    try:
-        _verify(config, found, None)
-    except ToolError as conflict:
-        problems.append(str(conflict))
-    readable = sorted({*found.formatted, *found.empty})
-    if readable:
-        print("Found log directory:" if len(readable) == 1 else "Found log directories:")
-        print("".join(f"  {path}\n" for path in readable))
+    await found.close()
+    problems = _problems(config, found)
+    directories = sorted({*found.formatted, *found.empty, *found.unreadable})
+    if directories:
+        print("Found log directory:" if len(directories) == 1 else "Found log directories:")
+        print("".join(f"  {path}\n" for path in directories))
     if found.formatted:
         print(f"Found metadata: {next(iter(found.formatted.values()))}\n")
-    for log_dir in found.open.values():
-        await log_dir.close()
     if not problems:
         return 0
     print("Found problem:" if len(problems) == 1 else "Found problems:")
@@ -241,41 +261,79 @@ async def _info(arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _problems(found: _Found) -> list[str]:
+def _problems(config: ServerConfig, found: _Found) -> list[str]:
     return [
         *(f"{path} does not exist" for path in found.missing),
+        *(f"{path} is not a directory" for path in found.no_directory),
         *(f"{path} is not formatted." for path in found.empty),
-        *(f"Error loading {path}: {why}" for path, why in found.unreadable.items()),
+        *(f"Error loading {path}/{META_PROPERTIES_FILE}: {why}" for path, why in found.unreadable.items()),
+        *_disagreements(config, found),
     ]
 
 
-async def _look(env: Environment, config: ServerConfig, *, create: bool, lock: bool) -> _Found:
-    found = _Found()
-    for path in sorted(config.all_log_dirs):
-        log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
+def _disagreements(config: ServerConfig, found: _Found) -> list[str]:
+    """What is wrong with files that can each be read: Kafka's lines, or the reason why a node would not start."""
+    lines: list[str] = []
+    known = list(found.formatted.values())
+    if any(each.version == VERSION_ZOOKEEPER for each in known[:1]):
+        lines.append(
+            "The kafka configuration file appears to be for a KRaft cluster, but the directories are formatted for "
+            "legacy mode."
+        )
+    if any(each.cluster_id != known[0].cluster_id for each in known):
+        lines.append("Mismatched cluster IDs between storage directories.")
+    elif any(each.node_id != known[0].node_id for each in known):
+        lines.append("Mismatched node IDs between storage directories.")
+    if not lines:
         try:
-            await log_dir.attach(create=create)
-            found.open[path] = log_dir
-            if lock:
-                await log_dir.lock()
-            properties = await load_meta_properties(log_dir)
-        except LogDirLocked:
-            raise ToolError(
-                f"Log directory {path} is in use by a running node (its .lock is held). Stop that node."
-            ) from None
-        except MalformedMetaProperties as malformed:
-            found.unreadable[path] = str(malformed)
-        except LogDirError as error:
-            if error.errno_code == errno.ENOENT and error.operation == "attach":
-                found.missing.append(path)
-            else:
-                found.unreadable[path] = str(error)
-        else:
-            if properties is None:
-                found.empty.append(path)
-            else:
-                found.formatted[path] = properties
+            _verify(config, found, None)
+        except ToolError as conflict:
+            lines.append(str(conflict))
+    return lines
+
+
+# --- the directories ---------------------------------------------------------------------------------------------------
+
+
+async def _look(env: Environment, config: ServerConfig, *, create: bool, lock: bool) -> _Found:
+    """Opens every configured directory. Raises ToolError; what it opened is then closed again."""
+    found = _Found()
+    try:
+        for path in sorted(config.all_log_dirs):
+            await _look_at(env, found, path, create=create, lock=lock)
+    except ToolError:
+        await found.close()
+        raise
     return found
+
+
+async def _look_at(env: Environment, found: _Found, path: str, *, create: bool, lock: bool) -> None:
+    log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
+    try:
+        await log_dir.attach(create=create)
+        found.open[path] = log_dir
+        if lock:
+            await log_dir.lock()
+        properties = await load_meta_properties(log_dir)
+    except LogDirLocked:
+        raise ToolError(f"Log directory {path} is in use by a running node (its .lock is held). Stop that node.") from None
+    except MalformedMetaProperties as malformed:
+        found.unreadable[path] = str(malformed)
+    except LogDirError as error:
+        # A disk that hangs must not hold up the closing of the others.
+        log_dir.take_offline(error)
+        found.open.pop(path, None)
+        if not create and error.operation == "attach" and error.errno_code == errno.ENOENT:
+            found.missing.append(path)
+        elif not create and error.operation == "attach" and error.errno_code == errno.ENOTDIR:
+            found.no_directory.append(path)
+        else:
+            found.unreadable[path] = str(error)
+    else:
+        if properties is None:
+            found.empty.append(path)
+        else:
+            found.formatted[path] = properties
 
 
 if __name__ == "__main__":
