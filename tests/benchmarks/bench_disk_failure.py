@@ -1,0 +1,321 @@
+"""How long a dead disk is felt: to its directory offline, to leaders moved, to the first produce that a new leader answers.
+
+    python -m tests.benchmarks.bench_disk_failure [--quick] [--kills 30] [--large 2000] [--folder FOLDER]
+
+Needs root and loop devices. A controller and three brokers in their own processes, loop-mounted ext4 disks, librdkafka
+writing with acks=all; the victim's file system is shut down in the kernel, and zero is the return of that ioctl, so what
+is seen before it returns is negative. Times come from the daemons' events and the client's delivery callbacks. Between two
+kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker starts, and all replicas
+are waited for. Then the same once, in a cluster of its own, with 2,000 partitions in the lost directory. The goal is a p99
+under 1.5 s.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from tests.benchmarks.measuring import percentile, print_result
+from tests.interop.topics import create_topic, wait_until_in_sync
+from tools.admin_client import AdminClient
+from tools.disk_lab import kill_disk, revive_disk, why_no_loop_disks
+from tools.kafka_log_dirs import describe_broker
+from tools.local_cluster import LocalCluster, LocalNode
+
+TOPIC = "bench"
+BROKERS = 3
+PARTITIONS = 30
+RATE = 1000
+SECONDS_MAX = 120.0
+GOAL_MS = 1500.0
+DISK_MIB = 256
+# What the client writes to in a large topic: enough to see the first answer soon, too little to be the load.
+WRITTEN_PARTITIONS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One kill; milliseconds since it."""
+
+    offline_ms: float
+    moved_ms: float
+    acknowledged_ms: float
+    partitions: int
+    leaders: int
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A directory, and what of the topic it holds and leads."""
+
+    broker_id: int
+    path: Path
+    partitions: frozenset[int]
+    led: frozenset[int]
+
+    @property
+    def directory_id(self) -> str:
+        lines = (self.path / "meta.properties").read_text().splitlines()
+        return next(line.partition("=")[2] for line in lines if line.startswith("directory.id="))
+
+
+class EventTail:
+    """The events that a node writes from now on."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self._node = node
+        self._path = Path(node.files.log)
+        self._position = self._path.stat().st_size
+        self._seen: list[dict[str, Any]] = []
+
+    def wait_for(self, name: str, **fields: object) -> float:
+        """When the first event of this name with these fields was written, in seconds of wall-clock time."""
+        deadline = time.monotonic() + SECONDS_MAX
+        checked = 0
+        while True:
+            for event in self._seen[checked:]:
+                if event.get("event") == name and all(event.get(key) == value for key, value in fields.items()):
+                    return datetime.fromisoformat(event["timestamp"]).timestamp()
+            checked = len(self._seen)
+            assert self._node.pid is not None, f"{self._node.files.name} has ended: {self._node.last_line()}"
+            assert time.monotonic() < deadline, f"{self._node.files.name} reported no {name} {fields}"
+            self._read()
+
+    def _read(self) -> None:
+        with self._path.open("rb") as log:
+            log.seek(self._position)
+            complete = log.read().rpartition(b"\n")[0]
+        if not complete:
+            time.sleep(0.002)
+            return
+        self._position += len(complete) + 1
+        self._seen += [json.loads(line) for line in complete.split(b"\n") if line.startswith(b"{")]
+
+
+class Writer:
+    """Writes to partitions in turn at a steady rate, and keeps the time of every acknowledgement."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.timeout.ms": int(SECONDS_MAX * 1000),
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 100,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+            }
+        )
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="writer")
+        self.partitions: tuple[int, ...] = ()
+        self.acknowledged: list[tuple[int, float]] = []
+        self.failures: list[str] = []
+
+    @contextmanager
+    def writing_to(self, partitions: tuple[int, ...]) -> Iterator[None]:
+        self.partitions = partitions
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            self._thread.join()
+            left = self._producer.flush(SECONDS_MAX)
+        assert left == 0, f"{left} records were never answered"
+
+    def wait_for_acknowledgement(self, partitions: frozenset[int], since: float) -> float:
+        """When the first record of these partitions was acknowledged at or after `since`."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            found = [at for partition, at in list(self.acknowledged) if at >= since and partition in partitions]
+            if found:
+                return min(found)
+            assert time.monotonic() < deadline, f"no new leader of {sorted(partitions)} acknowledged anything"
+            time.sleep(0.005)
+
+    def _write(self) -> None:
+        started = time.monotonic()
+        sent = 0
+        while not self._stopped.is_set():
+            due = int((time.monotonic() - started) * RATE)
+            while sent < due:
+                partition = self.partitions[sent % len(self.partitions)]
+                self._producer.produce(
+                    TOPIC, sent.to_bytes(8, "big"), partition=partition, on_delivery=self._delivered(partition)
+                )
+                sent += 1
+            self._producer.poll(0.002)
+
+    def _delivered(self, partition: int) -> Callable[[Any, Any], None]:
+        def callback(error: Any, _: Any) -> None:
+            if error is None:
+                self.acknowledged.append((partition, time.time()))
+            else:
+                self.failures.append(str(error))
+
+        return callback
+
+
+def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
+    """The directory that leads most; among equals the first."""
+    (topic,) = admin.metadata([TOPIC]).topics
+    leaders = {part.partition_index: part.leader_id for part in topic.partitions}
+    victims: list[Victim] = []
+    for broker_id, address in sorted(admin.brokers().items()):
+        for result in describe_broker(admin, address):
+            held = [part.partition_index for each in result.topics if each.name == TOPIC for part in each.partitions]
+            led = frozenset(partition for partition in held if leaders[partition] == broker_id)
+            victims.append(Victim(broker_id, Path(result.log_dir), frozenset(held), led))
+    victim = max(victims, key=lambda each: len(each.led))
+    assert victim.led, "no directory leads anything"
+    return victim
+
+
+def fail(cluster: LocalCluster, victim: Victim) -> Failure:
+    """Kills the disk under a writing client and follows what happens."""
+    broker, controller = cluster.broker(victim.broker_id), cluster.controller
+    directory_id = victim.directory_id
+    led = sorted(victim.led)[:WRITTEN_PARTITIONS_MAX]
+    others = [partition for partition in range(PARTITIONS) if partition not in victim.led]
+    writer = Writer(cluster.bootstrap)
+    with writer.writing_to((*led, *others)):
+        # The client knows the leaders and writes steadily before anything happens.
+        writer.wait_for_acknowledgement(victim.led, 0.0)
+        time.sleep(0.5)
+        broker_events, controller_events = EventTail(broker), EventTail(controller)
+        kill_disk(victim.path)
+        killed_at = time.time()
+        offline_at = broker_events.wait_for("log_dir_offline", directory_id=directory_id)
+        moved_at = controller_events.wait_for("leaders_moved", directory_id=directory_id)
+        acknowledged_at = writer.wait_for_acknowledgement(frozenset(led), moved_at)
+    assert not writer.failures, writer.failures[0]
+    return Failure(
+        offline_ms=(offline_at - killed_at) * 1000,
+        moved_ms=(moved_at - killed_at) * 1000,
+        acknowledged_ms=(acknowledged_at - killed_at) * 1000,
+        partitions=len(victim.partitions),
+        leaders=len(victim.led),
+    )
+
+
+def repair(cluster: LocalCluster, victim: Victim, partitions: int) -> None:
+    """Stops the broker, mounts the disk again, starts the broker and waits for its replicas."""
+    broker = cluster.broker(victim.broker_id)
+    broker.stop()
+    revive_disk(victim.path)
+    broker.start()
+    broker.wait_for("broker_running")
+    with AdminClient(cluster.bootstrap) as admin:
+        wait_until_in_sync(admin, TOPIC, partitions=partitions, replication_factor=BROKERS, seconds=SECONDS_MAX)
+
+
+@contextmanager
+def running_cluster(folder: Path, *, disks: int, partitions: int) -> Iterator[LocalCluster]:
+    cluster = LocalCluster.create(folder, brokers=BROKERS, disks=disks, loop=True, disk_mib=DISK_MIB)
+    try:
+        cluster.start()
+        create_topic(
+            cluster.bootstrap,
+            TOPIC,
+            partitions=partitions,
+            replication_factor=BROKERS,
+            configs={"min.insync.replicas": "2"},
+        )
+        yield cluster
+    finally:
+        cluster.kill()
+        cluster.delete()
+
+
+def many_kills(folder: Path, kills: int) -> list[Failure]:
+    failures: list[Failure] = []
+    with running_cluster(folder, disks=3, partitions=PARTITIONS) as cluster:
+        for number in range(kills):
+            with AdminClient(cluster.bootstrap) as admin:
+                victim = choose_victim(cluster, admin)
+            failure = fail(cluster, victim)
+            failures.append(failure)
+            print(
+                f"  kill {number + 1} of {kills}: broker {victim.broker_id} {victim.path.name}, {failure.leaders} leaders "
+                f"of {failure.partitions} partitions: offline {failure.offline_ms:.0f} ms, moved {failure.moved_ms:.0f} ms, "
+                f"acknowledged {failure.acknowledged_ms:.0f} ms",
+                file=sys.stderr,
+                flush=True,
+            )
+            repair(cluster, victim, PARTITIONS)
+    return failures
+
+
+def large_kill(folder: Path, partitions_in_directory: int) -> Failure:
+    """Two disks a broker and a replica of every partition on each broker: half of them in each directory."""
+    disks = 2
+    with running_cluster(folder, disks=disks, partitions=disks * partitions_in_directory) as cluster:
+        with AdminClient(cluster.bootstrap) as admin:
+            victim = choose_victim(cluster, admin)
+        return fail(cluster, victim)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three kills, and 200 partitions instead of 2,000")
+    parser.add_argument("--kills", type=int, help="how often a disk dies (default 30)")
+    parser.add_argument("--large", type=int, help="partitions in the directory that is lost last; 0 leaves that out")
+    parser.add_argument("--folder", type=Path, help="where the disks' images lie (default: a new temporary folder)")
+    arguments = parser.parse_args()
+    kills = arguments.kills if arguments.kills is not None else (3 if arguments.quick else 30)
+    large = arguments.large if arguments.large is not None else (200 if arguments.quick else 2000)
+    with tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name:
+        folder = Path(name)
+        reason = why_no_loop_disks(folder)
+        if reason is not None:
+            sys.exit(f"disk_failure was not measured, no loop-mounted disks can be made here: {reason}")
+        failures = many_kills(folder / "many", kills)
+        last = large_kill(folder / "large", large) if large else None
+    figures: dict[str, Any] = {
+        "kills": len(failures),
+        "partitions": PARTITIONS,
+        "records_per_s": RATE,
+        "goal_p99_ms": GOAL_MS,
+    }
+    for what in ("offline_ms", "moved_ms", "acknowledged_ms"):
+        values = [getattr(failure, what) for failure in failures]
+        figures[what] = {
+            "p50": round(percentile(values, 0.5), 1),
+            "p99": round(percentile(values, 0.99), 1),
+            "max": round(max(values), 1),
+        }
+    text = (
+        f"disk dead, {len(failures)} kills: directory offline after {figures['offline_ms']['p50']:.0f} ms (p99 "
+        f"{figures['offline_ms']['p99']:.0f}), leaders moved {figures['moved_ms']['p50']:.0f} (p99 "
+        f"{figures['moved_ms']['p99']:.0f}), first acknowledged produce {figures['acknowledged_ms']['p50']:.0f} (p99 "
+        f"{figures['acknowledged_ms']['p99']:.0f}, goal under {GOAL_MS:.0f})"
+    )
+    if last is not None:
+        figures["large"] = {
+            "partitions_in_directory": last.partitions,
+            "leaders": last.leaders,
+            "offline_ms": round(last.offline_ms, 1),
+            "moved_ms": round(last.moved_ms, 1),
+            "acknowledged_ms": round(last.acknowledged_ms, 1),
+        }
+        text += (
+            f"; with {last.partitions} partitions in the directory, {last.leaders} of them led there: offline "
+            f"{last.offline_ms:.0f}, moved {last.moved_ms:.0f}, acknowledged {last.acknowledged_ms:.0f} ms"
+        )
+    print_result("disk_failure", "python -m tests.benchmarks.bench_disk_failure", figures, text)
+
+
+if __name__ == "__main__":
+    main()
