@@ -349,7 +349,11 @@ class ReplicaFetcher:
             target = known.end_offset
         else:
             target = Offset(min(known.end_offset, end_offset))
+        before = (log.log_end_offset, log.leader_epochs.latest_epoch)
         await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))))
+        if (log.log_end_offset, log.leader_epochs.latest_epoch) == before:
+            # The next fetch would ask the same. Whatever is wrong, asking as fast as one can does not mend it.
+            self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
 
     async def _truncate(self, partition: Partition, offset: Offset) -> None:
         if offset < partition.high_watermark:

@@ -739,6 +739,10 @@ class Log:
         async with self._lock:
             self._check_usable()
             if offset >= self.log_end_offset:
+                # A leader that was deposed before its first append left an epoch that begins at the end. Kept, it would
+                # go on contradicting the new leader, which then answers with the same divergence for ever.
+                if self.leader_epochs.truncate_from_end(offset):
+                    self._store_epochs()
                 return self.log_end_offset
             with self._changing():
                 await self._settle()

@@ -281,6 +281,25 @@ def test_divergence_over_several_epochs_takes_several_rounds() -> None:
     run(scenario)
 
 
+def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
+    """Each leader notes where its epoch begins before anything is written in it. Deposed without a record, it is told of
+    a divergence where its log ends: nothing is cut, the epoch is forgotten, and it does not ask for ever."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        await cluster.produce(1, "a", "b")
+        await cluster.until(lambda: cluster[2].partition().replica.high_watermark == 2)
+        for leader in (2, 3, 1):
+            cluster.controller.change(leader=leader)
+        assert (await cluster.produce(1, "c")).error_code == ErrorCode.NONE
+        await cluster.world.sleep(2)
+        for broker_id in (2, 3):
+            assert cluster[broker_id].partition().log.leader_epochs.entries == [(0, 0), (3, 2)]
+            assert len(cluster.world.events_named("replica_truncated", f"broker-{broker_id}")) <= 1
+
+    run(scenario)
+
+
 def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> None:
     """The leader's retention deleted what the follower misses: it gives up its log and begins at the leader's start."""
 

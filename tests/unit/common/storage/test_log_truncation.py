@@ -72,6 +72,25 @@ def test_truncation_waits_for_what_is_under_way_and_lowers_the_recovery_point() 
     SimulatedWorld(1).run(scenario)
 
 
+def test_an_epoch_without_records_goes_although_nothing_is_cut() -> None:
+    # A leader notes its epoch before it appends. Deposed at once, it must forget it when it is told to end where it ends,
+    # or it would meet the same divergence at every fetch.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 20)
+        log.begin_epoch(LeaderEpoch(7))
+        assert log.leader_epochs.latest_epoch == 7
+        assert await log.truncate_to(Offset(99)) == 21
+        assert log.leader_epochs.entries == [(0, 0), (7, 21)]
+        assert await log.truncate_to(Offset(21)) == 21
+        assert log.leader_epochs.entries == [(0, 0)]
+        await log.close()
+        loaded = await Log.load(log.log_dir, FOLDER, SMALL, clean=True)
+        assert loaded.leader_epochs.entries == [(0, 0)]
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_nobody_may_append_in_the_middle_of_a_truncation() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
