@@ -24,6 +24,7 @@ from common.storage.meta_properties import (
     verify_for_start,
 )
 from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
+from common.storage.names import META_PROPERTIES_FILE
 
 
 class StartupError(Exception):
@@ -120,7 +121,8 @@ async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_
             "directory out of log.dirs."
         ) from locked
     except MalformedMetaProperties as malformed:
-        _give_up(env, scan, path, LogDirError(path, "meta.properties", 0, detail=str(malformed)), str(malformed))
+        cause = f"{path}/{META_PROPERTIES_FILE} is damaged: {malformed}"
+        _give_up(env, scan, path, LogDirError(path, "meta.properties", 0, detail=str(malformed)), cause)
     except LogDirError as error:
         if error.operation == "attach" and _is_missing(error):
             raise StartupError(

@@ -100,9 +100,11 @@ def test_the_metadata_directory_must_work() -> None:
 
 
 def test_garbage_in_meta_properties_takes_the_directory_offline() -> None:
-    """A file that cannot be understood says that the disk is broken, not that it is new."""
+    """A file that cannot be understood says that the disk is broken, not that it is new. The cause names the file."""
     world = world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": b"version=x\n"})
-    assert list(scan(world).offline) == ["/d2"]
+    offline = scan(world).offline
+    assert list(offline) == ["/d2"]
+    assert offline["/d2"].cause == "/d2/meta.properties is damaged: version is 'x', which is not a number"
 
 
 def test_an_unformatted_directory_among_formatted_ones_is_fatal() -> None:
