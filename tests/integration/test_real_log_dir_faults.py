@@ -16,7 +16,7 @@ from common.environment.interface import Connection, LogDirError, Receiver
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
 from tests.integration.loop_disks import frozen, unmount_lazily
-from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk, why_no_loop_disks
+from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -27,15 +27,8 @@ def pytest_asyncio_loop_factories(
     return {"uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture(scope="module")
-def _loop_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    reason = why_no_loop_disks(tmp_path_factory.mktemp("trial"))
-    if reason is not None:
-        pytest.skip(f"no loop-mounted disks here, nothing of this file was tested: {reason}")
-
-
 @pytest.fixture
-def disk(_loop_disks: None, tmp_path: Path) -> Iterator[Path]:
+def disk(loop_disks: None, tmp_path: Path) -> Iterator[Path]:
     """A disk of 32 MiB. Whatever became of it, neither mount nor loop device is left."""
     path = tmp_path / "disk"
     make_disk(path, size_mib=32)

@@ -1,0 +1,64 @@
+"""`diskraft demo` as anybody would run it, on both kinds of disks."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import ROOT, disks_taken_away
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+KEYS = [
+    "acknowledged",
+    "read_back",
+    "lost",
+    "duplicated",
+    "partitions_in_failed_directory",
+    "detect_ms",
+    "leaders_moved_ms",
+    "first_ack_ms",
+]
+
+
+@pytest.mark.root
+def test_the_demo_on_loop_mounted_disks(loop_disks: None, tmp_path: Path) -> None:
+    """The file system is shut down in the kernel; everything else as in the demo's own words."""
+    run_demo(tmp_path, "loop-mounted")
+
+
+def test_the_demo_on_plain_directories(tmp_path: Path) -> None:
+    """The directory is renamed away and an empty one put in its place, which the identity check must notice."""
+    run_demo(tmp_path, "plain directories", "--plain")
+
+
+def run_demo(folder: Path, says: str, *arguments: str) -> None:
+    """Runs it and demands what the issue demands of it."""
+    started = time.monotonic()
+    with disks_taken_away(folder):
+        done = subprocess.run(
+            [sys.executable, "-m", "tools.diskraft", "demo", "--dir", str(folder / "demo"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+    assert time.monotonic() - started < 120
+    assert done.returncode == 0, done.stderr
+    assert says in done.stderr.splitlines()[0]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert list(report) == KEYS
+    assert report["lost"] == 0
+    assert report["acknowledged"] > 1000
+    assert report["read_back"] >= report["acknowledged"]
+    assert report["read_back"] - report["duplicated"] >= report["acknowledged"]
+    assert report["partitions_in_failed_directory"] > 0
+    # An idle disk is found by the probe, once a second; here somebody writes.
+    assert 0 <= report["detect_ms"] <= report["leaders_moved_ms"] <= report["first_ack_ms"] < 10_000
+    assert not (folder / "demo").exists(), "the demo left its folder behind"

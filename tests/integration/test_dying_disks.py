@@ -1,0 +1,132 @@
+"""Disks that die under load (shutdown ioctl): everything with a live in-sync replica stays writable, nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from common.protocol.errors import ErrorCode
+from tests.integration.cluster import WatchedCluster, directory_id, open_files_under, until, watched_cluster
+from tests.integration.loop_disks import loop_devices_under
+from tests.integration.traffic import Writer, assert_nothing_lost
+from tests.interop.topics import create_topic
+from tools.disk_lab import kill_disk, revive_disk
+from tools.kafka_log_dirs import describe_broker
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
+
+TOPIC = "t"
+PARTITIONS = 9
+
+
+def test_disks_dying_one_after_another(tmp_path: Path) -> None:
+    """Six of nine disks die, one at a time, so that each partition keeps one live replica. After each death every
+    partition acknowledges (acks=all), and whoever led outside of the dead directory leads on in the same epoch."""
+    with watched_cluster(tmp_path) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "1"})
+        places = cluster.until_placed(TOPIC, 3 * PARTITIONS)
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            writer.wait_for_acks()
+            for broker_id, path in victims(cluster, places):
+                kill_and_check(cluster, writer, places, broker_id, path)
+            writer.stop()
+        assert len(places) == PARTITIONS
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+        assert writer.errors == {}
+        assert None not in [node.pid for node in cluster.nodes.values()]
+
+
+def victims(cluster: WatchedCluster, places: dict[tuple[int, int], str]) -> list[tuple[int, str]]:
+    """Two disks of each broker, alternating, such that every partition keeps a replica on the disks that are left."""
+    chosen: list[tuple[int, str]] = []
+    for turn in range(2):
+        for broker in cluster.brokers:
+            dead = {path for _, path in chosen}
+            for path in broker.files.data_dirs[turn:] + broker.files.data_dirs[:turn]:
+                left = {index for (_, index), place in places.items() if place not in dead | {path}}
+                if path not in dead and len(left) == PARTITIONS:
+                    chosen.append((broker.files.node_id, path))
+                    break
+    assert len(chosen) == 6
+    return chosen
+
+
+def kill_and_check(
+    cluster: WatchedCluster, writer: Writer, places: dict[tuple[int, int], str], broker_id: int, path: str
+) -> None:
+    """One death. `places` loses the replicas that died."""
+    lost = {index for (owner, index), place in places.items() if owner == broker_id and place == path}
+    before = cluster.leadership(TOPIC)
+    led = {index for index in lost if before[index][0] == broker_id}
+    id_text = directory_id(path)
+    kill_disk(Path(path))
+    offline = cluster.broker(broker_id).wait_for("log_dir_offline", directory_id=id_text)
+    assert offline["replicas"] == len(lost)
+    cluster.controller.wait_for("leaders_moved", directory_id=id_text)
+    for index in lost:
+        del places[broker_id, index]
+    writer.wait_for_acks()
+
+    def is_told() -> bool:
+        parts = cluster.partitions(TOPIC)
+        return all(
+            set(part.isr_nodes) == {owner for owner, index in places if index == part.partition_index}
+            for part in parts.values()
+        )
+
+    # Also the condition for the next death: what is in sync is what lives.
+    until(is_told, f"every ISR is what lives after {path} died")
+    after = cluster.leadership(TOPIC)
+    assert {index: was for index, was in after.items() if index not in led} == {
+        index: was for index, was in before.items() if index not in led
+    }
+    assert all(after[index][0] != broker_id for index in led)
+
+
+def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
+    """When the last data directory dies the broker exits with status 1 and one reason; the others serve on."""
+    with watched_cluster(tmp_path, disks=2) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        cluster.expect_end(broker, "^the last log directory .* failed: .*EIO")
+        with Writer(cluster.bootstrap, TOPIC, partitions=4) as writer:
+            writer.wait_for_acks()
+            for path in broker.files.data_dirs:
+                kill_disk(Path(path))
+            assert broker.wait_until_ended() == 1
+            writer.wait_for_acks()
+            writer.stop()
+        halts = [event for event in cluster.all_events(broker) if event["event"] == "node_halted"]
+        assert len(halts) == 1
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
+
+
+def test_a_dead_disk_can_be_unmounted_while_the_broker_runs(tmp_path: Path) -> None:
+    """After the failure not one descriptor is left in the directory, `.lock` included, so that umount succeeds; the disk
+    comes back with what was synced, but the directory stays offline until the broker is started again."""
+    with watched_cluster(tmp_path) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        path = broker.files.data_dirs[0]
+        id_text = directory_id(path)
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            writer.wait_for_acks()
+            assert open_files_under(broker, path)
+            kill_disk(Path(path))
+            broker.wait_for("log_dir_offline", directory_id=id_text)
+            writer.wait_for_acks()
+            until(lambda: not open_files_under(broker, path), f"every descriptor in {path} closed", seconds=10)
+            # Unmounts, without --lazy, and mounts again.
+            revive_disk(Path(path))
+            assert directory_id(path) == id_text
+            writer.wait_for_acks()
+            writer.stop()
+        with cluster.admin() as admin:
+            results = {result.log_dir: result for result in describe_broker(admin, admin.brokers()[1])}
+        assert results[path].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [results[other].error_code for other in broker.files.data_dirs[1:]] == [ErrorCode.NONE] * 2
+        assert broker.stop() == 0
+        broker.start()
+        broker.wait_for("broker_running")
+        cluster.until_in_sync(TOPIC)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+    assert loop_devices_under(tmp_path) == []

@@ -1,0 +1,211 @@
+"""A client under whose eyes daemons and disks die: what it was promised has to be there afterwards.
+
+`Writer` is a librdkafka producer (acks=all, no idempotence) that writes numbered records at a steady rate and remembers the
+partition and offset of every acknowledgement. `assert_nothing_lost` reads all partitions and demands each of them, with its
+number, at the very offset that was acknowledged. Easy to get wrong: a record that was refused may be in the log all the
+same, so only acknowledgements are promises.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+SECONDS_MAX = 60.0
+Promises = dict[tuple[int, int], int]
+"""(Partition, offset) -> number of the record."""
+
+
+class Writer:
+    """Writes until it is stopped, record n to partition n modulo `partitions`."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, *, partitions: int, rate: int = 400, size: int = 0, timeout_ms: int = 60_000
+    ) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.timeout.ms": timeout_ms,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 100,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "topic.metadata.propagation.max.ms": 10,
+            }
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._rate = rate
+        self._padding = b"." * size
+        self._stopped = threading.Event()
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._write, name="writer")
+        self._sent = 0
+        self.acknowledged: Promises = {}
+        self.errors: Counter[str] = Counter()
+        self.pauses: dict[int, float] = {}
+        """Partition -> longest time in seconds between two of its acknowledgements, since `forget_pauses`."""
+        self._last_ack: dict[int, float] = {}
+        self._newest: dict[int, int] = {}
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+        if error is None:
+            assert self._producer.flush(SECONDS_MAX) == 0, f"records are still unanswered after {SECONDS_MAX:g} s"
+
+    def stop(self) -> None:
+        """No more records; waits for the answers to those that were sent."""
+        self._stopped.set()
+        self._thread.join()
+        assert self._producer.flush(SECONDS_MAX) == 0, f"records are still unanswered after {SECONDS_MAX:g} s"
+
+    def wait_for_acks(self, partitions: Collection[int] | None = None, *, seconds: float = SECONDS_MAX) -> None:
+        """Waits until each of the partitions acknowledged a record that was sent after this call."""
+        waiting = set(range(self._partitions) if partitions is None else partitions)
+        with self._changed:
+            first = self._sent
+
+            def is_served() -> bool:
+                return all(self._newest.get(index, -1) >= first for index in waiting)
+
+            assert self._changed.wait_for(is_served, seconds), (
+                f"partitions {sorted(waiting)} of {self._topic} do not all acknowledge within {seconds:g} s: "
+                f"{dict(self.errors)}"
+            )
+
+    def forget_pauses(self) -> None:
+        """Measures from now on."""
+        with self._changed:
+            self.pauses.clear()
+            now = time.monotonic()
+            self._last_ack = dict.fromkeys(range(self._partitions), now)
+
+    def longest_pause(self, partitions: Collection[int]) -> float:
+        """Seconds without an acknowledgement, of the worst of these partitions, until now."""
+        with self._changed:
+            now = time.monotonic()
+            return max(max(self.pauses.get(part, 0.0), now - self._last_ack[part]) for part in partitions)
+
+    def _write(self) -> None:
+        started = time.monotonic()
+        while not self._stopped.is_set():
+            due = int((time.monotonic() - started) * self._rate)
+            while self._sent < due and not self._stopped.is_set():
+                self._send(self._sent)
+                self._sent += 1
+            self._producer.poll(0.005)
+
+    def _send(self, number: int) -> None:
+        value = b"%d %b" % (number, self._padding)
+        while not self._stopped.is_set():
+            try:
+                self._producer.produce(
+                    self._topic, value, partition=number % self._partitions, on_delivery=self._delivered(number)
+                )
+            except BufferError:
+                # The client's own queue is full: it drains as answers come in.
+                self._producer.poll(0.05)
+            else:
+                return
+
+    def _delivered(self, number: int) -> Callable[[KafkaError | None, Any], None]:
+        def callback(error: KafkaError | None, message: Any) -> None:
+            with self._changed:
+                if error is not None:
+                    self.errors[str(error)] += 1
+                    return
+                partition = message.partition()
+                self.acknowledged[partition, message.offset()] = number
+                self._newest[partition] = max(self._newest.get(partition, -1), number)
+                now = time.monotonic()
+                last = self._last_ack.get(partition, now)
+                self.pauses[partition] = max(self.pauses.get(partition, 0.0), now - last)
+                self._last_ack[partition] = now
+                self._changed.notify_all()
+
+        return callback
+
+
+def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first: int = 0, size: int = 0) -> Promises:
+    """Writes so many records and returns what was acknowledged, which must be all of them."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "retry.backoff.ms": 20})
+    promises: Promises = {}
+    errors: list[str] = []
+
+    def delivered(number: int) -> Callable[[KafkaError | None, Any], None]:
+        def callback(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                errors.append(str(error))
+            else:
+                promises[message.partition(), message.offset()] = number
+
+        return callback
+
+    for number in range(first, first + count):
+        value = b"%d %b" % (number, b"." * size)
+        producer.produce(topic, value, partition=number % partitions, on_delivery=delivered(number))
+        producer.poll(0)
+    assert producer.flush(SECONDS_MAX) == 0
+    assert errors == []
+    assert len(promises) == count
+    return promises
+
+
+def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Promises:
+    """Everything in these partitions; demands that they are readable from 0 to their end without a gap."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "topic.metadata.refresh.fast.interval.ms": 50,
+        }
+    )
+    found: Promises = {}
+    try:
+        ends = {
+            index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=SECONDS_MAX)[1]
+            for index in partitions
+        }
+        waiting = {index for index, end in ends.items() if end > 0}
+        consumer.assign([TopicPartition(topic, index, 0) for index in sorted(waiting)])
+        next_offsets = dict.fromkeys(partitions, 0)
+        deadline = time.monotonic() + SECONDS_MAX
+        while waiting:
+            assert time.monotonic() < deadline, f"partitions {sorted(waiting)} of {topic} cannot be read to their end"
+            for message in consumer.consume(2000, timeout=0.2):
+                assert message.error() is None, message.error()
+                index, offset, value = message.partition(), message.offset(), message.value()
+                assert index is not None and offset is not None and value is not None
+                assert offset == next_offsets[index], f"{topic}-{index}: offset {offset} follows {next_offsets[index] - 1}"
+                next_offsets[index] += 1
+                found[index, offset] = int(value.partition(b" ")[0])
+                if offset + 1 >= ends[index]:
+                    waiting.discard(index)
+    finally:
+        consumer.close()
+    return found
+
+
+def assert_nothing_lost(bootstrap: str, topic: str, promises: Promises, *, partitions: Collection[int]) -> None:
+    """Every acknowledged record of these partitions is there, at the offset that was acknowledged."""
+    found = read_all(bootstrap, topic, partitions=partitions)
+    kept = {place: number for place, number in promises.items() if place[0] in set(partitions)}
+    lost = {place: number for place, number in kept.items() if found.get(place) != number}
+    assert kept, "nothing was acknowledged, so nothing was tested"
+    assert lost == {}, f"{len(lost)} of {len(kept)} acknowledged records are lost, for example {sorted(lost.items())[:5]}"
