@@ -5,11 +5,13 @@ system's shutdown ioctl: from its return on, every operation on the disk gives E
 wrong: a dead disk must be unmounted before it is mounted again, and that needs every process to have let go of it.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,58 +39,74 @@ class Disk:
     def is_mounted(self) -> bool:
         return os.path.ismount(self.path)
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything of a disk is here, mounted or not."""
+        return self.is_mounted or self.image.exists()
+
 
 def make_disk(path: Path, *, size_mib: int = 256, file_system: str = "ext4") -> Disk:
     """Makes an image, a file system on it, and mounts it at `path`. Raises ToolError; what was made is then gone again."""
     disk = Disk(path)
-    if disk.is_mounted or disk.image.exists():
+    if disk.exists:
         raise ToolError(f"{path} is a disk already; `diskraft disks remove {path}` removes it")
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        _write_image(disk, size_mib, file_system)
-        _mount(disk)
-    except ToolError:
-        disk.image.unlink(missing_ok=True)
-        raise
+    with _explained(path):
+        was_there = path.is_dir()
+        if was_there and any(path.iterdir()):
+            raise ToolError(f"{path} is not empty; a disk that is mounted there would hide what it holds")
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_image(disk, size_mib, file_system)
+            _mount(disk)
+        except (ToolError, OSError):
+            disk.image.unlink(missing_ok=True)
+            if not was_there:
+                path.rmdir()
+            raise
     return disk
 
 
 def kill_disk(path: Path) -> None:
-    """Shuts the file system down: when this returns, the disk is dead."""
+    """Shuts the file system down: when this returns, the disk is dead. Raises ToolError."""
     disk = _mounted(path)
-    descriptor = os.open(disk.path, os.O_RDONLY)
-    try:
-        fcntl.ioctl(descriptor, SHUTDOWN_IOCTL, struct.pack("I", SHUTDOWN_WITHOUT_FLUSH))
-    finally:
-        os.close(descriptor)
+    with _explained(path):
+        descriptor = os.open(disk.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN_IOCTL, struct.pack("I", SHUTDOWN_WITHOUT_FLUSH))
+        finally:
+            os.close(descriptor)
 
 
 def revive_disk(path: Path) -> None:
-    """Mounts a dead disk again, with what had been synced on it."""
+    """Mounts a dead disk again, with what had been synced on it. Raises ToolError."""
     disk = _mounted(path)
     _unmount(disk)
     _mount(disk)
 
 
 def replace_disk(path: Path) -> None:
-    """Puts an empty disk of the same size in the place of this one."""
+    """Puts an empty disk of the same size in the place of this one. Raises ToolError."""
     disk = _mounted(path)
-    size_mib = disk.image.stat().st_size // MIB
     file_system = _file_system(disk)
-    _unmount(disk)
-    disk.image.unlink()
-    _write_image(disk, size_mib, file_system)
-    _mount(disk)
+    with _explained(path):
+        size_mib = disk.image.stat().st_size // MIB
+        _unmount(disk)
+        disk.image.unlink()
+        _write_image(disk, size_mib, file_system)
+        _mount(disk)
 
 
 def remove_disk(path: Path) -> None:
-    """Unmounts and deletes the disk, its image and its mount point."""
+    """Unmounts and deletes the disk, its image and its mount point. Raises ToolError."""
     disk = Disk(path)
-    if disk.is_mounted:
-        _unmount(disk)
-    disk.image.unlink(missing_ok=True)
-    if path.is_dir():
-        path.rmdir()
+    if not disk.exists:
+        raise ToolError(f"{path} is not a disk of the lab: it is not mounted, and {disk.image} is missing")
+    with _explained(path):
+        if disk.is_mounted:
+            _unmount(disk)
+        disk.image.unlink(missing_ok=True)
+        if path.is_dir():
+            path.rmdir()
 
 
 def why_no_loop_disks(folder: Path) -> str | None:
@@ -96,15 +114,22 @@ def why_no_loop_disks(folder: Path) -> str | None:
     trial = folder / "trial-disk"
     try:
         make_disk(trial, size_mib=16)
-        kill_disk(trial)
-    except (ToolError, OSError) as error:
-        return str(error).splitlines()[0]
-    finally:
-        if Disk(trial).is_mounted or Disk(trial).image.exists():
+        try:
+            kill_disk(trial)
+        finally:
             remove_disk(trial)
-        elif trial.is_dir():
-            trial.rmdir()
+    except ToolError as error:
+        return str(error).splitlines()[0]
     return None
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What the operating system refuses inside becomes one line for a person."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror or error}") from error
 
 
 def _mounted(path: Path) -> Disk:
@@ -140,11 +165,20 @@ def _unmount(disk: Disk) -> None:
 
 
 def _file_system(disk: Disk) -> str:
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _device, mount_point, kind, *_ = line.split()
-        if mount_point == str(disk.path):
-            return kind
-    return "ext4"
+    mount_point = os.path.realpath(disk.path)
+    found = "ext4"
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _device, point, kind, *_ = line.split(" ")
+        # The last of several mounts at one place is the one that is seen.
+        if _unescaped(point) == mount_point:
+            found = kind
+    return found
+
+
+def _unescaped(text: str) -> str:
+    """Blanks and the like stand in /proc as a backslash and three octal digits."""
+    first, *others = text.split("\\")
+    return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in others)
 
 
 def _run(*command: str) -> None:

@@ -5,9 +5,11 @@ JSON lines; that a node is ready is read from its events. Easy to get wrong: the
 cluster, so everything that a later command needs stands in `cluster.json` and in pid files.
 """
 
+import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -107,14 +109,17 @@ class LocalNode:
 
     def last_line(self) -> str:
         """The last line of the log, for an error message."""
-        lines = Path(self.files.log).read_text(errors="replace").strip().splitlines()
+        log = Path(self.files.log)
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         return lines[-1] if lines else "it printed nothing"
 
     def signal(self, number: int) -> None:
         """Sends a signal if the node runs."""
         pid = self.pid
         if pid is not None:
-            os.kill(pid, number)
+            # It may end at this very moment.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def wait_until_ended(self, *, seconds: float = STOP_SECONDS) -> int | None:
         """Waits for the process to end; its exit status when it is a child of ours. Raises ToolError when it stays."""
@@ -126,7 +131,10 @@ class LocalNode:
         pid = self.pid
         if pid is None:
             return None
-        descriptor = os.pidfd_open(pid)
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
         try:
             ready, _, _ = select.select([descriptor], [], [], seconds)
         finally:
@@ -176,10 +184,12 @@ class LocalCluster:
         """The cluster that an earlier command made. Raises ToolError."""
         try:
             content = json.loads((folder / CLUSTER_FILE).read_text())
+            nodes = [NodeFiles(**(node | {"data_dirs": tuple(node["data_dirs"])})) for node in content["nodes"]]
+            return cls(folder, content["cluster_id"], nodes, loop=content["loop"])
         except FileNotFoundError:
             raise ToolError(f"{folder} holds no cluster; `diskraft local up --dir {folder}` makes one") from None
-        nodes = [NodeFiles(**(node | {"data_dirs": tuple(node["data_dirs"])})) for node in content["nodes"]]
-        return cls(folder, content["cluster_id"], nodes, loop=content["loop"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ToolError(f"{folder / CLUSTER_FILE} cannot be read: {error!r}") from error
 
     @classmethod
     def create(
@@ -196,18 +206,28 @@ class LocalCluster:
         """Makes folders, disks and configuration, and formats every node. Nothing runs yet."""
         if (folder / CLUSTER_FILE).exists():
             raise ToolError(f"{folder} holds a cluster already; `diskraft local down --dir {folder} --delete` removes it")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise ToolError(f"{folder} is not empty; a cluster takes a folder of its own, name another one")
+        except OSError as error:
+            raise ToolError(f"{folder} cannot be used: {error.strerror}") from error
         ports = free_ports(brokers + 1) if first_port is None else [first_port + index for index in range(brokers + 1)]
         cluster_id = _tool("tools.kafka_storage", "random-uuid").strip()
         nodes = [_node_files(folder, f"broker-{n}", n, "broker", ports[n - 1], disks) for n in range(1, brokers + 1)]
         nodes.append(_node_files(folder, "controller", CONTROLLER_ID, "controller", ports[-1], 0))
         cluster = cls(folder, cluster_id, nodes, loop=loop)
-        for files in nodes:
-            _make_directories(files, loop=loop, disk_mib=disk_mib)
-            Path(files.config).write_text(_configuration(files, controller_port=ports[-1], overrides=overrides or {}))
-            _tool("tools.kafka_storage", "format", "--config", files.config, "--cluster-id", cluster_id)
         description = {"cluster_id": cluster_id, "loop": loop, "nodes": [asdict(files) for files in nodes]}
+        # First of all, so that whatever becomes of the rest can be taken down by a later command.
         (folder / CLUSTER_FILE).write_text(json.dumps(description, indent=2) + "\n")
+        try:
+            for files in nodes:
+                _make_directories(files, loop=loop, disk_mib=disk_mib)
+                Path(files.config).write_text(_configuration(files, controller_port=ports[-1], overrides=overrides or {}))
+                _tool("tools.kafka_storage", "format", "--config", files.config, "--cluster-id", cluster_id)
+        except ToolError:
+            cluster.delete()
+            raise
         return cluster
 
     def start(self) -> None:
@@ -235,13 +255,21 @@ class LocalCluster:
         """Unmounts and deletes loop-mounted disks; plain directories stay. The nodes must have ended."""
         if self.loop:
             for node in self.nodes.values():
-                for path in node.files.data_dirs:
-                    remove_disk(Path(path))
+                for path in map(Path, node.files.data_dirs):
+                    if Disk(path).exists:
+                        remove_disk(path)
 
     def delete(self) -> None:
-        """Removes the disks and the folder. The nodes must have ended."""
+        """Removes the disks and everything that the cluster made, then the folder if nothing else is in it. The nodes must
+        have ended."""
         self.remove_disks()
-        _remove_tree(self.folder)
+        for node in self.nodes.values():
+            _remove_tree(Path(node.files.config).parent)
+            Path(node.files.log).unlink(missing_ok=True)
+        (self.folder / CLUSTER_FILE).unlink(missing_ok=True)
+        # Somebody's own files in it are not ours to remove.
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
 
 def free_ports(count: int) -> list[int]:
@@ -312,11 +340,10 @@ def _source_root() -> str:
 
 
 def _remove_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not path.is_symlink():
+    # Looked for before anything is removed, or what is on the disk would be gone first.
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent) / name for name in names):
             if Disk(path).is_mounted:
                 raise ToolError(f"{path} is still mounted; `diskraft disks remove {path}` removes it")
-            path.rmdir()
-        else:
-            path.unlink()
-    folder.rmdir()
+    if folder.exists():
+        shutil.rmtree(folder)
