@@ -219,7 +219,7 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
     """The configuration, complete and checked. `host_name` is advertised where a listener names no host.
 
     Raises ConfigError."""
-    config = ServerConfig(**load_settings(ServerConfig, properties))  # type: ignore[arg-type]
+    config = ServerConfig(**load_settings(ServerConfig, properties))
     config = replace(config, warnings=_warnings(properties))
     config = _with_directories(config)
     config = _with_listeners(config, host_name)

@@ -112,9 +112,9 @@ def keys_of(configuration_class: type) -> tuple[str, ...]:
     return tuple(key_of(field.name) for field in fields if "setting" in field.metadata)
 
 
-def load_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, object]:
+def load_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, Any]:
     """Field name -> value for every declared key that `properties` has. Raises ConfigError for a bad or missing one."""
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(configuration_class):
         setting: Setting | None = field.metadata.get("setting")
         if setting is None:

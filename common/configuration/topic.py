@@ -76,7 +76,7 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
     """`defaults` overlaid with a topic's overrides. Raises ConfigError for a value that cannot be read."""
     if not overrides:
         return defaults
-    return replace(defaults, **load_settings(TopicConfig, overrides))  # type: ignore[arg-type]
+    return replace(defaults, **load_settings(TopicConfig, overrides))
 
 
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
