@@ -11,7 +11,7 @@ from typing import Any
 
 from common.configuration.endpoints import HostPort, parse_host_port
 from common.protocol.api_keys import ApiKey
-from common.protocol.errors import ErrorCode, ProtocolError
+from common.protocol.errors import ErrorCode, LocalProtocolError, ProtocolError
 from common.protocol.framing import encode_request_frame, parse_response
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.headers import RequestHeader
@@ -35,11 +35,11 @@ class NodeConnection:
             self._socket = socket.create_connection((address.host, address.port), timeout=timeout)
         except OSError as error:
             raise ToolError(f"cannot connect to {address}: {error}; is a broker listening there?") from error
-        self._versions: dict[int, tuple[int, int]] = {}
-        answer: ApiVersionsResponse = self._exchange(
-            ApiVersionsRequest(client_software_name="diskraft", client_software_version="1"), 3
-        )
-        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+        try:
+            self._versions = self._learn_versions()
+        except ToolError:
+            self.close()
+            raise
 
     def __enter__(self) -> "NodeConnection":
         return self
@@ -61,6 +61,13 @@ class NodeConnection:
             raise ToolError(f"{self.address} serves {api.key.name} only in versions {low} to {high}")
         return self._exchange(request, version)
 
+    def _learn_versions(self) -> dict[int, tuple[int, int]]:
+        answer: ApiVersionsResponse = self._exchange(
+            ApiVersionsRequest(client_software_name="diskraft", client_software_version="1"), 3
+        )
+        check(answer.error_code, None, f"{self.address} refuses to name its versions")
+        return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+
     def _exchange(self, request: Struct, version: int) -> Any:
         api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
         self._correlation_id += 1
@@ -70,21 +77,23 @@ class NodeConnection:
             correlation_id=self._correlation_id,
             client_id=CLIENT_ID,
         )
-        parts = [
-            part
-            for part in encode_request_frame(header, request, version)
-            if isinstance(part, bytes | bytearray | memoryview)
-        ]
         try:
-            self._socket.sendall(b"".join(parts))
+            parts = encode_request_frame(header, request, version)
+            frame = b"".join(part for part in parts if isinstance(part, bytes | bytearray | memoryview))
+        except LocalProtocolError as error:
+            raise ToolError(f"this cannot be asked: {error}") from error
+        try:
+            self._socket.sendall(frame)
             size = int.from_bytes(self._read_exactly(4), "big")
             if size > RESPONSE_BYTES_MAX:
                 raise ToolError(f"{self.address} does not speak Kafka's protocol (a response of {size} bytes)")
-            _, response = parse_response(api.response, self._read_exactly(size), version)
+            answered, response = parse_response(api.response, self._read_exactly(size), version)
         except OSError as error:
             raise ToolError(f"{self.address} did not answer: {error}") from error
         except ProtocolError as error:
             raise ToolError(f"{self.address} does not speak Kafka's protocol: {error}") from error
+        if answered.correlation_id != self._correlation_id:
+            raise ToolError(f"{self.address} does not speak Kafka's protocol: it answers what was not asked")
         return response
 
     def _read_exactly(self, size: int) -> bytes:
