@@ -10,9 +10,10 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked
+from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked, SpaceStat
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId
 from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.log_dirs.probe import probe_unless_full
 from common.storage.clean_shutdown import load_clean_shutdown
 from common.storage.meta_properties import (
     VERSION_KRAFT,
@@ -40,6 +41,7 @@ class _Scan:
     unformatted: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
     epochs: dict[str, BrokerEpoch | None] = field(default_factory=dict)
+    space: dict[str, SpaceStat] = field(default_factory=dict)
 
 
 async def scan_directories(
@@ -80,13 +82,13 @@ async def _verified(
         verify_for_start(ensemble, node_id=node_id)
     except MetaPropertiesConflict as conflict:
         raise StartupError(str(conflict)) from conflict
-    await _refuse_misplaced_metadata(scan, metadata_log_dir)
+    await _refuse_misplaced_metadata(env, scan, metadata_log_dir)
     ids = await _ensure_directory_ids(env, scan)
     if metadata_log_dir not in scan.open or not any(path in scan.open for path in log_dirs):
         raise StartupError(_no_directory_left(scan, metadata_log_dir))
     cluster_id = ensemble.cluster_id
     assert cluster_id is not None, "verify_for_start demands it"
-    return OpenDirectories(
+    directories = OpenDirectories(
         cluster_id=cluster_id,
         metadata=scan.open[metadata_log_dir],
         metadata_directory_id=ids[metadata_log_dir],
@@ -99,6 +101,8 @@ async def _verified(
         configured=log_dirs,
         previous_broker_epoch=_agreed_epoch(scan, log_dirs),
     )
+    directories.space.update((ids[path], scan.space[path]) for path in log_dirs if path in scan.open)
+    return directories
 
 
 async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_ns: int) -> None:
@@ -111,7 +115,10 @@ async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_
         if found is None:
             scan.unformatted.append(path)
             return
-        await log_dir.probe()
+        if not await probe_unless_full(log_dir):
+            # As for a disk that fills up later: it stays online, the first append that does not fit takes it offline.
+            env.log.warning("log_dir_trouble", log_dir=path, cause="the directory is full, free some space")
+        scan.space[path] = await log_dir.statvfs()
         marker = await load_clean_shutdown(log_dir)
         scan.epochs[path] = marker.broker_epoch if marker is not None else None
         scan.formatted[path] = found
@@ -145,11 +152,16 @@ def _give_up(env: Environment, scan: _Scan, path: str, error: LogDirError, cause
     env.log.error("log_dir_offline_at_start", log_dir=path, cause=cause)
 
 
-async def _refuse_misplaced_metadata(scan: _Scan, metadata_log_dir: str) -> None:
-    for path, log_dir in scan.open.items():
+async def _refuse_misplaced_metadata(env: Environment, scan: _Scan, metadata_log_dir: str) -> None:
+    for path, log_dir in list(scan.open.items()):
         if path == metadata_log_dir:
             continue
-        if await log_dir.stat(f"{METADATA_TOPIC_NAME}-0") is not None:
+        try:
+            misplaced = await log_dir.stat(f"{METADATA_TOPIC_NAME}-0")
+        except LogDirError as error:
+            _give_up(env, scan, path, error, str(error))
+            continue
+        if misplaced is not None:
             raise StartupError(
                 f"Found {METADATA_TOPIC_NAME}-0 in {path}, but the metadata directory is {metadata_log_dir}. Correct "
                 "metadata.log.dir, or remove the folder if it is a leftover."
@@ -159,11 +171,17 @@ async def _refuse_misplaced_metadata(scan: _Scan, metadata_log_dir: str) -> None
 async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, DirectoryId]:
     """Directories formatted before KIP-858 get an id now; version 0 files are rewritten as version 1."""
     ids = {path: found.directory_id for path, found in scan.formatted.items() if found.directory_id is not None}
-    for path, found in scan.formatted.items():
-        if path not in ids:
-            ids[path] = generate_directory_id(env.uuid, ids.values())
-            await store_meta_properties(scan.open[path], replace(found, directory_id=ids[path], version=VERSION_KRAFT))
-            env.log.info("directory_id_added", log_dir=path, directory_id=ids[path])
+    for path, found in list(scan.formatted.items()):
+        if path in ids:
+            continue
+        directory_id = generate_directory_id(env.uuid, ids.values())
+        try:
+            await store_meta_properties(scan.open[path], replace(found, directory_id=directory_id, version=VERSION_KRAFT))
+        except LogDirError as error:
+            _give_up(env, scan, path, error, str(error))
+            continue
+        ids[path] = directory_id
+        env.log.info("directory_id_added", log_dir=path, directory_id=directory_id)
     return ids
 
 

@@ -170,3 +170,24 @@ def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
         assert (await scan_node(world)).previous_broker_epoch is None
 
     world.run(scenario)
+
+
+def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
+    """The probe does not fit, yet everything on the disk can be read. Placement knows at once to put nothing there."""
+    world = world_with({path: formatted(path) for path in IDS})
+    world.disk("/d2").capacity_bytes = world.disk("/d2").used_bytes()
+    directories = scan(world)
+    assert list(directories.online) == [IDS["/d1"], IDS["/d2"]]
+    assert directories.space[DirectoryId(Uuid(IDS["/d2"]))].usable_bytes == 0
+    assert directories.space[DirectoryId(Uuid(IDS["/d1"]))].usable_bytes > 0
+    assert [event.fields["log_dir"] for event in world.events_named("log_dir_trouble")] == ["/d2"]
+
+
+@pytest.mark.parametrize("operation", ["stat", "replace_file"])
+def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: str) -> None:
+    """A disk that dies in the middle of the scan is worth no more than one that was dead before it."""
+    world = world_with({path: formatted(path, with_id=path != "/d2") for path in IDS})
+    world.disk("/d2").fail_with(errno.EIO, operations=[operation])
+    directories = scan(world)
+    assert list(directories.online) == [IDS["/d1"]]
+    assert list(directories.offline) == ["/d2"]

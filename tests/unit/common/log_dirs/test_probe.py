@@ -1,0 +1,61 @@
+"""The probe of an idle directory: what it says of free space, and when it ends."""
+
+import asyncio
+import errno
+
+from common.environment.interface import LogDir, SpaceStat
+from common.log_dirs.probe import probe_log_dir
+from tests.simulation.environment import SimulatedWorld
+
+INTERVAL_NS = 1_000_000_000
+
+
+async def attached(world: SimulatedWorld) -> LogDir:
+    world.disk("/d")
+    log_dir = world.node("n").log_dir("/d", operation_timeout_ns=10 * INTERVAL_NS)
+    await log_dir.attach()
+    return log_dir
+
+
+def test_a_full_disk_is_probed_on_and_its_space_stays_known() -> None:
+    """The probe has no room from some moment on: placement must learn of it all the same, and of new room."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        seen: list[SpaceStat] = []
+        log_dir = await attached(world)
+        probing = probe_log_dir(
+            world.node("n"), log_dir, interval_ns=INTERVAL_NS, is_online=lambda: True, on_space=seen.append
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(probing)
+            disk = world.disk("/d")
+            disk.write("ballast", bytes(1000))
+            for capacity in (10_000, disk.used_bytes(), 10_000):
+                disk.capacity_bytes = capacity
+                await world.sleep(1.1)
+            task.cancel()
+        assert [space.usable_bytes > 0 for space in seen] == [True, False, True]
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_dead_disk_is_probed_until_it_is_offline() -> None:
+    """Its errors go to the owner of the directory; nothing is said of its space, and the task ends with the directory."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        errors: list[int] = []
+        log_dir.on_error = lambda error: errors.append(error.errno_code)
+        world.disk("/d").fail_with(errno.EIO)
+        seen: list[SpaceStat] = []
+        await probe_log_dir(
+            world.node("n"),
+            log_dir,
+            interval_ns=INTERVAL_NS,
+            is_online=lambda: len(errors) < 3,
+            on_space=seen.append,
+        )
+        assert errors == [errno.EIO] * 3
+        assert seen == []
+
+    SimulatedWorld(seed=1).run(scenario)
