@@ -18,7 +18,7 @@ from common.protocol.messages.list_offsets import (
 from common.protocol.messages.metadata import MetadataResponsePartition
 from tools.admin_client import AdminClient
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 POLL_SECONDS = 0.02
 LATEST = -1
 
@@ -59,8 +59,9 @@ def wait_until_in_sync(
         ):
             return sorted(topic.partitions, key=lambda part: part.partition_index)
         if time.monotonic() > deadline:
-            raise AssertionError(f"{name} is not in sync after {seconds:g} s: {topic.partitions}")
-        time.sleep(POLL_SECONDS)
+            behind = [part for part in topic.partitions if len(part.isr_nodes) < replication_factor]
+            raise AssertionError(f"{name} is not in sync after {seconds:g} s: {behind[:10]}")
+        time.sleep(POLL_SECONDS + len(topic.partitions) / 5000)
 
 
 def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
@@ -80,4 +81,6 @@ def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
             for answer in response.topics[0].partitions:
                 if answer.error_code == ErrorCode.NONE:
                     del waiting[answer.partition_index]
-        assert time.monotonic() < deadline, f"{name}: partitions {sorted(waiting)} are not led after {READY_SECONDS:g} s"
+        assert time.monotonic() < deadline, f"{name}: {len(waiting)} partitions are not led after {READY_SECONDS:g} s"
+        # Asking for many partitions costs the brokers time that they need to make them.
+        time.sleep(POLL_SECONDS + len(waiting) / 5000)
