@@ -1,4 +1,8 @@
-"""What the Kafka-named tools share on their command lines (shell)."""
+"""What the Kafka-named tools share on their command lines (shell).
+
+Kafka's tools take long options, whole or not at all, and end with status 1 for a wrong command line. Easy to get wrong:
+argparse would end with 2, and would take `--top` for `--topic`.
+"""
 
 import argparse
 import sys

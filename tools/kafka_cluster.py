@@ -1,4 +1,8 @@
-"""kafka-cluster: the cluster's id, and unregistering a broker (shell)."""
+"""kafka-cluster: the cluster's id, and unregistering a broker (shell).
+
+Answers to Kafka's ClusterTool. `cluster-id` is what containers use as a health check, so it asks for nothing but brokers and
+imports little. Easy to get wrong: any broker answers, also for unregistering another one.
+"""
 
 import sys
 

@@ -1,8 +1,13 @@
-"""kafka-log-dirs: what each broker's directories hold, as Kafka's one line of JSON (shell)."""
+"""kafka-log-dirs: what each broker's directories hold, as Kafka's one line of JSON (shell).
+
+Answers to Kafka's LogDirsCommand. Two lines for people come first, then the JSON alone on its line, so that programs take
+the last one. Easy to get wrong: each broker answers for itself only, so each is asked on a connection of its own.
+"""
 
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from common.configuration.endpoints import HostPort
@@ -17,7 +22,7 @@ from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
 
 # How Kafka's tool prints the two errors that a directory can have.
-JAVA_NAMES = {
+JAVA_NAMES: Mapping[int, str] = {
     ErrorCode.KAFKA_STORAGE_ERROR: "org.apache.kafka.common.errors.KafkaStorageException",
     ErrorCode.LOG_DIR_NOT_FOUND: "org.apache.kafka.common.errors.LogDirNotFoundException",
 }
@@ -65,7 +70,7 @@ def _asked_brokers(text: str | None, brokers: dict[int, HostPort]) -> list[int]:
     if not text:
         return sorted(brokers)
     try:
-        asked = [int(part) for part in text.split(",") if part.strip()]
+        asked = list(dict.fromkeys(int(part) for part in text.split(",") if part.strip()))
     except ValueError:
         raise ToolError(f"--broker-list {text} is not a list of numbers separated by commas") from None
     unknown = [broker_id for broker_id in asked if broker_id not in brokers]
@@ -78,11 +83,10 @@ def _asked_brokers(text: str | None, brokers: dict[int, HostPort]) -> list[int]:
 
 
 def _log_dir(result: DescribeLogDirsResult, topics: set[str]) -> dict[str, Any]:
-    error = (
-        None
-        if result.error_code == ErrorCode.NONE
-        else JAVA_NAMES.get(ErrorCode(result.error_code), error_name(result.error_code))
-    )
+    error = None
+    if result.error_code != ErrorCode.NONE:
+        # Looked up by the number: a newer broker may answer with a code that is not listed here.
+        error = JAVA_NAMES.get(result.error_code) or error_name(result.error_code)
     partitions = [
         {
             "partition": f"{topic.name}-{partition.partition_index}",

@@ -1,6 +1,7 @@
 """kafka-topics: create, list, describe and delete topics, with Kafka's flags and output (shell).
 
-Easy to get wrong: --topic is a regular expression for --list, --describe and --delete, and a plain name for --create.
+Answers to Kafka's TopicCommand. Easy to get wrong: --topic is a regular expression for --list, --describe and --delete, in
+which a comma separates alternatives, and a plain name for --create.
 """
 
 import argparse
@@ -30,6 +31,8 @@ from tools.errors import ToolError, run_tool
 TOPIC_RESOURCE = 2
 TOPIC_SOURCE = 1
 USE_DEFAULT = -1
+REPLICATION_FACTOR_MAX = 32_767
+FAILED = "Error while executing topic command "
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     for action in ("create", "list", "describe", "delete"):
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action)
     parser.add_argument("--topic", help="the topic; a regular expression unless --create is given")
-    parser.add_argument("--partitions", type=int, default=USE_DEFAULT)
-    parser.add_argument("--replication-factor", type=int, default=USE_DEFAULT)
+    parser.add_argument("--partitions", type=int)
+    parser.add_argument("--replication-factor", type=int)
     parser.add_argument("--replica-assignment", metavar="1:2,2:1", help="broker ids of each partition, by partition")
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--if-exists", action="store_true")
@@ -63,9 +66,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> None:
+    """What the parser cannot say. Raises ToolError."""
     if arguments.action in ("create", "delete") and not arguments.topic:
         raise ToolError(f"--{arguments.action} needs --topic")
+    if arguments.replica_assignment and (arguments.partitions, arguments.replication_factor) != (None, None):
+        raise ToolError("--replica-assignment says how many; leave --partitions and --replication-factor out")
+    if arguments.partitions is not None and arguments.partitions < 1:
+        raise ToolError("The partitions must be greater than 0")
+    factor = arguments.replication_factor
+    if factor is not None and not 1 <= factor <= REPLICATION_FACTOR_MAX:
+        raise ToolError(f"The replication factor must be between 1 and {REPLICATION_FACTOR_MAX} inclusive")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
     with AdminClient(arguments.bootstrap_server) as client:
         match arguments.action:
             case "create":
@@ -83,12 +98,11 @@ def _run(arguments: argparse.Namespace) -> int:
 def _create(client: AdminClient, arguments: argparse.Namespace) -> None:
     topic = CreatableTopic(
         name=arguments.topic,
-        num_partitions=arguments.partitions,
-        replication_factor=arguments.replication_factor,
+        num_partitions=USE_DEFAULT if arguments.partitions is None else arguments.partitions,
+        replication_factor=USE_DEFAULT if arguments.replication_factor is None else arguments.replication_factor,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in map(_key_value, arguments.config)],
     )
     if arguments.replica_assignment:
-        topic.num_partitions = topic.replication_factor = USE_DEFAULT
         topic.assignments = [
             CreatableReplicaAssignment(partition_index=index, broker_ids=_broker_ids(part))
             for index, part in enumerate(arguments.replica_assignment.split(","))
@@ -97,7 +111,7 @@ def _create(client: AdminClient, arguments: argparse.Namespace) -> None:
     for result in response.topics:
         if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
             continue
-        check(result.error_code, result.error_message, f"Error while creating topic {result.name}")
+        check(result.error_code, result.error_message, FAILED)
         print(f"Created topic {result.name}.")
 
 
@@ -117,25 +131,27 @@ def _broker_ids(text: str) -> list[int]:
 
 def _matching(client: AdminClient, arguments: argparse.Namespace) -> list[MetadataResponseTopic]:
     try:
-        pattern = re.compile(arguments.topic or ".*")
+        # As Kafka reads it: blanks and outer quotes mean nothing, a comma separates alternatives.
+        pattern = re.compile((arguments.topic or ".*").replace(",", "|").replace(" ", "").strip("\"'"))
     except re.error as error:
         raise ToolError(f"--topic {arguments.topic} is not a regular expression: {error}") from None
     topics = [topic for topic in client.metadata().topics if pattern.fullmatch(topic.name or "")]
     if arguments.exclude_internal:
         topics = [topic for topic in topics if not topic.is_internal]
     if arguments.topic and not topics and arguments.action != "list" and not arguments.if_exists:
-        raise ToolError(f"Error while executing topic command : Topic '{arguments.topic}' does not exist as expected")
+        raise ToolError(f"{FAILED}: Topic '{arguments.topic}' does not exist as expected")
     return sorted(topics, key=lambda topic: topic.name or "")
 
 
 def _delete(client: AdminClient, arguments: argparse.Namespace) -> None:
-    topics = _matching(client, arguments)
-    states = [DeleteTopicState(topic_id=topic.topic_id) for topic in topics]
-    if not states:
+    names = {topic.topic_id: topic.name for topic in _matching(client, arguments)}
+    if not names:
         return
+    states = [DeleteTopicState(topic_id=topic_id) for topic_id in names]
     response: DeleteTopicsResponse = client.send(DeleteTopicsRequest(topics=states, timeout_ms=30_000))
-    for topic, result in zip(topics, response.responses, strict=True):
-        check(result.error_code, result.error_message, f"Error while deleting topic {topic.name}")
+    for result in response.responses:
+        name = result.name or names.get(result.topic_id)
+        check(result.error_code, result.error_message, f"{FAILED}: {name}")
 
 
 def _describe(client: AdminClient, arguments: argparse.Namespace) -> None:
