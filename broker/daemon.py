@@ -64,7 +64,7 @@ REQUEST_TIMEOUT_MIN_NS = 1_000 * MS
 
 
 class BrokerDaemon:
-    """One incarnation of a broker. `halt(reason)` ends the node at once."""
+    """One incarnation of a broker. `halt(reason)` ends the node at once; `on_running` is called when it is unfenced."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class BrokerDaemon:
         driver: QuorumDriver,
         task_group: asyncio.TaskGroup,
         halt: Callable[[str], None],
+        on_running: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._config = config
@@ -83,6 +84,7 @@ class BrokerDaemon:
         self._driver = driver
         self._task_group = task_group
         self._halt = halt
+        self._on_running = on_running
         self._broker_id = BrokerId(config.node_id)
         self._incarnation_id = IncarnationId(env.uuid())
         self._may_serve = asyncio.Event()
@@ -262,6 +264,7 @@ class BrokerDaemon:
                     listeners={name: f"{server_host}:{port}" for name, server_host, port in self._bound()},
                     log_dirs=[log_dir.path for log_dir in self._directories.online.values()],
                 )
+                self._on_running()
             case ShutDownNow():
                 if not self._is_told_to_end.done():
                     self._is_told_to_end.set_result(None)

@@ -6,7 +6,7 @@ is active, since the brokers find the active controller by asking, and NOT_CONTR
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from common.configuration.server import ServerConfig
@@ -26,7 +26,7 @@ class ControllerQuorum(MetadataLogDriver, QuorumHandlers, Protocol):
 
 
 class ControllerDaemon:
-    """Made once for a node; `start` once, after the driver was started."""
+    """Made once for a node; `start` once, after the driver was started. `on_active` is called whenever it becomes active."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class ControllerDaemon:
         *,
         cluster_id: str,
         authorize: Authorize = allow_all,
+        on_active: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._config = config
@@ -46,7 +47,7 @@ class ControllerDaemon:
             preferred_interval_ns=rebalance_seconds * 1000 * MS,
         )
         settings = controller_settings(config, cluster_id)
-        self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers)
+        self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers, on_active=on_active)
         facts = ClusterFacts(cluster_id, config.controller_quorum_voters)
         self._requests = ControllerRequests(env, self.controller, driver, facts, authorize=authorize)
         self._meter = ControllerMeter(env, self.controller)

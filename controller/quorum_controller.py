@@ -124,6 +124,7 @@ class QuorumController:
         node_id: int,
         timers: ControllerTimers | None = None,
         records_per_batch_max: int = RECORDS_PER_BATCH_MAX,
+        on_active: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._driver = driver
@@ -131,6 +132,7 @@ class QuorumController:
         self._node_id = node_id
         self._timers = timers or ControllerTimers()
         self._records_per_batch_max = records_per_batch_max
+        self._on_active = on_active
         self._queue = EventQueue(env)
         self._term: _Term | None = None
         self._leader = LeaderAndEpoch(None, LeaderEpoch(0))
@@ -322,6 +324,7 @@ class QuorumController:
             partitions=feed.state.partition_count,
             activation_records=len(records),
         )
+        self._on_active()
 
     def _resign(self) -> None:
         term, self._term = self._term, None

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import NoReturn
 
-from common.environment.entry import ShutdownSignals, run_daemon
+from common.environment.entry import ShutdownSignals, freeze_loaded_objects, run_daemon
 from common.environment.interface import ListenFailed, LogDirError
 from common.environment.real import RealEnvironment
 from common.log_dirs.startup_scan import StartupError
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     async def run(env: RealEnvironment, signals: ShutdownSignals) -> int:
         status = 0
         try:
-            await Node(env, config, properties).run(signals.wait)
+            await Node(env, config, properties, on_ready=freeze_loaded_objects).run(signals.wait)
         except* (StartupError, ListenFailed, QuorumFailure, LogDirError) as group:
             for error in _leaves(group):
                 print(error, file=sys.stderr)

@@ -33,12 +33,21 @@ class _EndedInOrder(Exception):
 
 
 class Node:
-    """One life of one node. `run` once."""
+    """One life of one node. `run` once; `on_ready` is called once, when all its roles have loaded what there is and work."""
 
-    def __init__(self, env: Environment, config: ServerConfig, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        config: ServerConfig,
+        properties: Mapping[str, str],
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         self._env = env
         self._config = config
         self._properties = properties
+        self._on_ready = on_ready
+        self._not_ready = dict.fromkeys(config.process_roles)
         self.controller: ControllerDaemon | None = None
         self.broker: BrokerDaemon | None = None
 
@@ -89,7 +98,13 @@ class Node:
         await driver.start()
         group.create_task(self._run_driver(driver, group))
         if self._config.is_controller:
-            self.controller = ControllerDaemon(self._env, self._config, driver, cluster_id=directories.cluster_id)
+            self.controller = ControllerDaemon(
+                self._env,
+                self._config,
+                driver,
+                cluster_id=directories.cluster_id,
+                on_active=partial(self._role_is_ready, "controller"),
+            )
             self.controller.start(group)
         if self._config.is_broker:
             self.broker = BrokerDaemon(
@@ -100,6 +115,7 @@ class Node:
                 driver=driver,
                 task_group=group,
                 halt=self.halt,
+                on_running=partial(self._role_is_ready, "broker"),
             )
         stop_metrics = self._start_metrics(group, directories, channel)
         await self._serve_until_asked(group, asked_to_end)
@@ -107,6 +123,10 @@ class Node:
         if self.controller is not None:
             self.controller.close()
         await driver.close()
+
+    def _role_is_ready(self, role: str) -> None:
+        if self._not_ready.pop(role, role) is None and not self._not_ready:
+            self._on_ready()
 
     async def _serve_until_asked(self, group: asyncio.TaskGroup, asked_to_end: Callable[[], Awaitable[None]]) -> None:
         broker = self.broker
