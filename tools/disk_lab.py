@@ -37,7 +37,21 @@ class Disk:
 
     @property
     def is_mounted(self) -> bool:
-        return os.path.ismount(self.path)
+        # Asking the path itself would not do: on a dead XFS even stat fails.
+        return self.mounted_file_system is not None
+
+    @property
+    def mounted_file_system(self) -> str | None:
+        """The kind of the file system that is mounted there, None when nothing is."""
+        # Only the last component may be the disk itself; what leads there can be resolved.
+        mount_point = os.path.join(os.path.realpath(self.path.parent), self.path.name)
+        found = None
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _device, point, kind, *_ = line.split(" ")
+            # The last of several mounts at one place is the one that is seen.
+            if _unescaped(point) == mount_point:
+                found = kind
+        return found
 
     @property
     def exists(self) -> bool:
@@ -87,7 +101,7 @@ def revive_disk(path: Path) -> None:
 def replace_disk(path: Path) -> None:
     """Puts an empty disk of the same size in the place of this one. Raises ToolError."""
     disk = _mounted(path)
-    file_system = _file_system(disk)
+    file_system = disk.mounted_file_system or "ext4"
     with _explained(path):
         size_mib = disk.image.stat().st_size // MIB
         _unmount(disk)
@@ -162,17 +176,6 @@ def _unmount(disk: Disk) -> None:
         _run("umount", str(disk.path))
     except ToolError as error:
         raise ToolError(f"{error}; stop the broker that uses it, or wait until it has closed its files") from error
-
-
-def _file_system(disk: Disk) -> str:
-    mount_point = os.path.realpath(disk.path)
-    found = "ext4"
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _device, point, kind, *_ = line.split(" ")
-        # The last of several mounts at one place is the one that is seen.
-        if _unescaped(point) == mount_point:
-            found = kind
-    return found
 
 
 def _unescaped(text: str) -> str:
