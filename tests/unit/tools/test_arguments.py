@@ -1,0 +1,72 @@
+"""What all tools share: command lines, versions, and how a tool ends."""
+
+from importlib import metadata
+
+import pytest
+
+from tools import arguments
+from tools.arguments import ToolParser, add_bootstrap
+from tools.errors import ToolError, run_tool
+
+
+def parser() -> ToolParser:
+    made = ToolParser("kafka-something", "Does something.")
+    add_bootstrap(made)
+    made.add_argument("--topic")
+    made.add_subparsers(dest="action").add_parser("act")
+    return made
+
+
+def test_a_good_command_line() -> None:
+    """Both ways to give a value."""
+    assert parser().parse_args(["--bootstrap-server", "h:1"]).bootstrap_server == "h:1"
+    assert parser().parse_args(["--bootstrap-server=h:1", "act"]).action == "act"
+
+
+@pytest.mark.parametrize("given", [[], ["--bootstrap-server", "h:1", "--top", "x"], ["--boot", "h:1"], ["act"]])
+def test_a_wrong_command_line_is_status_1(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Kafka's status, and options are written out, since an abbreviation may mean another one tomorrow."""
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(given)
+    assert caught.value.code == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("kafka-something: ")
+    assert "usage: kafka-something" in captured.err
+
+
+def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
+    """On stdout, with what the tool is for."""
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["--help"])
+    assert caught.value.code == 0
+    assert "Does something." in capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the installed package; a source tree that never was installed says so."""
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"diskraft {arguments.version()}\n"
+
+    def missing(_name: str) -> str:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert arguments.version() == "unknown (not installed)"
+
+
+def test_how_a_tool_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own status; 1 and one line for what a person can mend; 130 for Ctrl-C; a traceback for our own bugs."""
+
+    def fails(error: BaseException) -> int:
+        raise error
+
+    assert run_tool(lambda: 0) == 0
+    assert run_tool(lambda: 3) == 3
+    assert run_tool(lambda: fails(ToolError("mend this"))) == 1
+    assert capsys.readouterr().err == "mend this\n"
+    assert run_tool(lambda: fails(KeyboardInterrupt())) == 130
+    with pytest.raises(ZeroDivisionError):
+        run_tool(lambda: fails(ZeroDivisionError()))
