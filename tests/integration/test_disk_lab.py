@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.loop_disks import unmount_lazily
+from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
 from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, replace_disk, revive_disk, why_no_loop_disks
 from tools.diskraft import main
 from tools.errors import ToolError
@@ -22,18 +22,12 @@ EIO = rf"\[Errno {errno.EIO}\]"
 def lab(loop_disks: None, tmp_path: Path) -> Iterator[Path]:
     """A folder for disks. Whatever a test left, neither mount nor loop device stays behind."""
     yield tmp_path
+    for point in mounts_under(tmp_path):
+        unmount_lazily(point)
     for image in sorted(tmp_path.rglob("*.img")):
-        path = image.with_suffix("")
-        while os.path.ismount(path):
-            unmount_lazily(path)
         image.unlink()
-    assert loop_images(tmp_path) == []
-
-
-def loop_images(folder: Path) -> list[str]:
-    """Backing files below the folder that a loop device still holds."""
-    files = (path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
-    return [file for file in files if file.startswith(f"{folder}/")]
+    assert mounts_under(tmp_path) == []
+    assert loop_devices_under(tmp_path) == []
 
 
 def file_system_at(path: Path) -> str:
@@ -49,11 +43,11 @@ def test_a_disk_is_made_and_removed_without_a_trace(lab: Path) -> None:
     assert file_system_at(path) == "ext4"
     assert path.stat().st_dev != lab.stat().st_dev
     assert disk.image.stat().st_size == 16 * 1024 * 1024
-    assert loop_images(lab) == [str(disk.image)]
+    assert loop_devices_under(lab) == [str(disk.image)]
     remove_disk(path)
     assert not path.exists()
     assert not disk.image.exists()
-    assert loop_images(lab) == []
+    assert loop_devices_under(lab) == []
 
 
 def test_what_is_there_already_is_not_hidden(lab: Path) -> None:
