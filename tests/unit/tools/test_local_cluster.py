@@ -13,6 +13,7 @@ import pytest
 from common.configuration.server import load_server_config
 from tools import local_cluster
 from tools.configuration_file import read_properties
+from tools.disk_lab import Disk
 from tools.errors import ToolError
 from tools.local_cluster import CLUSTER_FILE, CONTROLLER_ID, LocalCluster, LocalNode, NodeFiles, free_ports
 
@@ -148,7 +149,7 @@ def test_delete_stops_at_a_mounted_disk(tmp_path: Path, monkeypatch: pytest.Monk
     cluster = make(tmp_path / "cluster")
     disk = Path(cluster.brokers[0].files.data_dirs[1])
     (disk / "data").write_text("precious")
-    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == disk)
+    monkeypatch.setattr(Disk, "mounted_file_system", property(lambda self: "ext4" if self.path == disk else None))
     with pytest.raises(ToolError, match="disk-2 is still mounted"):
         cluster.delete()
     assert (disk / "data").read_text() == "precious"
