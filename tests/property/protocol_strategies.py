@@ -4,7 +4,6 @@ import importlib
 import pkgutil
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import common.protocol.messages
@@ -44,21 +43,6 @@ VALUES: dict[Primitive, st.SearchStrategy[Any]] = {
     Primitive.BYTES: st.binary(max_size=6),
     Primitive.RECORDS: st.binary(max_size=6) | st.just(bytes(200)),
 }
-
-
-def examples(count: int) -> settings:
-    """The settings of the codec's properties: few examples for each of the hundreds of versions, the same in every run.
-
-    The profile "exhaustive" takes a hundred times as many, and other ones each time.
-    """
-    exhaustive = settings.get_current_profile_name() == "exhaustive"
-    return settings(
-        max_examples=count * 100 if exhaustive else count,
-        derandomize=not exhaustive,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 def declared_messages() -> list[type[Struct]]:

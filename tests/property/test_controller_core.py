@@ -7,7 +7,7 @@ record; here come what must hold between operations, and that a replay of the lo
 
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -15,6 +15,7 @@ from common.ids import NO_LEADER, BrokerId, Offset, TopicId
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
+from tests.property.profiles import examples
 from tests.unit.controller.core.context import ControllerContext, directory
 
 BROKERS = st.integers(1, 4)
@@ -184,7 +185,5 @@ class ControllerMachine(RuleBasedStateMachine):
         assert rebuilt == self.controller.state
 
 
-ControllerMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+ControllerMachine.TestCase.settings = settings(examples(150), stateful_step_count=40)
 TestControllerMachine = ControllerMachine.TestCase

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from common.protocol.errors import FrameTooLarge
 from common.protocol.framing import RequestFramer
-from tests.property.protocol_strategies import examples
+from tests.property.profiles import examples
 
 MAX_SIZE = 64
 FRAMES = st.lists(st.binary(max_size=MAX_SIZE), max_size=6)

@@ -3,12 +3,13 @@
 Each step acts on the log and on the list; after each step both must agree, on the simulated disk and in every life.
 """
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.ids import Offset
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, TOPIC_ID, all_offsets, append, attached
 
@@ -91,7 +92,7 @@ async def load(world: SimulatedWorld, log: Log, model: Model, *, clean: bool, li
     return loaded
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(STEPS, max_size=20))
 def test_a_log_is_the_list_of_its_batches(steps: list[tuple[str, int]]) -> None:
     async def scenario(world: SimulatedWorld) -> None:

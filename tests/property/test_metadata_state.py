@@ -1,7 +1,7 @@
 """Metadata histories made by hypothesis: invariants after every record, and snapshots that rebuild the state."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.ids import BrokerId, DirectoryId, Offset, TopicId, Uuid
@@ -24,6 +24,7 @@ from common.records.metadata_records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from tests.property.profiles import examples
 from tests.unit.common.metadata.builders import directory, topic_id, uuid
 from tests.unit.common.metadata.invariants import check_indexes
 
@@ -164,7 +165,7 @@ def reloaded(state: MetadataState, numbering: Numbering) -> MetadataState:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@examples(100)
 @given(st.data(), st.sampled_from(list(Numbering)))
 def test_snapshots_rebuild_any_state(data: st.DataObject, numbering: Numbering) -> None:
     """After any history: the invariants hold, the snapshot gives an equal state, and both go on alike."""
@@ -187,7 +188,7 @@ def test_snapshots_rebuild_any_state(data: st.DataObject, numbering: Numbering) 
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@examples(100)
 @given(st.data())
 def test_a_delta_says_what_changed(data: st.DataObject) -> None:
     """The delta filled by replay names exactly what differs between the states, or was touched and put back."""

@@ -11,7 +11,8 @@ from common.protocol.codec import decode, encode
 from common.protocol.errors import ProtocolError, RemoteProtocolError
 from common.protocol.framing import parse_request
 from common.protocol.schema import Kind, Struct, message_schema
-from tests.property.protocol_strategies import case_name, declared_messages, examples, messages, versions_of
+from tests.property.profiles import examples
+from tests.property.protocol_strategies import case_name, declared_messages, messages, versions_of
 
 # The first and the last version of each message: old and flexible encodings.
 CASES = [

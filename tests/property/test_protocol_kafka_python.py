@@ -8,7 +8,8 @@ from common.protocol.codec import decode, encode
 from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.schema import Struct
 from tests.property import kafka_python_oracle
-from tests.property.protocol_strategies import EVERY_INT16, case_name, declared_versions, examples, messages
+from tests.property.profiles import examples
+from tests.property.protocol_strategies import EVERY_INT16, case_name, declared_versions, messages
 
 CASES = [case for case in declared_versions() if kafka_python_oracle.has(*case)]
 

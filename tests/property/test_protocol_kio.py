@@ -10,7 +10,8 @@ from hypothesis import given
 from common.protocol.codec import decode, encode
 from common.protocol.schema import ArrayOf, Struct, StructSchema
 from tests.property import kio_oracle
-from tests.property.protocol_strategies import KNOWN_ERRORS, case_name, declared_versions, examples, messages
+from tests.property.profiles import examples
+from tests.property.protocol_strategies import KNOWN_ERRORS, case_name, declared_versions, messages
 
 CASES = [case for case in declared_versions() if kio_oracle.has(*case)]
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from common.protocol.codec import decode, encode, encode_parts
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct, message_schema
-from tests.property.protocol_strategies import case_name, declared_versions, examples, messages
+from tests.property.profiles import examples
+from tests.property.protocol_strategies import case_name, declared_versions, messages
 
 CASES = declared_versions()
 FLEXIBLE_CASES = [case for case in CASES if case[1] in message_schema(case[0]).flexible]

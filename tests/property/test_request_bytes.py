@@ -5,13 +5,14 @@ connection, which must not notice.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.net.frame_reader import FrameReader
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import RemoteProtocolError
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.property.profiles import examples
 from tests.unit.common.net.worlds import Server, World, echo_name, metadata_request, request_bytes, run_simulated
 
 SIZE_MAX = 400_000
@@ -50,7 +51,7 @@ def read(pieces: list[bytes], pauses: list[bool]) -> list[bytes]:
     pieces=st.lists(st.one_of(st.integers(1, 40), st.integers(1, 200_000)), max_size=12),
     pauses=st.lists(st.booleans(), max_size=12),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_frames_are_what_was_sent(sizes: list[int], pieces: list[int], pauses: list[bool]) -> None:
     # Any frames, cut anywhere, asked for at once or later.
     frames = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
@@ -59,7 +60,7 @@ def test_frames_are_what_was_sent(sizes: list[int], pieces: list[int], pauses: l
 
 
 @given(stream=st.binary(max_size=200), pieces=st.lists(st.integers(1, 20), max_size=10))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_bytes_give_frames_or_the_error(stream: bytes, pieces: list[int]) -> None:
     # Cutting differently makes no difference, whole or one byte at a time.
     def outcome(cuts: list[bytes]) -> list[bytes] | str:
@@ -82,7 +83,7 @@ def requests() -> list[bytes]:
     changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=4),
     tail=st.binary(max_size=12),
 )
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_mutated_requests_hurt_nobody_else(which: int, changes: list[tuple[int, int]], tail: bytes) -> None:
     # A valid request with a few bytes changed is answered or costs its connection; nothing else is raised anywhere.
     mutated = bytearray(requests()[which])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.ids import LeaderEpoch, Offset
@@ -19,6 +19,7 @@ from common.storage.leader_epochs import LeaderEpochs
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import parse_segment_file
+from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -147,7 +148,7 @@ def test_zeros_and_garbage_behind_the_end_are_cut_off() -> None:
         SimulatedWorld(1).run(scenario)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_a_flipped_byte_costs_what_lies_behind_it_and_nothing_else(data: st.DataObject) -> None:
     written = written_log(closed=data.draw(st.booleans()))
@@ -181,7 +182,7 @@ def is_outside_the_checksum(segment: bytes, position: int) -> bool:
     return position - start in (*range(8), *range(12, 16))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_missing_or_damaged_indexes_and_epochs_are_rebuilt(data: st.DataObject) -> None:
     # With the marker nothing is validated: the indexes are looked at when somebody reads.
@@ -306,7 +307,7 @@ batch_shapes = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     shapes=batch_shapes,
     segment_bytes=st.sampled_from([200, 600, 10_000]),
@@ -417,7 +418,7 @@ class NaiveEpochs:
         return (max(known) if known else asked), (min(higher) if higher else self.end)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(
         st.one_of(
