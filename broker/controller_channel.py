@@ -1,13 +1,14 @@
 """The broker's way to the active controller, whoever that is at the moment (shell).
 
 Answers to Kafka's NodeToControllerChannelManager. Who leads is known from the metadata quorum; a node that answers
-NOT_CONTROLLER, or does not answer, is asked again or another one is, until the deadline. Registration and heartbeats have a
-connection of their own, as in Kafka: responses leave in the order of the requests, and the lease must not wait behind
-somebody's CreateTopics. Easy to get wrong: a request that got no answer may have been carried out, so whatever is not
-harmless when it arrives twice has to be given one long attempt, not many short ones.
+NOT_CONTROLLER, or does not answer, is asked again or another one is, until the deadline. As in Kafka the lease, what is
+forwarded and everything else have a connection each: responses leave in the order of the requests, and an attempt that
+times out takes its connection, with all that is under way on it, along. Easy to get wrong: a request that got no answer may
+have been carried out, so whatever is not harmless when it arrives twice is given one long attempt, not many short ones.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from common.configuration.endpoints import Voter
@@ -17,9 +18,17 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 from common.protocol.messages.create_topics import CreateTopicsResponse
+from common.protocol.messages.envelope import EnvelopeRequest
 
 MS = 1_000_000
-LEASE_REQUESTS = (BrokerRegistrationRequest, BrokerHeartbeatRequest)
+
+
+class _Lane(Enum):
+    """What shares a connection."""
+
+    LEASE = auto()
+    FORWARDED = auto()
+    WORK = auto()
 
 
 class ControllerUnavailable(Exception):
@@ -46,8 +55,7 @@ class ControllerChannel:
         self._first = 0
         self._leader_id = leader_id
         self._open_channel = open_channel
-        # By node, and by whether it carries the lease.
-        self._channels: dict[tuple[int, bool], NodeChannel] = {}
+        self._channels: dict[tuple[int, _Lane], NodeChannel] = {}
         self._retry_backoff_ns = max(retry_backoff_ns, 10 * MS)
         self._attempt_timeout_ns = attempt_timeout_ns
         self._is_closed = False
@@ -63,7 +71,7 @@ class ControllerChannel:
             node_id = self._choose(attempt)
             timeout_ns = self._attempt_timeout_ns if attempt_timeout_ns is None else attempt_timeout_ns
             attempt_ns = min(deadline_ns, self._env.now_ns() + timeout_ns)
-            channel = self._channel(node_id, is_lease=isinstance(request, LEASE_REQUESTS))
+            channel = self._channel(node_id, _lane_of(request))
             try:
                 response = await channel.send(request, version=version, deadline_ns=attempt_ns)
             except ChannelError as error:
@@ -99,12 +107,18 @@ class ControllerChannel:
             step = (attempt + 1) // 2
         return self._order[(self._first + step) % len(self._order)]
 
-    def _channel(self, node_id: int, *, is_lease: bool) -> NodeChannel:
-        channel = self._channels.get((node_id, is_lease))
+    def _channel(self, node_id: int, lane: _Lane) -> NodeChannel:
+        channel = self._channels.get((node_id, lane))
         if channel is None:
             voter = self._voters[node_id]
-            channel = self._channels[node_id, is_lease] = self._open_channel(voter.host, voter.port)
+            channel = self._channels[node_id, lane] = self._open_channel(voter.host, voter.port)
         return channel
+
+
+def _lane_of(request: Any) -> _Lane:
+    if isinstance(request, BrokerRegistrationRequest | BrokerHeartbeatRequest):
+        return _Lane.LEASE
+    return _Lane.FORWARDED if isinstance(request, EnvelopeRequest) else _Lane.WORK
 
 
 def _says_not_controller(response: Any) -> bool:

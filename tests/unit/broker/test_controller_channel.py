@@ -16,6 +16,7 @@ from common.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.fake_controller import ATTEMPT_NS, SECOND_NS, Answer, ControllerSide
 
@@ -184,6 +185,29 @@ def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
         creating.cancel()
 
     run(scenario, {ApiKey.BROKER_HEARTBEAT: lead, ApiKey.CREATE_TOPICS: stay_silent})
+
+
+def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
+    """A timed-out request costs its connection; what a client asked for travels on another one and arrives once."""
+
+    async def scenario(side: ControllerSide) -> None:
+        async def answer_later() -> EnvelopeResponse:
+            await side.world.sleep(5)
+            return EnvelopeResponse(response_data=b"done")
+
+        side.controller.answers[ApiKey.ENVELOPE] = lambda _: answer_later()
+        forwarding = side.group.create_task(
+            side.channel.send(
+                EnvelopeRequest(request_data=b"x"), deadline_ns=side.deadline_ns(30), attempt_timeout_ns=30 * SECOND_NS
+            )
+        )
+        with pytest.raises(ControllerUnavailable):
+            await side.channel.send(CreateTopicsRequest(topics=[]), deadline_ns=side.deadline_ns(3))
+        assert bytes((await forwarding).response_data) == b"done"
+        envelopes = [request for request in side.controller.requests if isinstance(request, EnvelopeRequest)]
+        assert len(envelopes) == 1
+
+    run(scenario, {ApiKey.ENVELOPE: stay_silent, ApiKey.CREATE_TOPICS: stay_silent})
 
 
 def test_a_leader_that_the_quorum_names_wrongly_does_not_keep_the_others_from_being_asked() -> None:
