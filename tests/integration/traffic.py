@@ -16,6 +16,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 SECONDS_MAX = 60.0
+# Brokers die here by the dozen, and librdkafka would tell of every one of them on stderr.
+QUIET = {"log_level": 0}
 Promises = dict[tuple[int, int], int]
 """(Partition, offset) -> number of the record."""
 
@@ -27,7 +29,8 @@ class Writer:
         self, bootstrap: str, topic: str, *, partitions: int, rate: int = 400, size: int = 0, timeout_ms: int = 60_000
     ) -> None:
         self._producer = Producer(
-            {
+            QUIET
+            | {
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "linger.ms": 5,
@@ -141,7 +144,7 @@ class Writer:
 
 def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first: int = 0, size: int = 0) -> Promises:
     """Writes so many records and returns what was acknowledged, which must be all of them."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "retry.backoff.ms": 20})
+    producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "retry.backoff.ms": 20})
     promises: Promises = {}
     errors: list[str] = []
 
@@ -167,7 +170,8 @@ def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first
 def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Promises:
     """Everything in these partitions; demands that they are readable from 0 to their end without a gap."""
     consumer = Consumer(
-        {
+        QUIET
+        | {
             "bootstrap.servers": bootstrap,
             "group.id": "none",
             "enable.auto.commit": False,

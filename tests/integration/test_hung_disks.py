@@ -1,0 +1,145 @@
+"""Disks that hang (fsfreeze): writes block in the kernel where no signal reaches them, and nobody else may notice."""
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import WatchedCluster, directory_id, is_listening, until, watched_cluster
+from tests.integration.loop_disks import frozen
+from tests.integration.traffic import Writer, assert_nothing_lost
+from tests.interop.topics import create_topic
+from tools.disk_lab import kill_disk, make_disk
+from tools.local_cluster import LocalNode
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
+
+TOPIC = "t"
+PARTITIONS = 9
+TIMEOUT_MS = 2000
+OVERRIDES = {
+    "diskraft.log.dir.operation.timeout.ms": str(TIMEOUT_MS),
+    "broker.heartbeat.interval.ms": "500",
+    # Fencing by session is not what these tests are about, and a machine may be busy.
+    "broker.session.timeout.ms": "18000",
+}
+
+
+def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody(tmp_path: Path) -> None:
+    """Partitions on other disks keep leader and epoch and go on acknowledging; those on the hung one are led elsewhere
+    soon after the deadline. When the disk thaws its threads close everything, and it stays offline."""
+    with watched_cluster(tmp_path, overrides=OVERRIDES) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        places = cluster.until_placed(TOPIC, 3 * PARTITIONS)
+        broker = cluster.broker(1)
+        path, stuck = disk_with_leaders(cluster, places, broker)
+        others = set(range(PARTITIONS)) - {index for (owner, index), place in places.items() if place == path and owner == 1}
+        id_text = directory_id(path)
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            writer.wait_for_acks()
+            before = cluster.leadership(TOPIC)
+            writer.forget_pauses()
+            with frozen(Path(path)):
+                failed = broker.wait_for("log_dir_failed", log_dir=path)
+                assert "ETIMEDOUT" in failed["cause"]
+                broker.wait_for("log_dir_offline", directory_id=id_text)
+                cluster.controller.wait_for("leaders_moved", directory_id=id_text)
+                writer.wait_for_acks()
+                pause, stuck_pause = writer.longest_pause(others), writer.longest_pause(stuck)
+                broker.wait_for("log_dir_threads_stuck", log_dir=path)
+            broker.wait_for("log_dir_threads_released", log_dir=path)
+            writer.wait_for_acks()
+            after = cluster.leadership(TOPIC)
+            writer.stop()
+        assert {index: after[index] for index in range(PARTITIONS) if index not in stuck} == {
+            index: before[index] for index in range(PARTITIONS) if index not in stuck
+        }
+        assert all(after[index][0] != 1 for index in stuck)
+        # The deadline, the probe's interval, an election; and a machine that has other things to do.
+        assert stuck_pause < TIMEOUT_MS / 1000 + 4, f"partitions on the hung disk stood still for {stuck_pause:.1f} s"
+        assert pause < 1.5, f"partitions on other disks stood still for {pause:.1f} s"
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+
+
+def test_a_hung_last_disk_ends_the_process(tmp_path: Path) -> None:
+    """The other disk is dead already. The process leaves although a thread hangs: its port is closed, its connections
+    are at their end, and the lock of its healthy directory is free."""
+    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        dead, hung = broker.files.data_dirs
+        cluster.expect_end(broker, f"the last log directory {hung} failed: .*ETIMEDOUT")
+        with Writer(cluster.bootstrap, TOPIC, partitions=4) as writer:
+            writer.wait_for_acks()
+            kill_disk(Path(dead))
+            broker.wait_for("log_dir_offline", log_dir=dead)
+            with connected(broker) as client, frozen(Path(hung)):
+                assert_gone_while_stuck(broker, client, healthy=[broker.files.metadata_dir])
+                writer.wait_for_acks()
+            assert broker.wait_until_ended() == 1
+            writer.stop()
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
+
+
+def test_a_hung_metadata_disk_ends_the_process(tmp_path: Path) -> None:
+    """Without its metadata log a broker can know nothing, however healthy its data directories are: their locks are free
+    and the broker can be started again on them at once, even while the old process cannot be reaped."""
+
+    def on_a_disk_of_its_own(cluster: WatchedCluster) -> None:
+        broker = cluster.broker(1)
+        path = Path(broker.files.metadata_dir).with_name("metadata-disk")
+        make_disk(path, size_mib=64)
+        cluster.set_properties(broker, metadata_log_dir=str(path))
+        cluster.format(broker)
+
+    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES, prepare=on_a_disk_of_its_own) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        path = Path(broker.files.metadata_dir).with_name("metadata-disk")
+        cluster.expect_end(broker, f"the metadata (directory {path} failed|log cannot be written): .*ETIMEDOUT")
+        with Writer(cluster.bootstrap, TOPIC, partitions=4) as writer:
+            writer.wait_for_acks()
+            with connected(broker) as client, frozen(path):
+                assert_gone_while_stuck(broker, client, healthy=list(broker.files.data_dirs))
+            assert broker.wait_until_ended() == 1
+            broker.start()
+            broker.wait_for("broker_running")
+            cluster.until_in_sync(TOPIC)
+            writer.stop()
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
+
+
+def disk_with_leaders(
+    cluster: WatchedCluster, places: dict[tuple[int, int], str], broker: LocalNode
+) -> tuple[str, set[int]]:
+    """A directory of the broker in which it leads, and the partitions that it leads there."""
+    led = {index for index, (leader, _) in cluster.leadership(TOPIC).items() if leader == broker.files.node_id}
+    path = places[broker.files.node_id, min(led)]
+    return path, {index for index in led if places[broker.files.node_id, index] == path}
+
+
+def connected(node: LocalNode) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", node.files.port), timeout=30)
+
+
+def assert_gone_while_stuck(node: LocalNode, client: socket.socket, *, healthy: list[str]) -> None:
+    """The process says why it halts; then nothing of it is left that another could stumble over."""
+    node.wait_for("node_halted")
+    until(lambda: not is_listening(node.files.port), f"the port of {node.files.name} is closed")
+    assert client.recv(1) == b"", "an established connection sees its end"
+    for path in healthy:
+        until(lambda path=path: can_lock(path), f"the lock of {path} is free")  # type: ignore[misc]
+
+
+def can_lock(path: str) -> bool:
+    """As a daemon, or Apache Kafka's, would take it."""
+    descriptor = os.open(f"{path}/.lock", os.O_RDWR)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

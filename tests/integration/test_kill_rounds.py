@@ -1,0 +1,72 @@
+"""kill -9 of random daemons, the controller included, under acks=all load: nothing acknowledged is lost.
+
+DISKRAFT_KILL_ROUNDS says how many rounds (15 by default; 100 takes some minutes), DISKRAFT_KILL_SEED repeats a run's
+choices. A killed process leaves its data in the page cache, so whatever was acknowledged must be there whichever of them
+die together, and the tail of a log may be torn but never wrong.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import WatchedCluster, watched_cluster
+from tests.integration.traffic import Writer, assert_nothing_lost
+from tests.interop.topics import create_topic
+from tools.local_cluster import LocalNode
+
+ROUNDS = int(os.environ.get("DISKRAFT_KILL_ROUNDS", "15"))
+SEED = os.environ.get("DISKRAFT_KILL_SEED") or str(random.randrange(1_000_000))
+TOPIC = "t"
+PARTITIONS = 6
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 20 * ROUNDS)]
+
+
+def test_rounds_of_kill_9(tmp_path: Path) -> None:
+    """One or two daemons die at a random moment, also in the middle of their start, and come back; after every few rounds
+    everything acknowledged so far is read. In the end every replica is in sync again."""
+    rng = random.Random(SEED)
+    print(f"DISKRAFT_KILL_ROUNDS={ROUNDS} DISKRAFT_KILL_SEED={SEED}")
+    overrides = {"broker.heartbeat.interval.ms": "300", "broker.session.timeout.ms": "3000"}
+    with watched_cluster(tmp_path, loop=False, overrides=overrides) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS, rate=600, size=200) as writer:
+            writer.wait_for_acks()
+            for number in range(1, ROUNDS + 1):
+                one_round(cluster, rng, number)
+                writer.wait_for_acks()
+                if number % 5 == 0:
+                    promised = dict(writer.acknowledged)
+                    assert_nothing_lost(cluster.bootstrap, TOPIC, promised, partitions=range(PARTITIONS))
+            writer.stop()
+        cluster.until_in_sync(TOPIC)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+        print(f"{len(writer.acknowledged)} records acknowledged over {ROUNDS} rounds, none lost; refused: {writer.errors}")
+
+
+def one_round(cluster: WatchedCluster, rng: random.Random, number: int) -> None:
+    """Kills, waits a moment, starts again; and once in a while kills a second time while the daemon is starting."""
+    victims = rng.sample(list(cluster.nodes.values()), rng.choice((1, 1, 1, 2)))
+    time.sleep(rng.uniform(0.0, 0.7))
+    for victim in victims:
+        victim.kill()
+    # Sometimes longer than the session: then the controller fences, or, restarted late, has to be found again.
+    away = rng.choice((0.0, 0.3, rng.uniform(0.0, 5.0)))
+    during_start = rng.random() < 0.3
+    print(f"round {number}: {', '.join(each.files.name for each in victims)} for {away:.1f} s, {during_start=}")
+    time.sleep(away)
+    for victim in victims:
+        victim.start()
+    if during_start:
+        time.sleep(rng.uniform(0.0, 1.0))
+        victims[0].kill()
+        victims[0].start()
+    for victim in victims:
+        wait_until_ready(victim)
+
+
+def wait_until_ready(node: LocalNode) -> None:
+    node.wait_for("controller_active" if node.files.role == "controller" else "broker_running")
