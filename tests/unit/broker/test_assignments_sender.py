@@ -5,6 +5,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from broker.assignments_sender import AssignmentsSender
 from broker.core.directory_assignments import DirectoryAssignments, Replica
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid
@@ -194,6 +196,7 @@ def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
     run(scenario)
 
 
+@pytest.mark.slow
 def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
     """Nobody listens for longer than one request lasts; when somebody does, the assignment arrives."""
 

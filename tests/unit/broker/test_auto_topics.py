@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from broker.auto_topics import AutoTopics
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -99,6 +101,7 @@ def test_another_broker_that_was_quicker_is_no_failure() -> None:
     run(scenario)
 
 
+@pytest.mark.slow
 def test_an_unreachable_controller_is_logged_and_blocks_nothing() -> None:
     """After half a minute the names are free again."""
 

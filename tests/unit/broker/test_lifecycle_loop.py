@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import pytest
+
 from broker.core.lifecycle import (
     MS,
     BrokerLifecycle,
@@ -339,6 +341,7 @@ def test_an_unknown_error_code_is_shown_by_its_number() -> None:
     run(scenario, {**GOOD, ApiKey.BROKER_REGISTRATION: answer})
 
 
+@pytest.mark.slow
 def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
     """The controller is gone: after log.dir.failure.timeout.ms the broker ends, since it still counts as leader there."""
     state = replay(topic(1), partition(1, 0, [1], directories=[D1]))

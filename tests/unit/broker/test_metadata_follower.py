@@ -290,6 +290,7 @@ def test_a_snapshot_takes_an_open_transaction_with_it() -> None:
     run(scenario)
 
 
+@pytest.mark.slow
 def test_a_large_snapshot_does_not_stop_the_loop() -> None:
     """Between slices others run and still see the old image; the new one appears at once and whole."""
 
