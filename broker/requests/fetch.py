@@ -39,6 +39,8 @@ _TOPIC_ID_FIRST_VERSION = 13
 _REPLICA_STATE_FIRST_VERSION = 15
 _CURRENT_LEADER_FIRST_VERSION = 16
 _READ_COMMITTED = 1
+# A client that asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
+_WAIT_MAX_MS = 60_000
 _LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -56,7 +58,7 @@ class FetchHandler:
             # No session was ever given out; the client starts again without one.
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         fetch = _Fetch(self._replicas, context, request, self._response_bytes_max)
-        deadline_ns = self._env.now_ns() + max(request.max_wait_ms, 0) * 1_000_000
+        deadline_ns = self._env.now_ns() + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * 1_000_000
         fetch.look_up()
         fetch.confirm_follower_offsets()
         await fetch.read_all()

@@ -14,6 +14,8 @@ from common.ids import ZERO_UUID, BrokerId, LeaderEpoch, Offset, Uuid
 
 # An observer that has not fetched for this long is no longer listed.
 OBSERVER_SESSION_MS = 300_000
+# Anybody may claim to be an observer; beyond this many the one that was silent for longest is forgotten.
+OBSERVERS_MAX = 1_000
 
 _UNKNOWN = Offset(-1)
 
@@ -77,7 +79,12 @@ class LeaderProgress:
         voter = self.voters.get(replica.node_id)
         if voter is not None:
             return voter
-        return self.observers.setdefault(replica, Progress())
+        observer = self.observers.get(replica)
+        if observer is None:
+            if len(self.observers) >= OBSERVERS_MAX:
+                del self.observers[min(self.observers, key=lambda key: self.observers[key].last_fetch_ms)]
+            observer = self.observers[replica] = Progress()
+        return observer
 
     def forget_silent_observers(self, wall_ms: int) -> None:
         silent = [key for key, seen in self.observers.items() if wall_ms - seen.last_fetch_ms > OBSERVER_SESSION_MS]

@@ -64,6 +64,22 @@ def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
     run(scenario)
 
 
+def test_a_client_that_waits_for_weeks_and_goes_away_is_forgotten() -> None:
+    """Its fetch is answered into the void after a minute, and nothing of the request is kept."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        with pytest.raises(ExceptionGroup, match="unhandled"):
+            # This client's own patience is 40 seconds.
+            await cluster.fetch(1, max_wait_ms=0x7FFF_FFFF)
+        assert len(cluster[1].partition().fetch_waiters) == 1
+        await cluster.world.sleep(25)
+        assert len(cluster[1].partition().fetch_waiters) == 0
+        assert cluster[1].server.memory.used_bytes == 0
+
+    run(scenario)
+
+
 def test_min_bytes_counts_over_all_partitions_and_what_was_there() -> None:
     """Three batches in three partitions, one before the fetch and two after it, are enough only together."""
 

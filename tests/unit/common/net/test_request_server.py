@@ -608,3 +608,28 @@ def test_closing_the_server_ends_its_connections(run: Run) -> None:
                 await server.raw()
 
     run(scenario)
+
+
+def test_decoded_requests_count_as_what_they_take_in_memory() -> None:
+    # Small frames become large heaps: requests that wait are counted as several times their bytes, so that a few of them
+    # stop the reading of others long before their bytes alone would. Records are not decoded and count as they are.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        limits = ServerLimits(request_memory_bytes=50_000)
+        handlers: dict[ApiKey, Handler] = {ApiKey.METADATA: gate.handle, ApiKey.PRODUCE: lambda context, request: None}
+        async with Server(world, handlers, limits=limits) as server:
+            first, second, third = await server.raw(), await server.raw(), await server.raw()
+            third.send(produce_request(bytes(20_000), acks=0))
+            first.send(metadata_request("a" * 10_000))
+            await world.until(lambda: gate.waiting)
+            assert server.server.memory.used_bytes > 100_000
+            second.send(metadata_request("b"))
+            await world.sleep(1)
+            assert len(gate.waiting) == 1
+            gate.open("a" * 10_000)
+            await world.until(lambda: first.frames and gate.waiting)
+            gate.open("b")
+            await world.until(lambda: second.frames)
+            assert server.server.memory.used_bytes == 0
+
+    run_on_seeds(scenario)

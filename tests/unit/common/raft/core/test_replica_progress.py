@@ -5,6 +5,7 @@ import pytest
 from common.ids import BrokerId, LeaderEpoch, Offset, Uuid
 from common.raft.core.replica_progress import (
     OBSERVER_SESSION_MS,
+    OBSERVERS_MAX,
     LeaderProgress,
     Progress,
     ReplicaKey,
@@ -67,3 +68,13 @@ def test_silent_observers_are_forgotten() -> None:
     leader.fetched(ReplicaKey(BrokerId(6)), end_offset=Offset(0), leader_end=Offset(0), wall_ms=2_000)
     leader.forget_silent_observers(1_001 + OBSERVER_SESSION_MS)
     assert [key.node_id for key in leader.observers] == [6]
+
+
+def test_made_up_observers_do_not_pile_up() -> None:
+    """Anybody may fetch under any name: a bounded number of names is remembered, the newest ones."""
+    leader = progress()
+    for number in range(OBSERVERS_MAX + 10):
+        replica = ReplicaKey(BrokerId(100 + number))
+        leader.fetched(replica, end_offset=Offset(0), leader_end=Offset(1), wall_ms=1_000 + number)
+    assert len(leader.observers) == OBSERVERS_MAX
+    assert min(key.node_id for key in leader.observers) == 110
