@@ -25,6 +25,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_prefix
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, parse_request
+from common.protocol.messages.produce import ProduceRequest
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
 
@@ -35,8 +36,10 @@ HEADER_START: Final = struct.Struct(">hhi")
 
 SWEEP_INTERVAL_NS: Final = SECOND_NS
 
-# A decoded request, and what its handler makes of it, takes several times the bytes that came in. Records are not decoded.
+# A decoded request, and what its handler makes of it, takes several times the bytes that came in. The records of a produce
+# request are not decoded, only what names their partitions.
 DECODED_FACTOR: Final = 10
+PRODUCED_PARTITION_BYTES: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +387,7 @@ class ServedConnection:
             received_ns=self._last_use_ns,
             request_bytes=frame,
         )
-        exchange = _Exchange(api.key, version, correlation_id, _held_bytes(api.key, frame))
+        exchange = _Exchange(api.key, version, correlation_id, _held_bytes(request, frame))
         self._exchanges.append(exchange)
         self._in_flight_bytes += exchange.size
         self._charge()
@@ -468,9 +471,12 @@ class ServedConnection:
         )
 
 
-def _held_bytes(api_key: ApiKey, frame: memoryview) -> int:
+def _held_bytes(request: Struct, frame: memoryview) -> int:
     """What a request takes in memory while it is handled, about."""
-    return len(frame) if api_key is ApiKey.PRODUCE else len(frame) * DECODED_FACTOR
+    if not isinstance(request, ProduceRequest):
+        return len(frame) * DECODED_FACTOR
+    named = len(request.topic_data) + sum(len(topic.partition_data) for topic in request.topic_data)
+    return len(frame) + named * PRODUCED_PARTITION_BYTES
 
 
 async def _raise(error: BaseException) -> None:
