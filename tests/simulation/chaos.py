@@ -104,8 +104,8 @@ class _Chaos:
             await self._world.sleep(LOOK_SECONDS)
 
     def _is_controller_loading(self) -> bool:
-        node = self._cluster.nodes[CONTROLLER_ID]
-        return node.controller is None or not node.controller.controller.is_active
+        node = self._cluster.nodes.get(CONTROLLER_ID)
+        return node is None or node.controller is None or not node.controller.controller.is_active
 
     def _check_leader(self, index: int, leader: BrokerId) -> None:
         part = self._cluster.partition(TOPIC, index)

@@ -86,6 +86,8 @@ class SimulatedCluster:
         config = load_server_config(properties)
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stops[node_id] = stop
+        # Nobody may look at the life before and take it for this one.
+        self.nodes.pop(node_id, None)
 
         async def main(env: SimulatedEnvironment) -> None:
             node = self.nodes[node_id] = Node(env, config, properties)
@@ -144,8 +146,10 @@ class SimulatedCluster:
     @property
     def state(self) -> MetadataState:
         """The controller's image."""
-        controller = self.nodes[CONTROLLER_ID].controller
-        return controller.controller.state if controller is not None else MetadataState()
+        node = self.nodes.get(CONTROLLER_ID)
+        if node is None or node.controller is None:
+            return MetadataState()
+        return node.controller.controller.state
 
     def config(self, node_id: int) -> ServerConfig:
         return load_server_config(self.properties(node_id))
