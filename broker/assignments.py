@@ -1,10 +1,10 @@
 """Keeps the queue of assignments in step with where replicas really are, and opens the gate to unfencing (shell, KIP-858).
 
 The wishes come from `Replicas`, which recomputes one whenever it looks at a replica. Easy to get wrong: a wish that the
-controller has confirmed or dropped is not asked again until the metadata of that replica has moved.
+controller has confirmed or dropped is not asked again until the metadata of that replica has moved. And a broker that
+creates thousands of logs hears of each one by itself, while looking costs as much as there are replicas.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
@@ -14,6 +14,9 @@ from common.ids import BrokerId, DirectoryId
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.registrations import TopicIdPartition
 from common.metadata.state import MetadataState
+
+# A single change is looked at in the same moment, of many that follow each other one in so long.
+LOOK_INTERVAL_NS = 100_000_000
 
 
 class PlacedReplicas(Protocol):
@@ -47,13 +50,15 @@ class Assignments:
         self._on_open = on_open
         self._known: dict[TopicIdPartition, DirectoryId] = {}
         self._is_scheduled = False
+        self._next_look_ns = 0
         self._was_open = False
 
     def wishes_changed(self) -> None:
-        """Looks at the wishes soon; many changes of one step are looked at together."""
+        """Wishes or places changed. Looks at all of them soon; many changes are looked at together."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._look_at_changes)
+            env = self._sender.env
+            env.call_at(max(env.now_ns(), self._next_look_ns), self._look_at_changes)
 
     def published(self, moved: Collection[TopicIdPartition]) -> None:
         """The metadata of these replicas moved and the broker has followed it."""
@@ -73,6 +78,7 @@ class Assignments:
 
     def _look_at_changes(self) -> None:
         self._is_scheduled = False
+        self._next_look_ns = self._sender.env.now_ns() + LOOK_INTERVAL_NS
         self._compare(())
 
     def _compare(self, moved: Collection[TopicIdPartition]) -> None:

@@ -37,7 +37,7 @@ class AssignmentsSender:
         channel: ControllerChannel,
         task_group: asyncio.TaskGroup,
     ) -> None:
-        self._env = env
+        self.env = env
         self._queue = queue
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -48,7 +48,7 @@ class AssignmentsSender:
     def wish(self, wishes: Mapping[Replica, DirectoryId]) -> None:
         """Takes in where replicas really are."""
         if wishes:
-            self._queue.wish(wishes, self._env.now_ns())
+            self._queue.wish(wishes, self.env.now_ns())
             self.arm()
 
     def settle(self, replicas: Sequence[Replica]) -> None:
@@ -62,11 +62,11 @@ class AssignmentsSender:
             self._cancel_timer = None
         deadline_ns = self._queue.next_deadline_ns()
         if deadline_ns is not None and self._broker_epoch() >= 0:
-            self._cancel_timer = self._env.call_at(deadline_ns, self._on_deadline)
+            self._cancel_timer = self.env.call_at(deadline_ns, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._cancel_timer = None
-        batch = self._queue.next_batch(self._env.now_ns())
+        batch = self._queue.next_batch(self.env.now_ns())
         if batch:
             self._task_group.create_task(self._send(batch))
         else:
@@ -78,12 +78,12 @@ class AssignmentsSender:
             broker_epoch=self._broker_epoch(),
             directories=[_directory_data(directory_id, replicas) for directory_id, replicas in batch.items()],
         )
-        deadline_ns = self._env.now_ns() + REQUEST_TIMEOUT_NS
+        deadline_ns = self.env.now_ns() + REQUEST_TIMEOUT_NS
         try:
             response: AssignReplicasToDirsResponse = await self._channel.send(request, deadline_ns=deadline_ns)
         except ControllerUnavailable as error:
-            self._env.log.warning("assignments_not_sent", reason=str(error), replicas=self._queue.size)
-            self._queue.handle_failure(self._env.now_ns())
+            self.env.log.warning("assignments_not_sent", reason=str(error), replicas=self._queue.size)
+            self._queue.handle_failure(self.env.now_ns())
         else:
             self._take_in(response)
         self.arm()
@@ -91,8 +91,8 @@ class AssignmentsSender:
     def _take_in(self, response: AssignReplicasToDirsResponse) -> None:
         if response.error_code != ErrorCode.NONE:
             error = error_name(response.error_code)
-            self._env.log.warning("assignments_refused", error=error, replicas=self._queue.size)
-            self._queue.handle_failure(self._env.now_ns())
+            self.env.log.warning("assignments_refused", error=error, replicas=self._queue.size)
+            self._queue.handle_failure(self.env.now_ns())
             return
         codes: dict[tuple[DirectoryId, Replica], int] = {
             (DirectoryId(directory.id), (TopicId(topic.topic_id), partition.partition_index)): partition.error_code
@@ -100,9 +100,9 @@ class AssignmentsSender:
             for topic in directory.topics
             for partition in topic.partitions
         }
-        refused = self._queue.handle_answer(codes, self._env.now_ns())
+        refused = self._queue.handle_answer(codes, self.env.now_ns())
         acknowledged = sum(code == ErrorCode.NONE for code in codes.values())
-        self._env.log.info("assignments_acknowledged", replicas=acknowledged, refused=len(refused))
+        self.env.log.info("assignments_acknowledged", replicas=acknowledged, refused=len(refused))
 
 
 def _directory_data(directory_id: DirectoryId, replicas: Sequence[Replica]) -> RequestDirectoryData:

@@ -32,11 +32,13 @@ class Places:
         self.hosted: dict[TopicIdPartition, DirectoryId] = {}
         self.wishes: dict[TopicIdPartition, DirectoryId] = {}
         self.unplaceable: list[TopicIdPartition] = []
+        self.looks = 0
 
     def hosted_directories(self) -> dict[TopicIdPartition, DirectoryId]:
         return dict(self.hosted)
 
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
+        self.looks += 1
         return dict(self.wishes)
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
@@ -83,7 +85,7 @@ class Broker:
     async def look(self) -> None:
         """The places changed; lets the comparison run."""
         self.assignments.wishes_changed()
-        await self.world.sleep(0.001)
+        await self.world.sleep(0.2)
 
     def sent(self, code: int = ErrorCode.NONE) -> dict[TopicIdPartition, DirectoryId]:
         """Takes everything out of the queue, answered with this code."""
@@ -159,6 +161,26 @@ def test_a_changed_wish_replaces_the_one_before() -> None:
         broker.places.wishes = {P0: D2, P1: LOST}
         await broker.look()
         assert broker.sent() == {P0: D2, P1: LOST}
+
+    run(scenario)
+
+
+def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
+    """The first of them at once; of the thousands that follow, while logs are created, only a few."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P0: D2}
+        broker.assignments.wishes_changed()
+        await broker.world.sleep(0.001)
+        assert broker.queue.size == 1
+        broker.places.looks = 0
+        for number in range(1000):
+            broker.places.wishes[topic_id(9), number] = D1
+            broker.assignments.wishes_changed()
+            await broker.world.sleep(0.001)
+        assert 5 <= broker.places.looks <= 11
+        await broker.world.sleep(0.2)
+        assert broker.queue.size == 1001
 
     run(scenario)
 
