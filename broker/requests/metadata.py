@@ -5,7 +5,7 @@ a client is told of a broker is its endpoint on the listener that the client cam
 names an unfenced *broker*, since admin clients send their requests there and the controllers are on another network.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from common.environment.interface import Environment
@@ -37,6 +37,8 @@ CONTROLLER_ENDPOINTS = 2
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED = -0x80000000
+
+Brokers = Mapping[BrokerId, BrokerRegistration]
 
 
 class TopicCreation(Protocol):
@@ -146,39 +148,36 @@ class MetadataRequests:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
 
     def _describe(self, topic: Topic, listener: str, version: int) -> MetadataResponseTopic:
+        # Looked at once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
+        brokers = self._state.brokers
+        reachable = {id_: broker for id_, broker in brokers.items() if broker.endpoint(listener) is not None}
+        serving = {id_: broker for id_, broker in reachable.items() if not broker.fenced}
         partitions = [
-            self._describe_partition(index, topic.partitions[index], listener, version) for index in sorted(topic.partitions)
+            self._describe_partition(index, topic.partitions[index], reachable, serving, version)
+            for index in sorted(topic.partitions)
         ]
         return MetadataResponseTopic(
             name=topic.name, topic_id=topic.id, is_internal=is_internal_topic(topic.name), partitions=partitions
         )
 
     def _describe_partition(
-        self, index: int, partition: PartitionRegistration, listener: str, version: int
+        self, index: int, partition: PartitionRegistration, reachable: Brokers, serving: Brokers, version: int
     ) -> MetadataResponsePartition:
-        leader = self._state.brokers.get(partition.leader)
+        leader = partition.leader
         error = ErrorCode.NONE
-        if partition.leader == NO_LEADER or leader is None:
-            error = ErrorCode.LEADER_NOT_AVAILABLE
-        elif leader.endpoint(listener) is None:
-            error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        if leader not in reachable:
+            is_hidden = leader in self._state.brokers and version >= 6
+            error = ErrorCode.LISTENER_NOT_FOUND if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_LEADER
         return MetadataResponsePartition(
             error_code=error,
             partition_index=index,
-            leader_id=partition.leader if error == ErrorCode.NONE else NO_LEADER,
+            leader_id=leader,
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            offline_replicas=self._offline_replicas(partition, listener),
+            offline_replicas=_offline_replicas(partition, serving),
         )
-
-    def _offline_replicas(self, partition: PartitionRegistration, listener: str) -> list[int]:
-        offline: list[int] = []
-        for broker_id, directory_id in zip(partition.replicas, partition.directories, strict=True):
-            registration = self._state.brokers.get(broker_id)
-            if _is_offline(registration, listener) or not self._state.is_replica_online(broker_id, directory_id):
-                offline.append(broker_id)
-        return offline
 
     def _with_operations(self, topic: MetadataResponseTopic, asked: bool) -> MetadataResponseTopic:
         if asked and topic.error_code == ErrorCode.NONE:
@@ -186,5 +185,10 @@ class MetadataRequests:
         return topic
 
 
-def _is_offline(registration: BrokerRegistration | None, listener: str) -> bool:
-    return registration is None or registration.fenced or registration.endpoint(listener) is None
+def _offline_replicas(partition: PartitionRegistration, serving: Brokers) -> list[int]:
+    offline: list[int] = []
+    for broker_id, directory_id in zip(partition.replicas, partition.directories, strict=True):
+        registration = serving.get(broker_id)
+        if registration is None or not registration.has_online_directory(directory_id):
+            offline.append(broker_id)
+    return offline
