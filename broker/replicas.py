@@ -149,6 +149,8 @@ class Replicas:
         self._reloading: dict[TopicIdPartition, DirectoryId] = {}
         # Created in the metadata after this incarnation registered, and not yet on a disk here: certainly empty.
         self._newer: dict[TopicIdPartition, None] = {}
+        # The offset of this incarnation's registration, or, learnt from a snapshot, of an offset behind it.
+        self._registered_at: Offset | None = None
         self._unplaceable: dict[TopicIdPartition, None] = {}
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
         self._timers: dict[str, Callable[[], None]] = {}
@@ -413,9 +415,11 @@ class Replicas:
         registration = self.state.brokers.get(self._broker_id)
         if registration is None or registration.epoch != self._broker_epoch():
             return
-        registered_at = self.state.registration_offsets[self._broker_id]
+        if self._registered_at is None:
+            # Kept: after a snapshot the state no longer knows it, and would call everything old that the snapshot brought.
+            self._registered_at = self.state.registration_offsets[self._broker_id]
         for key, created_at in delta.created_partitions.items():
-            if created_at > registered_at and key not in self._partitions and self._placed_here(key) is not None:
+            if created_at > self._registered_at and key not in self._partitions and self._placed_here(key) is not None:
                 self._newer[key] = None
 
     def _note_wish(self, key: TopicIdPartition, decision: Decision) -> None:

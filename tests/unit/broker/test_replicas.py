@@ -3,9 +3,11 @@
 import pytest
 
 from broker.directory_logs import DuplicateLog
-from common.ids import TopicId, Uuid, uuid_text
+from common.ids import Offset, TopicId, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.records.metadata_records import PartitionRecord, TopicRecord
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
@@ -238,6 +240,37 @@ def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> Non
         # A wrong idea of the controller is corrected, whenever it comes up.
         cluster.controller.change(0, directories=[directory(1, "b")])
         assert cluster[1].replicas.wished_assignments()[TOPIC, 0] == directory(1, "a")
+
+    run(scenario)
+
+
+def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
+    """A broker that lags is given a snapshot, in which registrations and partitions have the same offset. It knows when it
+    registered, and that what the image before did not have is younger: created, not lost."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        broker = cluster[1]
+        fresh = MetadataState()
+        other = TopicRecord(name="other", topic_id=OTHER)
+        partition = PartitionRecord(
+            partition_id=0,
+            topic_id=OTHER,
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[UNASSIGNED],
+        )
+        for record in (*cluster.controller.records, other, partition):
+            fresh.replay(record, offset=Offset(1_000))
+        before = broker.state.replace_with(fresh)
+        broker.replicas.apply(broker.state.delta_since(before))
+        await cluster.world.until(lambda: broker.leads(0, OTHER))
+        assert broker.replicas.wished_assignments()[OTHER, 0] == broker.replicas.hosted_directories()[OTHER, 0]
 
     run(scenario)
 
