@@ -237,6 +237,10 @@ class SimulatedClient:
         response = await self._send(live, request)
         assert [result.error_code for result in response.responses] == [ErrorCode.NONE], response.responses
 
+    async def ask(self, broker_id: int, request: Any) -> Any:
+        """The broker's answer to any request."""
+        return await self._send(broker_id, request)
+
     def close(self) -> None:
         """Drops every connection."""
         for channel in self._channels.values():

@@ -1,10 +1,19 @@
 """Rules of the design that only a whole cluster can show, one scenario each: sharp edges of Apache Kafka among them."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 from common.configuration.server import load_server_config
-from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from common.ids import NO_LEADER, BrokerId, DirectoryId
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_quorum import DescribeQuorumRequest
+from common.protocol.messages.describe_quorum import RequestPartitionData as DescribeQuorumPartition
+from common.protocol.messages.describe_quorum import RequestTopicData as DescribeQuorumTopic
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from common.storage.meta_properties import parse_meta_properties
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tools.kafka_storage import format_directories
 from tools.node import Node
@@ -28,6 +37,12 @@ def run(scenario: Scenario, *, seed: int = 1, brokers: int = 3, disks: int = 3, 
 
     world.run(whole)
     return world
+
+
+def _directory_of(cluster: SimulatedCluster, broker_id: int, number: int) -> DirectoryId:
+    found = parse_meta_properties(cluster.disk(broker_id, number).files()["meta.properties"]).directory_id
+    assert found is not None
+    return found
 
 
 COMBINED = {
@@ -70,3 +85,351 @@ def test_a_node_is_ready_once_all_its_roles_are() -> None:
         assert len(seen) == 1
 
     SimulatedWorld(seed=1).run(scenario)
+
+
+# --- directories and assignments -------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
+    """The metadata still says UNASSIGNED, which counts as online, so the heartbeat's report alone changes nothing: the
+    pending assignment goes out with the id of the dead directory, and the elections follow from that."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("first", partitions=1)
+        creating = asyncio.ensure_future(client.create_topic("t", partitions=9, min_insync_replicas="2"))
+        broker = cluster.nodes[1].broker
+        assert broker is not None
+        await cluster.world.until(lambda: len(broker.replicas.hosted_directories()) == 10)
+        victims = {key[1] for key in broker.replicas.hosted_directories() if key[0] == cluster.topic_id("t")}
+        unassigned = {i for i in victims if cluster.partition("t", i).directory(BrokerId(1)) == UNASSIGNED}
+        assert unassigned == set(range(9))
+        dead = broker.replicas.hosted_directories()[cluster.topic_id("t"), 0]
+        inside = {i for i in range(9) if broker.replicas.hosted_directories()[cluster.topic_id("t"), i] == dead}
+        disk = cluster.disk_of(BrokerId(1), dead)
+        disk.fail_with(errno.EIO)
+        # Before the next probe, or the assignments would be sent first.
+        broker.directory_offline(disk.path, "EIO")
+        creating.cancel()
+        await cluster.world.event("log_dir_failure_acknowledged", node="broker-1")
+        assert all(cluster.partition("t", i).directory(BrokerId(1)) == UNASSIGNED for i in inside)
+        assert all(1 in cluster.partition("t", i).isr for i in inside)
+        await cluster.world.until(lambda: all(cluster.partition("t", i).directory(BrokerId(1)) == dead for i in inside))
+        for index in range(9):
+            part = cluster.partition("t", index)
+            assert (1 in part.isr) is (index not in inside)
+            await client.produce("t", index, b"x")
+        assert cluster.env(1).exit_code is None
+
+    run(scenario, log_dir_failure_timeout_ms="3000")
+
+
+def test_a_directory_that_fails_before_the_registration_is_never_named() -> None:
+    """A disk dies between the start-up scan and the registration: the registration leaves it out, heartbeats never name it,
+    and where the broker is the last of the ISR its replica is LOST, not created elsewhere."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        await client.create_topic("alone", partitions=6, replication_factor=1)
+        for index in range(6):
+            await client.produce("t", index, b"x")
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.world.network.cut("broker-1", "controller")
+        cluster.start_node(1)
+        await cluster.world.sleep(1)
+        directory_id = _directory_of(cluster, 1, 2)
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        await cluster.world.event("log_dir_offline", node="broker-1")
+        cluster.world.network.mend()
+        await cluster.until_running()
+        assert cluster.state.brokers[BrokerId(1)].lost_directories == ()
+        assert directory_id not in cluster.state.brokers[BrokerId(1)].directories
+        assert not cluster.world.events_named("unknown_log_dir_reported")
+        for index, part in cluster.partitions("alone").items():
+            if part.replicas == (1,) and part.leader == NO_LEADER:
+                assert part.directories == (LOST,), index
+        await cluster.world.sleep(10)
+        assert cluster.env(1).exit_code is None
+
+    run(scenario)
+
+
+def test_two_disks_fail_while_a_heartbeat_is_in_flight() -> None:
+    """The second failure waits for the next heartbeat and is acknowledged by it, not by the answer to the first."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=9, min_insync_replicas="2")
+        cluster.disk(1, 1).fail_with(errno.EIO)
+        await cluster.world.event("log_dir_offline", node="broker-1")
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        await cluster.world.until(lambda: len(cluster.world.events_named("log_dir_failure_acknowledged", "broker-1")) == 2)
+        assert len(cluster.state.brokers[BrokerId(1)].directories) == 1
+        for index in range(9):
+            await client.produce("t", index, b"x")
+
+    run(scenario)
+
+
+def test_a_failure_is_told_to_the_next_controller() -> None:
+    """The controller dies in the moment in which a disk dies: the one that comes up hears of it from the next heartbeat."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=9, min_insync_replicas="2")
+        for index in range(9):
+            await client.produce("t", index, b"x")
+        cluster.crash(CONTROLLER_ID)
+        cluster.disk(2, 1).fail_with(errno.EIO)
+        await cluster.world.sleep(5)
+        assert not cluster.env(2).is_dead
+        cluster.start_node(CONTROLLER_ID)
+        await cluster.world.until(
+            lambda: BrokerId(2) in cluster.state.brokers and len(cluster.state.brokers[BrokerId(2)].lost_directories) == 1
+        )
+        for index in range(9):
+            await client.produce("t", index, b"y")
+
+    run(scenario)
+
+
+def test_the_last_of_the_isr_leads_again_when_its_disk_is_back() -> None:
+    """All other replicas left the ISR before the last one's disk died. Nobody leads until that disk is back, and then
+    everything that was acknowledged is there."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        for index in range(6):
+            await client.produce("t", index, b"with all")
+        for broker_id in (2, 3):
+            cluster.crash(broker_id)
+        await cluster.world.until(lambda: all(cluster.partition("t", index).isr == (1,) for index in range(6)))
+        for index in range(6):
+            await client.produce("t", index, b"with one")
+        dead = cluster.partition("t", 0).directory(BrokerId(1))
+        cluster.fail_disk(BrokerId(1), dead)
+        await cluster.world.until(lambda: cluster.partition("t", 0).leader == NO_LEADER)
+        for broker_id in (2, 3):
+            cluster.start_node(broker_id)
+        await cluster.until_running()
+        await cluster.world.sleep(10)
+        assert cluster.partition("t", 0).leader == NO_LEADER
+        assert cluster.partition("t", 0).isr == (1,)
+        cluster.disk_of(BrokerId(1), dead).heal()
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
+def test_a_lost_replica_starts_anew_only_by_an_unclean_election() -> None:
+    """The only replica's disk is replaced by an empty one. Without unclean elections nobody ever leads; with them the lost
+    replica is created empty and leads, in one record."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("clean", partitions=2, replication_factor=1)
+        await client.create_topic("dirty", partitions=2, replication_factor=1, unclean_leader_election_enable="true")
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        for number in (1, 2):
+            cluster.disk(1, number).wipe()
+        await cluster.format(1, ignore_formatted=True)
+        cluster.start_node(1)
+        await cluster.world.until(lambda: all(cluster.partition("dirty", index).leader == 1 for index in (0, 1)))
+        for index in (0, 1):
+            await client.produce("dirty", index, b"anew")
+            assert cluster.partition("clean", index).leader == NO_LEADER
+            assert cluster.partition("clean", index).directories == (LOST,)
+        await cluster.world.sleep(5)
+        assert not cluster.state.brokers[BrokerId(1)].fenced
+
+    run(scenario, brokers=1, disks=2)
+
+
+def test_a_topic_created_anew_under_its_name_is_placed_although_a_disk_is_dead() -> None:
+    """What was in the dead directory belongs to another topic id; the new topic has nothing to fear of it (KAFKA-16157)."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        cluster.disk(1, 1).fail_with(errno.EIO)
+        await cluster.world.event("log_dir_failure_acknowledged", node="broker-1")
+        await client.delete_topic("t")
+        await client.create_topic("t", partitions=6, min_insync_replicas="3")
+        for index in range(6):
+            await client.produce("t", index, b"x")
+
+    run(scenario)
+
+
+def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
+    """An append that does not fit: nothing of it is acknowledged, the leaders move, and the operator reads "full"."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        for index in range(6):
+            await client.produce("t", index, b"x")
+        led = next(part for part in cluster.partitions("t").values() if part.leader == 1)
+        disk = cluster.disk_of(BrokerId(1), led.directory(BrokerId(1)))
+        disk.capacity_bytes = disk.used_bytes()
+        # The probe finds it full and leaves it online: it can still be read.
+        await cluster.world.event("log_dir_trouble", node="broker-1")
+        assert not cluster.world.events_named("log_dir_failed")
+        for index in range(6):
+            await client.produce("t", index, bytes(100))
+        event = cluster.world.events_named("log_dir_failed", "broker-1")[0]
+        assert event.fields["is_full"] is True
+        # Back after the restart, with its data; the next append finds it full again, and the others go on.
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.until_running()
+        for index in range(6):
+            await client.produce("t", index, bytes(100))
+
+    run(scenario)
+
+
+def test_a_nearly_full_disk_gets_no_new_replicas() -> None:
+    """Below the floor of free bytes a directory is not chosen, long before an append fails; the others take everything."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        for broker_id in cluster.broker_ids:
+            disk = cluster.disk(broker_id, 1)
+            disk.capacity_bytes = disk.used_bytes() + 500_000
+        await cluster.world.sleep(3)
+        await client.create_topic("t", partitions=9)
+        for broker_id in cluster.broker_ids:
+            full = _directory_of(cluster, broker_id, 1)
+            assert all(part.directory(BrokerId(broker_id)) != full for part in cluster.partitions("t").values())
+
+    run(scenario, diskraft_log_dir_free_bytes_floor="1000000")
+
+
+def test_a_disk_that_dies_during_a_controlled_shutdown() -> None:
+    """Its leaders are on their way out anyway: the shutdown ends in order, with markers in the directories that live."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=9, min_insync_replicas="2")
+        for index in range(9):
+            await client.produce("t", index, b"x")
+        cluster.ask_to_stop(1)
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        assert cluster.env(1).exit_code is None
+        assert ".kafka_cleanshutdown" in cluster.disk(1, 1).files()
+        assert ".kafka_cleanshutdown" not in cluster.disk(1, 2).files()
+        for index in range(9):
+            assert cluster.partition("t", index).leader != 1
+            await client.produce("t", index, b"y")
+
+    run(scenario)
+
+
+# --- brokers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_restarted_at_once_leaves_the_isr_before_it_may_lead() -> None:
+    """kill -9 and an immediate start: refused as a duplicate until the session of the dead one is over; then the new
+    incarnation, which has no clean-shutdown marker, begins outside of every ISR that has another member."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        for index in range(6):
+            await client.produce("t", index, b"x")
+        epochs = {index: part.partition_epoch for index, part in cluster.partitions("t").items()}
+        cluster.crash(1)
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        refused = cluster.world.events_named("registration_refused", "broker-1")
+        assert {event.fields["error"] for event in refused} == {"DUPLICATE_BROKER_REGISTRATION"}
+        for index, part in cluster.partitions("t").items():
+            assert 1 not in part.isr
+            assert part.leader != 1
+            assert part.partition_epoch > epochs[index]
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
+def test_a_live_broker_that_is_unregistered_ends_and_may_come_back() -> None:
+    """Its next heartbeat is stale: it halts with one line instead of serving on as a ghost. Started again it registers
+    anew and catches up."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        for index in range(6):
+            await client.produce("t", index, b"x")
+        response = await client.ask(2, UnregisterBrokerRequest(broker_id=1))
+        assert response.error_code == ErrorCode.NONE
+        assert BrokerId(1) not in cluster.state.brokers
+        await cluster.world.until(lambda: cluster.env(1).is_dead, within_seconds=5)
+        assert cluster.env(1).exit_code == 1
+        assert "unregistered" in cluster.world.events_named("node_halted", "broker-1")[0].fields["reason"]
+        for index in range(6):
+            assert cluster.partition("t", index).leader not in (1, NO_LEADER)
+            await client.produce("t", index, b"y")
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
+def test_describe_quorum_goes_through_any_broker() -> None:
+    """Admin clients know brokers only; the answer comes from the leader of the quorum and names the observers."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        request = DescribeQuorumRequest(
+            topics=[DescribeQuorumTopic(topic_name="__cluster_metadata", partitions=[DescribeQuorumPartition()])]
+        )
+        response = await client.ask(3, request)
+        (partition,) = response.topics[0].partitions
+        assert (response.error_code, partition.error_code, partition.leader_id) == (0, 0, CONTROLLER_ID)
+        assert [voter.replica_id for voter in partition.current_voters] == [CONTROLLER_ID]
+        assert [observer.replica_id for observer in partition.observers] == [1, 2, 3]
+
+    run(scenario)
+
+
+def test_leaders_go_back_to_the_first_replicas() -> None:
+    """auto.leader.rebalance.enable: after a broker was away its leaderships come back by themselves."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        assert all(part.leader != 1 for part in cluster.partitions("t").values())
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.world.until(lambda: all(part.leader == part.replicas[0] for part in cluster.partitions("t").values()))
+        for index in range(6):
+            await client.produce("t", index, b"x")
+
+    run(scenario, leader_imbalance_check_interval_seconds="5")
+
+
+def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
+    """Its metadata directory is replaced, and the controller's log begins with a snapshot by now: everything is known again,
+    and no replica is taken for new or for lost."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        for index in range(6):
+            await client.produce("t", index, b"x")
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.world.disk("/b1/metadata").wipe()
+        await cluster.format(1, ignore_formatted=True)
+        await cluster.world.event("metadata_snapshot_written", node="controller", within_seconds=600)
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        assert cluster.world.events_named("metadata_snapshot_fetched", "broker-1")
+        assert not cluster.world.events_named("stray_log_put_aside")
+
+    run(scenario, metadata_log_max_snapshot_interval_ms="20000", metadata_log_max_record_bytes_between_snapshots="1000")
