@@ -1,0 +1,162 @@
+"""How many bytes the heartbeat has that reports a failed directory, with 10 and with 2,000 partitions in it.
+
+    python -m tests.benchmarks.bench_heartbeat [--quick] [--folder FOLDER]
+
+A controller and a broker in their own processes, and between them a relay that cuts the broker's stream into frames. The
+directory is renamed away and an empty one put in its place. KIP-858 wants the report to grow with disks and never with
+partitions, so both sizes must be equal, or this fails; it is compared with a heartbeat before the failure.
+"""
+
+import argparse
+import contextlib
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.ids import uuid_text
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode
+from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from tests.benchmarks.measuring import print_result
+from tests.interop.topics import create_topic
+from tools.admin_client import AdminClient
+from tools.kafka_log_dirs import describe_broker
+from tools.local_cluster import LocalCluster
+
+DISKS = 2
+SECONDS_MAX = 60.0
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Bytes on the wire, length prefix included, and the directories that it names."""
+
+    size: int
+    offline_log_dirs: tuple[str, ...]
+
+
+class Relay:
+    """Passes connections on to the controller and keeps the heartbeats that it sees."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._seen: list[Heartbeat] = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def wait_for(self, *, reporting: bool) -> Heartbeat:
+        """The newest heartbeat that reports a failed directory, or that reports none."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: self._newest(reporting), SECONDS_MAX)
+        assert found is not None, f"no heartbeat with reporting={reporting} came within {SECONDS_MAX:g} s"
+        return found
+
+    def _newest(self, reporting: bool) -> Heartbeat | None:
+        return next((each for each in reversed(self._seen) if bool(each.offline_log_dirs) == reporting), None)
+
+    def _accept(self) -> None:
+        # Closing the listener ends this.
+        with contextlib.suppress(OSError):
+            while True:
+                broker, _ = self._listener.accept()
+                try:
+                    controller = socket.create_connection(("127.0.0.1", self._target_port))
+                except ConnectionRefusedError:
+                    # It does not listen yet; the broker tries again.
+                    broker.close()
+                    continue
+                for source, target, reads in ((broker, controller, True), (controller, broker, False)):
+                    threading.Thread(target=self._pass_on, args=(source, target, reads), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, reads: bool) -> None:
+        framer = RequestFramer(FRAME_BYTES_MAX)
+        # Either side may end the connection at any time, as when the cluster is taken down.
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(1 << 16):
+                if reads:
+                    framer.receive_data(data)
+                    while (frame := framer.next_frame()) is not None:
+                        self._look_at(frame)
+                target.sendall(data)
+
+    def _look_at(self, frame: memoryview) -> None:
+        if int.from_bytes(frame[:2], "big") != ApiKey.BROKER_HEARTBEAT:
+            return
+        header, body = parse_request(frame)
+        request = decode(BrokerHeartbeatRequest, body, header.request_api_version)
+        with self._changed:
+            self._seen.append(Heartbeat(LENGTH_SIZE + len(frame), tuple(map(uuid_text, request.offline_log_dirs))))
+            self._changed.notify_all()
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[tuple[LocalCluster, Relay]]:
+    """One broker that reaches its controller through the relay."""
+    cluster = LocalCluster.create(folder, brokers=1, disks=DISKS, loop=False)
+    relay = Relay(cluster.controller.files.port)
+    try:
+        config = Path(cluster.brokers[0].files.config)
+        config.write_text(config.read_text().replace(f":{cluster.controller.files.port}\n", f":{relay.port}\n"))
+        cluster.start()
+        yield cluster, relay
+    finally:
+        cluster.kill()
+        relay.close()
+        cluster.delete()
+
+
+def measure(folder: Path, partitions_in_directory: int) -> tuple[Heartbeat, Heartbeat, int]:
+    """A heartbeat before and the one that reports, and how many partitions the failed directory held."""
+    with running_cluster(folder) as (cluster, relay):
+        create_topic(cluster.bootstrap, "bench", partitions=DISKS * partitions_in_directory, replication_factor=1)
+        with AdminClient(cluster.bootstrap) as admin:
+            (address,) = admin.brokers().values()
+            result = describe_broker(admin, address)[0]
+        held = sum(len(topic.partitions) for topic in result.topics)
+        before = relay.wait_for(reporting=False)
+        path = Path(result.log_dir)
+        path.rename(path.with_name(path.name + "-gone"))
+        path.mkdir()
+        return before, relay.wait_for(reporting=True), held
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="200 partitions instead of 2,000")
+    parser.add_argument("--folder", type=Path, help="where the brokers write (default: a new temporary folder)")
+    arguments = parser.parse_args()
+    reports: list[tuple[int, Heartbeat]] = []
+    with tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name:
+        for partitions in (10, 200 if arguments.quick else 2000):
+            before, report, held = measure(Path(name) / str(partitions), partitions)
+            reports.append((held, report))
+    (few, small), (many, large) = reports
+    figures = {
+        "heartbeat_bytes": before.size,
+        f"bytes_with_{few}_partitions": small.size,
+        f"bytes_with_{many}_partitions": large.size,
+        "equal": small.size == large.size,
+    }
+    text = (
+        f"a heartbeat has {before.size} bytes; one that reports a failed directory has {small.size} with {few} partitions "
+        f"in it and {large.size} with {many}"
+    )
+    print_result("heartbeat", "python -m tests.benchmarks.bench_heartbeat", figures, text)
+    if small.size != large.size:
+        sys.exit("the heartbeat grows with partitions")
+
+
+if __name__ == "__main__":
+    main()
