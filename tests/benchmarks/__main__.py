@@ -1,0 +1,63 @@
+"""Runs the benchmarks one after the other, each in a process of its own.
+
+    python -m tests.benchmarks [--quick] [NAME …]
+
+Each prints its figures as JSON lines and as lines for people, with what they are compared to and the interpreter's build.
+One that fails does not keep the others from running; the exit status is then 1.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+
+# Name, arguments of a full run, arguments with --quick. The slow ones come last.
+BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
+    "codec": ([], ["--seconds", "0.05", "--rounds", "3"]),
+    "metadata_replay": ([], ["--partitions", "20000", "--rounds", "1"]),
+    "disk_hang": ([], ["--seconds", "1.5"]),
+    "heartbeat": ([], ["--quick"]),
+    "produce_fetch": ([], ["--quick"]),
+    "startup": ([], ["--quick"]),
+    "disk_failure": ([], ["--quick"]),
+}
+SECONDS_MAX = 900.0
+CLEANUP_SECONDS_MAX = 120.0
+
+
+def run(name: str, *, quick: bool) -> bool:
+    """Whether the benchmark ran to its end."""
+    module = f"tests.benchmarks.bench_{name}"
+    arguments = BENCHMARKS[name][1 if quick else 0]
+    print(f"== python -m {' '.join([module, *arguments])}", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments])
+    try:
+        status = process.wait(SECONDS_MAX)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        # An interrupt, unlike a kill, lets it take its daemons and disks down.
+        process.send_signal(signal.SIGINT)
+        process.wait(CLEANUP_SECONDS_MAX)
+        print(f"== {name} was interrupted after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        return False
+    print(f"== {name}: exit status {status} after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return status == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a first look in a few minutes")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}")
+    failed = [name for name in arguments.names or BENCHMARKS if not run(name, quick=arguments.quick)]
+    if failed:
+        print(f"not measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
