@@ -38,7 +38,7 @@ from common.environment.interface import Environment, LogDir, LogDirError, Space
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, uuid_text
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST
-from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration, TopicIdPartition
+from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import ConfigResourceType
@@ -555,10 +555,14 @@ class Replicas:
         if timer not in self._timers:
             self._after(timer, _CREATION_RETRY_NS, lambda: self.reconcile(key))
 
+    def _registration_of(self, broker_id: BrokerId) -> BrokerRegistration | None:
+        # The dictionary is looked up each time: a snapshot that replaces the image brings others.
+        return self.state.brokers.get(broker_id)
+
     def _new_partition(self, topic: str, topic_id: TopicId, index: int, directory: _Directory, log: Log) -> Partition:
         replica = PartitionReplica(
             self._broker_id,
-            self.state.brokers.get,
+            self._registration_of,
             self._config.replica_lag_time_max_ms * _MILLISECOND,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.written_offset,

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from common.ids import Offset
+from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from tests.simulation.disk import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, path, run, values
@@ -114,6 +116,28 @@ def test_a_fenced_follower_stays_out_of_the_isr() -> None:
         for number in range(5):
             assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
         await cluster.until(lambda: cluster[3].partition().log.written_offset == 5)
+        await cluster.world.sleep(2)
+        assert cluster.controller.requests == []
+        cluster.controller.register(3, "a")
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+
+    run(scenario)
+
+
+def test_a_leader_that_loaded_a_snapshot_judges_followers_by_the_new_image() -> None:
+    """A running broker that fell behind gets a snapshot, which replaces its whole image. The partitions that it led before
+    must see there who is fenced and who has registered anew, or a follower comes back too early, or never."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        fresh = MetadataState()
+        for offset, record in enumerate(cluster.controller.records):
+            fresh.replay(record, offset=Offset(offset))
+        before = cluster[1].state.replace_with(fresh)
+        cluster[1].replicas.apply(cluster[1].state.delta_since(before))
+        cluster.controller.register(3, "a", fenced=True)
+        cluster.controller.change(isr=[1, 2])
+        assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
         await cluster.world.sleep(2)
         assert cluster.controller.requests == []
         cluster.controller.register(3, "a")
