@@ -90,7 +90,13 @@ class Node:
             online_data_dirs=[log_dir.path for log_dir in directories.online.values()] if self._config.is_broker else [],
             metadata_log_dir=self._config.metadata_log_dir,
         )
-        channel = FailureChannel(self._env, core, on_offline=partial(self._directory_offline, directories), halt=self.halt)
+        channel = FailureChannel(
+            self._env,
+            core,
+            id_of_path=directories.id_of_path,
+            on_offline=partial(self._directory_offline, directories),
+            halt=self.halt,
+        )
         channel.watch(directories.all_by_path)
         group.create_task(channel.run())
         self._start_probes(group, directories, core)

@@ -62,6 +62,10 @@ class OpenDirectories:
         """The id of an open data directory, online or lost since. Raises KeyError for any other."""
         return self._ids[log_dir.path]
 
+    def id_of_path(self, path: str) -> DirectoryId | None:
+        """The id of a directory that was open once, the metadata directory included."""
+        return self.metadata_directory_id if path == self.metadata.path else self._ids.get(path)
+
     def mark_offline(self, path: str, cause: str) -> DirectoryId | None:
         """Moves a data directory to the offline ones; returns its id, or None when it was not online."""
         directory_id = self._ids.get(path)

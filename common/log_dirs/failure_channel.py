@@ -9,22 +9,27 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from common.environment.interface import Environment, LogDir, LogDirError
+from common.ids import DirectoryId
 from common.log_dirs.log_directories import HaltNode, LogDirectories, Trouble, WentOffline
 
 
 class FailureChannel:
-    """Consumes errors; calls `on_offline(path, cause)` once per directory, and `halt(reason)` when the node must end."""
+    """Consumes errors; calls `on_offline(path, cause)` once per directory, and `halt(reason)` when the node must end.
+
+    `id_of_path` is for the events, so that one query by directory.id tells a failure from its first error on."""
 
     def __init__(
         self,
         env: Environment,
         directories: LogDirectories,
         *,
+        id_of_path: Callable[[str], DirectoryId | None],
         on_offline: Callable[[str, str], None],
         halt: Callable[[str], None],
     ) -> None:
         self._env = env
         self._directories = directories
+        self._id_of_path = id_of_path
         self._on_offline = on_offline
         self._halt = halt
         self._log_dirs: dict[str, LogDir] = {}
@@ -52,9 +57,16 @@ class FailureChannel:
                 match effect:
                     case WentOffline(log_dir, cause, is_full):
                         self._log_dirs[log_dir].take_offline(error)
-                        self._env.log.error("log_dir_failed", log_dir=log_dir, cause=cause, is_full=is_full)
+                        self._env.log.error(
+                            "log_dir_failed",
+                            log_dir=log_dir,
+                            directory_id=self._id_of_path(log_dir),
+                            cause=cause,
+                            is_full=is_full,
+                        )
                         self._on_offline(log_dir, cause)
                     case Trouble(log_dir, cause):
-                        self._env.log.warning("log_dir_trouble", log_dir=log_dir, cause=cause)
+                        directory_id = self._id_of_path(log_dir)
+                        self._env.log.warning("log_dir_trouble", log_dir=log_dir, directory_id=directory_id, cause=cause)
                     case HaltNode(reason):
                         self._halt(reason)

@@ -5,7 +5,7 @@ import errno
 from collections.abc import Awaitable, Callable
 
 from common.configuration.server import load_server_config
-from common.ids import NO_LEADER, BrokerId, DirectoryId
+from common.ids import NO_LEADER, BrokerId, DirectoryId, uuid_text
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest
@@ -323,6 +323,32 @@ def test_a_disk_that_dies_during_a_controlled_shutdown() -> None:
         for index in range(9):
             assert cluster.partition("t", index).leader != 1
             await client.produce("t", index, b"y")
+
+    run(scenario)
+
+
+def test_one_query_by_directory_id_tells_the_story_of_a_failure() -> None:
+    """From the first error to the acknowledgement, on the broker and on the controller, in order."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=9, min_insync_replicas="2")
+        directory_id = _directory_of(cluster, 1, 2)
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        await cluster.world.event("log_dir_failure_acknowledged", node="broker-1")
+        told = [
+            (event.node, event.name)
+            for event in cluster.world.events
+            if event.fields.get("directory_id") in (directory_id, uuid_text(directory_id))
+            and event.name not in ("log_created", "assignment_wished")
+        ]
+        assert told == [
+            ("broker-1", "log_dir_failed"),
+            ("broker-1", "replicas_offline"),
+            ("broker-1", "log_dir_offline"),
+            ("controller", "log_dir_reported_offline"),
+            ("controller", "leaders_moved"),
+            ("broker-1", "log_dir_failure_acknowledged"),
+        ]
 
     run(scenario)
 

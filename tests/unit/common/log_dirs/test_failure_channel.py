@@ -76,7 +76,11 @@ def test_an_idle_disk_that_dies_is_found_by_the_probe() -> None:
         core = LogDirectories(online_data_dirs=["/d1", "/d2"], metadata_log_dir="/m")
         offline: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         channel = FailureChannel(
-            env, core, on_offline=lambda path, _cause: offline.set_result((path, env.now_ns())), halt=pytest.fail
+            env,
+            core,
+            id_of_path=lambda path: None,
+            on_offline=lambda path, _cause: offline.set_result((path, env.now_ns())),
+            halt=pytest.fail,
         )
         channel.watch({"/d1": log_dir})
         spaces: list[SpaceStat] = []
