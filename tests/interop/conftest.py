@@ -23,7 +23,14 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """The running cluster. The last broker is as reachable as the first: any may be a client's bootstrap server."""
-    made = LocalCluster.create(tmp_path_factory.mktemp("interop") / "cluster", brokers=BROKERS, disks=DISKS, loop=False)
+    made = LocalCluster.create(
+        tmp_path_factory.mktemp("interop") / "cluster",
+        brokers=BROKERS,
+        disks=DISKS,
+        loop=False,
+        # Snapshots of the metadata often, so that there is one to look at.
+        overrides={"metadata.log.max.record.bytes.between.snapshots": "2048"},
+    )
     try:
         made.start()
         yield made

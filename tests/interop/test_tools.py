@@ -7,9 +7,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import run_tool
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalCluster
+from tools.local_cluster import LocalCluster, LocalNode
 
 SECONDS_MAX = 60.0
 SEGMENT = "0".zfill(20)
@@ -148,29 +149,39 @@ def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) ->
         assert line.endswith(f" headerKeys: [origin] key: {key} payload: {value}")
 
 
-def test_dump_of_the_metadata_log(cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+def test_dump_of_the_metadata_log(
+    cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
+) -> None:
     """The metadata log of the running controller tells the topic's story as JSON, and a broker's copy tells the same."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=2)
 
-    def story(metadata_dir: str) -> list[str]:
-        path = Path(metadata_dir) / "__cluster_metadata-0" / f"{SEGMENT}.log"
-        done = run_tool("dump_log", "--cluster-metadata-decoder", "--files", str(path))
-        assert (done.status, done.errors) == (0, [])
-        assert not any(" isvalid: false" in line for line in done.lines)
-        return done.lines[2:]
+    def story(node: LocalNode) -> dict[int, str]:
+        """The records of the log by offset, those of snapshots below zero."""
+        files = copy_metadata(Path(node.files.metadata_dir), tmp_path / node.files.name)
+        records: dict[int, str] = {}
+        for path in files:
+            done = run_tool("dump_log", "--cluster-metadata-decoder", "--files", str(path))
+            assert (done.status, done.errors) == (0, [])
+            assert not any(" isvalid: false" in line for line in done.lines)
+            for line in done.lines:
+                if " payload: " in line:
+                    offset = int(line.split()[2]) if path.suffix == ".log" else -1 - len(records)
+                    records[offset] = line.partition(" payload: ")[2]
+        return records
 
-    lines = story(cluster.controller.files.metadata_dir)
-    payloads = [json.loads(line.partition(" payload: ")[2]) for line in lines if " payload: " in line]
-    created = next(each["data"] for each in payloads if each["type"] == "TOPIC_RECORD" and each["data"]["name"] == topic)
-    partitions = [
-        each["data"]
+    records = story(cluster.controller)
+    payloads = [json.loads(text) for text in records.values()]
+    topics = {each["data"]["name"]: each["data"]["topicId"] for each in payloads if each["type"] == "TOPIC_RECORD"}
+    partitions = {
+        each["data"]["partitionId"]: each["data"]["replicas"]
         for each in payloads
-        if each["type"] == "PARTITION_RECORD" and each["data"]["topicId"] == created["topicId"]
-    ]
-    assert [each["partitionId"] for each in partitions] == [0, 1]
-    assert all(sorted(each["replicas"]) == [1, 2, 3] for each in partitions)
-    assert {each["type"] for each in payloads} >= {"REGISTER_BROKER_RECORD", "FEATURE_LEVEL_RECORD", "NO_OP_RECORD"}
-    # A broker is an observer: what it has is a beginning of what the controller has.
-    copy = story(cluster.broker(1).files.metadata_dir)
-    end = next(index for index, line in enumerate(lines) if created["topicId"] in line)
-    assert copy[:end] == lines[:end]
+        if each["type"] == "PARTITION_RECORD" and each["data"]["topicId"] == topics[topic]
+    }
+    assert sorted(partitions) == [0, 1]
+    assert all(sorted(replicas) == [1, 2, 3] for replicas in partitions.values())
+    assert {each["type"] for each in payloads} >= {"REGISTER_BROKER_RECORD", "FEATURE_LEVEL_RECORD"}
+    # A broker is an observer: at the same offset it has the same record.
+    copy = story(cluster.broker(1))
+    common = sorted(offset for offset in records.keys() & copy.keys() if offset >= 0)
+    assert common
+    assert [records[offset] for offset in common] == [copy[offset] for offset in common]

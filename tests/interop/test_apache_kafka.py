@@ -1,0 +1,269 @@
+"""Apache Kafka's own tools and clients against our brokers, and reading our files; beside them our tools, which must agree.
+
+Needs Java, and Apache Kafka's jars: those of KAFKA_HOME, or those that Maven fetches into build/ within a bounded time.
+Where that cannot be had, every test here is skipped and says so.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.interop.metadata_files import copy_metadata
+from tests.interop.our_tools import ROOT, Done, run_tool
+from tests.interop.topics import create_topic
+from tools.local_cluster import LocalCluster
+
+POM = Path(__file__).with_name("apache_kafka_pom.xml")
+JARS = ROOT / "build" / "apache-kafka"
+DOWNLOAD_SECONDS_MAX = 240
+TOOL_SECONDS_MAX = 120
+SEGMENT = "0".zfill(20)
+
+pytestmark = pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 3 * TOOL_SECONDS_MAX)
+
+
+class NoJars(Exception):
+    """Why there are none."""
+
+
+def download() -> Path:
+    """The folder with the jars; fetched once, and there whole or not at all."""
+    if JARS.is_dir():
+        return JARS
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NoJars("mvn is missing (Debian: apt install maven) and KAFKA_HOME is not set")
+    unfinished = JARS.with_name(f"{JARS.name}-{os.getpid()}")
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
+        if done.returncode != 0:
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            raise NoJars(f"mvn failed: {lines[0] if lines else f'exit status {done.returncode}'}")
+        unfinished.rename(JARS)
+    except subprocess.TimeoutExpired:
+        raise NoJars(f"mvn took longer than {DOWNLOAD_SECONDS_MAX} s") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return JARS
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Runs the main classes of Apache Kafka."""
+
+    java: str
+    class_path: str
+    logging: Path
+
+    def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
+        """How it ended. Of its own logging only errors are on stderr."""
+        done = subprocess.run(
+            [
+                *(self.java, "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configuration=file:{self.logging}"),
+                *("-cp", self.class_path, main_class, *arguments),
+            ],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_SECONDS_MAX,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
+    try:
+        java = shutil.which("java")
+        if java is None:
+            raise NoJars("java is missing (Debian: apt install openjdk-17-jre-headless)")
+        home = os.environ.get("KAFKA_HOME")
+        folder = Path(home) / "libs" if home else download()
+        if not any(folder.glob("kafka_2.*.jar")):
+            raise NoJars(f"{folder} holds no kafka_2.*.jar")
+    except NoJars as reason:
+        pytest.skip(f"NOTHING WAS TESTED AGAINST APACHE KAFKA: {reason}")
+    logging = tmp_path_factory.mktemp("kafka") / "log4j.properties"
+    logging.write_text(
+        "log4j.rootLogger=ERROR, stderr\n"
+        "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
+        "log4j.appender.stderr.Target=System.err\n"
+        "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
+        "log4j.appender.stderr.layout.ConversionPattern=%m%n\n"
+    )
+    return Kafka(java, f"{folder}/*", logging)
+
+
+def replica_folder(cluster: LocalCluster, name: str) -> Path:
+    """Where the only replica of that partition is."""
+    (found,) = [
+        Path(path) / name
+        for node in cluster.brokers
+        for path in node.files.data_dirs
+        if (Path(path) / name / f"{SEGMENT}.log").exists()
+    ]
+    return found
+
+
+def test_topics(kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+    """kafka-topics creates, lists and deletes; what it describes is what our kafka-topics describes, to the byte."""
+    name, server = new_topic_name(), ("--bootstrap-server", bootstrap)
+    tool = "org.apache.kafka.tools.TopicCommand"
+    created = kafka.run(
+        *(tool, *server, "--create", "--topic", name, "--partitions", "3", "--replication-factor", "2"),
+        *("--config", "retention.ms=86400000", "--config", "min.insync.replicas=2"),
+    )
+    assert (created.status, created.lines[-1]) == (0, f"Created topic {name}."), created
+    described = kafka.run(tool, *server, "--describe", "--topic", name)
+    assert described.status == 0
+    assert len(described.lines) == 4
+    assert described.lines == run_tool("kafka_topics", *server, "--describe", "--topic", name).lines
+    assert name in kafka.run(tool, *server, "--list").lines
+    assert kafka.run(tool, *server, "--delete", "--topic", name).status == 0
+    assert name not in run_tool("kafka_topics", *server, "--list").lines
+
+
+def test_log_dirs(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """kafka-log-dirs says the same as ours; in its JSON the order means nothing."""
+    arguments = ("--bootstrap-server", bootstrap, "--describe", "--topic-list", topic, "--broker-list", "1,3")
+    theirs = kafka.run("org.apache.kafka.tools.LogDirsCommand", *arguments)
+    ours = run_tool("kafka_log_dirs", *arguments)
+    assert theirs.status == ours.status == 0
+    assert theirs.lines[:2] == ours.lines[:2]
+
+    def as_set(text: str) -> set[tuple[int, str, str | None, str]]:
+        content = json.loads(text)
+        assert content["version"] == 1
+        return {
+            (broker["broker"], each["logDir"], each["error"], json.dumps(each["partitions"], sort_keys=True))
+            for broker in content["brokers"]
+            for each in broker["logDirs"]
+        }
+
+    assert as_set(theirs.lines[2]) == as_set(ours.lines[2])
+
+
+def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """Kafka's Java clients write with keys and read back by assignment. No idempotent producers are served yet."""
+    given = "".join(f"key {number}:value {number}\n" for number in range(50))
+    server = ("--bootstrap-server", bootstrap, "--topic", topic)
+    written = kafka.run(
+        *("kafka.tools.ConsoleProducer", *server, "--compression-codec", "zstd"),
+        *("--producer-property", "enable.idempotence=false", "--producer-property", "acks=all"),
+        *("--property", "parse.key=true", "--property", "key.separator=:"),
+        given=given,
+    )
+    assert (written.status, written.errors) == (0, []), written
+    offsets = kafka.run("org.apache.kafka.tools.GetOffsetShell", *server)
+    counts = {int(partition): int(count) for _, partition, count in (line.split(":") for line in offsets.lines)}
+    assert sum(counts.values()) == 50
+    read: list[str] = []
+    for partition, count in counts.items():
+        if count == 0:
+            continue
+        consumed = kafka.run(
+            *("org.apache.kafka.tools.consumer.ConsoleConsumer", *server, "--partition", str(partition)),
+            *("--offset", "earliest", "--max-messages", str(count), "--timeout-ms", "60000"),
+            *("--property", "print.key=true", "--property", "key.separator=:"),
+        )
+        assert consumed.status == 0, consumed
+        read += consumed.lines
+    assert sorted(read) == sorted(given.splitlines())
+
+
+def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """No groups are served yet: Kafka's consumer ends and says what is missing."""
+    done = kafka.run(
+        *("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic),
+        *("--group", "group", "--timeout-ms", "20000"),
+    )
+    assert any("UnsupportedVersionException" in line and "FIND_COORDINATOR" in line for line in done.errors), done
+
+
+def test_cluster_and_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str) -> None:
+    """The cluster's id; the metadata quorum with its leader, its voter and the brokers as observers."""
+    server = ("--bootstrap-server", bootstrap)
+    identified = kafka.run("org.apache.kafka.tools.ClusterTool", "cluster-id", *server)
+    assert (identified.status, identified.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])
+    quorum = kafka.run("org.apache.kafka.tools.MetadataQuorumCommand", *server, "describe", "--status")
+    assert quorum.status == 0, quorum
+    status = {key: value.strip() for key, _, value in (line.partition(":") for line in quorum.lines)}
+    controller = cluster.controller.files
+    assert (status["ClusterId"], status["LeaderId"]) == (cluster.cluster_id, str(controller.node_id))
+    (voter,) = json.loads(status["CurrentVoters"])
+    assert (voter["id"], voter["endpoints"]) == (controller.node_id, [f"CONTROLLER://127.0.0.1:{controller.port}"])
+    assert sorted(observer["id"] for observer in json.loads(status["CurrentObservers"])) == [1, 2, 3]
+
+
+def test_segments_and_indexes(
+    kafka: Kafka, cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str]
+) -> None:
+    """Apache Kafka reads our segments and indexes, finds them consistent with each other, and prints what our kafka-dump-log
+    prints, to the byte."""
+    configs = {"segment.bytes": "60000", "index.interval.bytes": "2000"}
+    topic = create_topic(bootstrap, new_topic_name(), partitions=1, replication_factor=1, configs=configs)
+    for compression, count in (("none", 700), ("gzip", 100), ("snappy", 100), ("zstd", 100)):
+        producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "batch.num.messages": 7})
+        for number in range(count):
+            # Half of it cannot be compressed, half can.
+            value = os.urandom(100).hex() if compression == "none" else f"value {number} " * 30
+            producer.produce(topic, value, f"key {number}", headers=[("number", str(number))])
+        assert producer.flush(TOOL_SECONDS_MAX) == 0
+    folder = replica_folder(cluster, f"{topic}-0")
+    segments = ",".join(map(str, sorted(folder.glob("*.log"))))
+    # The index of the newest segment is written with entries ahead of need by Kafka and on its end by us; others are whole.
+    closed = [path.stem for path in sorted(folder.glob("*.log"))[:-1]]
+    assert len(closed) >= 2
+    indexes = ",".join(str(folder / f"{stem}{suffix}") for stem in closed for suffix in (".index", ".timeindex"))
+    for arguments in (("--print-data-log", "--files", segments), ("--files", indexes)):
+        theirs = kafka.run("kafka.tools.DumpLogSegments", *arguments)
+        assert (theirs.status, theirs.errors) == (0, []), theirs
+        ours = run_tool("dump_log", *arguments)
+        assert ours == theirs
+    codecs = {word for word in " ".join(kafka_words(folder)).split() if word in {"gzip", "snappy", "zstd"}}
+    assert codecs == {"gzip", "snappy", "zstd"}
+
+
+def kafka_words(folder: Path) -> list[str]:
+    """The batch lines of all segments."""
+    files = ",".join(map(str, sorted(folder.glob("*.log"))))
+    return [line for line in run_tool("dump_log", "--files", files).lines if line.startswith("baseOffset:")]
+
+
+def test_metadata_log_and_snapshots(kafka: Kafka, cluster: LocalCluster, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """Apache Kafka's metadata decoder reads our metadata log, the bootstrap snapshot and the snapshots that were made, and
+    prints what ours prints. (Newer versions, as ours, print the leader change; 3.9 only names it.)"""
+    # A copy, or the second reader would see more of it than the first.
+    files = copy_metadata(Path(cluster.controller.files.metadata_dir), tmp_path / "metadata")
+    assert sum(path.suffix == ".checkpoint" for path in files) >= 2, "the cluster of these tests makes snapshots often"
+    arguments = ("--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
+    theirs = kafka.run("kafka.tools.DumpLogSegments", *arguments)
+    assert (theirs.status, theirs.errors) == (0, []), theirs
+    ours = run_tool("dump_log", *arguments)
+    assert ours.status == 0
+
+    def without_leader_change(lines: list[str]) -> list[str]:
+        return [line for line in lines if "LEADER_CHANGE" not in line and "LeaderChange" not in line]
+
+    assert without_leader_change(ours.lines) == without_leader_change(theirs.lines)
+    assert any('"type":"PARTITION_RECORD"' in line for line in theirs.lines)
+    assert any(topic in line for line in theirs.lines)
+
+
+def test_formatted_directories(kafka: Kafka, cluster: LocalCluster) -> None:
+    """Apache Kafka's kafka-storage finds a broker's directories formatted, with the ids that ours finds."""
+    config = cluster.broker(1).files.config
+    theirs = kafka.run("kafka.tools.StorageTool", "info", "-c", config)
+    ours = run_tool("kafka_storage", "info", "--config", config)
+    assert theirs.status == ours.status == 0, (theirs, ours)
+    metadata = [line for line in theirs.lines if line.startswith("Found metadata: ")]
+    assert metadata == [line for line in ours.lines if line.startswith("Found metadata: ")]
+    assert f"cluster.id={cluster.cluster_id}" in metadata[0]
