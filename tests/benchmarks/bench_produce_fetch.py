@@ -7,6 +7,10 @@ replication factor 1 (acks=1) and, in a cluster of its own, replication factor 3
 keeps anything, so its MB/s are the client's ceiling on this machine: what counts is the ratio, of the medians and round
 by round, and the CPU time of the broker per MB. Client and brokers share the machine. MB are 10^6 bytes of values.
 Latency is that of single records at a low rate, from `produce` to the delivery callback.
+
+Before each round as much memory as it writes is used and freed again. A virtual machine that gives its free memory back to
+the host pays for every page that it takes anew (`fresh_page_write_mb_s` is a plain file's speed then), which would be
+measured instead of the broker.
 """
 
 import argparse
@@ -43,6 +47,8 @@ class Target:
     """The processes whose CPU time counts."""
     acks: str
     new_topic: Callable[[str], str]
+    replicas: int = 0
+    """How often what is written is kept."""
     produce_mb_s: list[float] = field(default_factory=list)
     produce_cpu_ms: list[float] = field(default_factory=list)
     produce_client_cpu_ms: list[float] = field(default_factory=list)
@@ -187,17 +193,36 @@ def cluster(folder: Path, brokers: int, *, acks: str) -> Iterator[Target]:
             return create_topic(made.bootstrap, name, partitions=1, replication_factor=brokers)
 
         name = f"rf{brokers}_acks_{acks}"
-        yield Target(name, made.bootstrap, pids, acks=acks, new_topic=new_topic)
+        yield Target(name, made.bootstrap, pids, acks=acks, new_topic=new_topic, replicas=brokers)
     finally:
         made.kill()
         made.delete()
 
 
-def take_turns(targets: Sequence[Target], *, megabytes: float, rounds: int, latency_seconds: float) -> None:
-    """Round by round, so that a busy moment of the machine hits all alike. The first round warms up and is forgotten."""
+def recycle_memory(folder: Path, megabytes: float) -> float:
+    """Fills so much of the page cache and frees it again; the MB/s at which it was filled."""
+    path = folder / "filling"
+    block = os.urandom(1_000_000)
+    started = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(int(megabytes)):
+            file.write(block)
+    seconds = time.perf_counter() - started
+    path.unlink()
+    return megabytes / seconds
+
+
+def take_turns(
+    targets: Sequence[Target], folder: Path, *, megabytes: float, rounds: int, latency_seconds: float
+) -> list[float]:
+    """Round by round, so that a busy moment of the machine hits all alike. The first round warms up and is forgotten.
+
+    Returns the MB/s of plain writes to fresh pages."""
+    fresh: list[float] = []
     for number in range(rounds + 1):
         for target in targets:
             topic = target.new_topic(f"round-{number}")
+            fresh.append(recycle_memory(folder, megabytes * max(1, target.replicas) * 1.2))
             produce(target, topic, megabytes)
             fetch(target, topic, megabytes)
             measure_latency(target, target.new_topic(f"latency-{number}"), latency_seconds)
@@ -211,6 +236,7 @@ def take_turns(targets: Sequence[Target], *, megabytes: float, rounds: int, late
                     target.latency_ms,
                 ):
                     values.clear()
+    return fresh
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -218,24 +244,26 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return round(median(ours) / median(theirs), 2)
 
 
-def run(arguments: argparse.Namespace, folder: Path) -> dict[str, Target]:
+def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[Target], list[float]]:
     with ExitStack() as stack:
         ceiling = stack.enter_context(sink())
         with cluster(folder / "one", 1, acks="1") as single:
-            take_turns(
+            fresh = take_turns(
                 [ceiling, single],
+                folder,
                 megabytes=arguments.megabytes,
                 rounds=arguments.rounds,
                 latency_seconds=arguments.latency_seconds,
             )
         with cluster(folder / "three", 3, acks="all") as replicated:
-            take_turns(
+            fresh += take_turns(
                 [replicated],
+                folder,
                 megabytes=arguments.megabytes / 2,
                 rounds=arguments.rounds,
                 latency_seconds=arguments.latency_seconds,
             )
-    return {target.name: target for target in (ceiling, single, replicated)}
+    return [ceiling, single, replicated], fresh
 
 
 def main() -> None:
@@ -249,8 +277,8 @@ def main() -> None:
     arguments.megabytes = arguments.megabytes or (50.0 if arguments.quick else 300.0)
     arguments.rounds = arguments.rounds or (2 if arguments.quick else 5)
     with tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name:
-        targets = run(arguments, Path(name))
-    ceiling, single, replicated = targets.values()
+        targets, fresh = run(arguments, Path(name))
+    ceiling, single, replicated = targets
     figures = {
         "record_bytes": VALUE_BYTES,
         "megabytes_per_round": arguments.megabytes,
@@ -258,7 +286,8 @@ def main() -> None:
         "produce_ratio_to_sink": ratio(single.produce_mb_s, ceiling.produce_mb_s),
         "fetch_ratio_to_sink": ratio(single.fetch_mb_s, ceiling.fetch_mb_s),
         "goal_ratio_to_sink": 0.6,
-    } | {name: target.figures() for name, target in targets.items()}
+        "fresh_page_write_mb_s": spread(fresh),
+    } | {target.name: target.figures() for target in targets}
     text = (
         f"produce {median(single.produce_mb_s):.0f} MB/s = {figures['produce_ratio_to_sink']} of the sink's "
         f"{median(ceiling.produce_mb_s):.0f}, broker {median(single.produce_cpu_ms):.2f} ms CPU/MB (sink "
