@@ -1,0 +1,119 @@
+"""Mounts that go away or change places under a running broker: the path is fine, only it is no longer the same disk.
+
+Nothing of this gives an error to anybody who writes: an empty folder of the parent file system takes records as well. Only
+comparing what is held with what is at the path tells, and the probe does that also when nobody writes.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import WatchedCluster, directory_id, open_files_under, until, watched_cluster
+from tests.integration.loop_disks import loop_devices_under, unmount_lazily
+from tests.integration.traffic import Promises, Writer, assert_nothing_lost, write_some
+from tests.interop.topics import create_topic
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
+
+TOPIC = "t"
+FAST = {"broker.heartbeat.interval.ms": "500"}
+
+
+def bind(source: Path, target: Path) -> None:
+    mount = shutil.which("mount")
+    assert mount is not None
+    subprocess.run([mount, "--bind", str(source), str(target)], check=True, timeout=60)
+
+
+def test_a_vanished_mount_is_noticed_under_load(tmp_path: Path) -> None:
+    """Lazily unmounted: open files go on working, so only the probe can tell. The directory goes offline within its
+    interval, nothing is written beside it, nothing is lost, and the disk itself becomes free."""
+    with watched_cluster(tmp_path, overrides=FAST) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        path = broker.files.data_dirs[0]
+        id_text = directory_id(path)
+        with Writer(cluster.bootstrap, TOPIC, partitions=9) as writer:
+            writer.wait_for_acks()
+            unmount_lazily(Path(path))
+            failed = broker.wait_for("log_dir_failed", log_dir=path)
+            assert "ESTALE" in failed["cause"]
+            cluster.controller.wait_for("leaders_moved", directory_id=id_text)
+            writer.wait_for_acks()
+            writer.stop()
+        assert os.listdir(path) == [], "something was written past the mount"
+        # Nothing holds it any more, so the kernel lets the disk go.
+        until(lambda: f"{path}.img" not in loop_devices_under(tmp_path), "the loop device is released", seconds=10)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(9))
+        refuses_to_start_without_the_mount(cluster)
+
+
+def refuses_to_start_without_the_mount(cluster: WatchedCluster) -> None:
+    """The empty folder in the place of the disk must not become a directory of its own."""
+    broker = cluster.broker(1)
+    cluster.expect_end(broker, "^No `meta.properties` found in .*is the disk mounted")
+    assert broker.stop() == 0
+    broker.start()
+    assert broker.wait_until_ended() == 1
+    assert "is the disk mounted" in broker.last_line()
+
+
+def test_swapped_mounts_are_noticed_on_idle_disks(tmp_path: Path) -> None:
+    """Two disks of a broker change places. Both directories go offline although nobody uses them, the third serves on.
+    Started again, the broker takes each disk for what its meta.properties says, and everything is there."""
+    with watched_cluster(tmp_path, overrides=FAST) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
+        promises = write_some(cluster.bootstrap, TOPIC, partitions=9, count=900)
+        broker = cluster.broker(1)
+        first, second, third = (Path(path) for path in broker.files.data_dirs)
+        ids = {path: directory_id(str(path)) for path in (first, second)}
+        swap(first, second, cluster.folder / "aside")
+        assert [directory_id(str(first)), directory_id(str(second))] == [ids[second], ids[first]]
+        for path in (first, second):
+            failed = broker.wait_for("log_dir_failed", log_dir=str(path), seconds=10)
+            assert "ESTALE" in failed["cause"]
+            cluster.controller.wait_for("log_dir_reported_offline", directory_id=ids[path])
+        assert set(cluster.places(TOPIC, only=1).values()) == {str(third)}
+        promises |= write_some(cluster.bootstrap, TOPIC, partitions=9, count=900, first=900)
+        comes_back_with_everything(cluster, promises)
+
+
+def swap(first: Path, second: Path, aside: Path) -> None:
+    aside.mkdir()
+    bind(first, aside)
+    bind(second, first)
+    bind(aside, second)
+
+
+def comes_back_with_everything(cluster: WatchedCluster, promises: Promises) -> None:
+    broker = cluster.broker(1)
+    assert broker.stop() == 0
+    broker.start()
+    broker.wait_for("broker_running")
+    cluster.until_in_sync(TOPIC)
+    assert len(cluster.places(TOPIC, only=1)) == 9
+    for other in (2, 3):
+        assert cluster.broker(other).stop() == 0
+    cluster.until_in_sync(TOPIC, size=1)
+    assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(9))
+
+
+def test_a_renamed_directory_is_noticed(tmp_path: Path) -> None:
+    """Plain directories: renamed away, with an empty one in its place, as the demo does it without root."""
+    with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        path = Path(broker.files.data_dirs[2])
+        id_text = directory_id(str(path))
+        gone = path.with_name("gone")
+        path.rename(gone)
+        path.mkdir()
+        failed = broker.wait_for("log_dir_failed", log_dir=str(path), seconds=10)
+        assert "ESTALE" in failed["cause"]
+        cluster.controller.wait_for("log_dir_reported_offline", directory_id=id_text)
+        until(lambda: not open_files_under(broker, str(gone)), f"every descriptor in {gone} closed", seconds=10)
+        assert os.listdir(path) == []
+        write_some(cluster.bootstrap, TOPIC, partitions=9, count=90)
