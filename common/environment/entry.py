@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
@@ -25,6 +26,9 @@ from common.environment.real import RealEnvironment
 
 # A full collection walks everything alive, so it is left to be rare; what is loaded at start is frozen besides.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
+
+# How long the main task may take to end after one of its tasks has failed.
+_UNWINDING_SECONDS: Final = 2.0
 
 # glibc's parameters of malloc, by their numbers in malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
@@ -105,14 +109,20 @@ class _LastWord:
 
 async def _run(main: Main, node_name: str) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_callback_failed)
+    main_task = asyncio.current_task()
+    assert main_task is not None
+    loop.set_exception_handler(partial(_callback_failed, main_task))
     with _LastWord() as last_word:
         last_word.status = await main(RealEnvironment(node_name), ShutdownSignals(loop))
 
 
-def _callback_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _callback_failed(main_task: asyncio.Task[None], loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     _log_failure("callback_failed", context.get("exception"), reason=context.get("message"))
-    PROCESS.exit(1)
+    if not main_task.cancelling():
+        PROCESS.exit(1)
+    # A task has failed already and the others are being cancelled; requests that still come in meet a closed TaskGroup. To
+    # exit now would hide the cause, which the main task is about to tell.
+    loop.call_later(_UNWINDING_SECONDS, PROCESS.exit, 1)
 
 
 def _thread_failed(failure: threading.ExceptHookArgs) -> None:

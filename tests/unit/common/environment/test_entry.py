@@ -82,6 +82,44 @@ def test_an_unexpected_exception_anywhere_ends_the_daemon(body: str, event: str)
     assert "Error" in output
 
 
+FAILING = """
+async def fail():
+    raise ValueError('the cause')
+
+def stumble():
+    # As a request does that comes in while the tasks are being cancelled.
+    loop.call_soon(stumble)
+    try:
+        work = asyncio.sleep(0)
+        group.create_task(work)
+    except RuntimeError:
+        work.close()
+        raise
+
+loop = asyncio.get_running_loop()
+async with asyncio.TaskGroup() as group:
+    group.create_task(fail())
+    loop.call_soon(stumble)
+    try:
+        await env.sleep_until(env.now_ns() + 10**11)
+    finally:
+        {unwind}
+"""
+
+
+@pytest.mark.parametrize("unwind", ["await asyncio.sleep(0)", "await env.sleep_until(env.now_ns() + 10**11)"])
+def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> None:
+    """A task fails, and before the others are cancelled a callback fails because of that: both are logged. An unwinding
+    that never ends is cut short."""
+    with daemon(FAILING.format(unwind=unwind)) as process:
+        status, output, _errors = ended(process)
+    assert status == 1
+    assert "callback_failed" in output
+    if "sleep(0)" in unwind:
+        assert "daemon_failed" in output
+        assert "the cause" in output
+
+
 def test_the_first_signal_asks_and_the_second_ends() -> None:
     """SIGTERM is a controlled shutdown; who sends it twice wants out."""
     body = "print('ready', flush=True)\nawait signals.wait()\nprint(signals.is_requested, flush=True)\nreturn 0"
