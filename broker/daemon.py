@@ -7,6 +7,7 @@ the newest topics.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from broker.core.lifecycle import (
     BrokerLifecycle,
     BrokerState,
     Effect,
+    LastWords,
+    LastWordsHeard,
     LifecycleSettings,
     MetadataApplied,
     ReadyToUnfence,
@@ -89,6 +92,7 @@ class BrokerDaemon:
         self._incarnation_id = IncarnationId(env.uuid())
         self._may_serve = asyncio.Event()
         self._is_told_to_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last_words_heard = asyncio.Event()
         self.state = MetadataState()
         self._controller = self._make_controller_channel()
         self.follower = MetadataFollower(
@@ -168,6 +172,14 @@ class BrokerDaemon:
     def ask_to_shut_down(self) -> None:
         """A controlled shutdown: leadership goes first, then the process."""
         self._loop.post(ShutdownAsked())
+
+    async def say_last_words(self, *, deadline_ns: int) -> None:
+        """The node is about to halt: the controller fences this broker and moves its leaders now, instead of when the
+        session ends. Returns when it has, at the latest at the deadline."""
+        self._loop.post(LastWords())
+        with contextlib.suppress(TimeoutError):
+            async with self._env.timeout_at(deadline_ns):
+                await self._last_words_heard.wait()
 
     def directory_offline(self, path: str, cause: str) -> None:
         """A data directory failed: its replicas stop, the controller hears of it at once."""
@@ -265,6 +277,8 @@ class BrokerDaemon:
                     log_dirs=[log_dir.path for log_dir in self._directories.online.values()],
                 )
                 self._on_running()
+            case LastWordsHeard():
+                self._last_words_heard.set()
             case ShutDownNow():
                 if not self._is_told_to_end.done():
                     self._is_told_to_end.set_result(None)
@@ -359,7 +373,6 @@ class BrokerDaemon:
 def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
     return LifecycleSettings(
         heartbeat_interval_ns=config.broker_heartbeat_interval_ms * MS,
-        session_timeout_ns=config.broker_session_timeout_ms * MS,
         registration_timeout_ns=config.initial_broker_registration_timeout_ms * MS,
         log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS,
         controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * MS,

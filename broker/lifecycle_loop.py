@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.controller_channel import ControllerChannel, ControllerUnavailable
 from broker.core.lifecycle import (
+    REGISTRATION_ADVICE,
     BrokerLifecycle,
     DirectoryFailed,
     Effect,
@@ -18,6 +19,7 @@ from broker.core.lifecycle import (
     FailuresAcknowledged,
     Halt,
     HeartbeatAnswered,
+    LastWordsHeard,
     Registered,
     RegistrationRefused,
     RequestFailed,
@@ -99,7 +101,7 @@ class LifecycleLoop:
                 for directory_id in directory_ids:
                     self._env.log.info("log_dir_failure_acknowledged", directory_id=directory_id)
                 self._on_effect(effect)
-            case ShutDownNow():
+            case ShutDownNow() | LastWordsHeard():
                 self._on_effect(effect)
             case Halt(reason):
                 self._halt(reason)
@@ -110,7 +112,9 @@ class LifecycleLoop:
         if response is None:
             return
         if response.error_code != ErrorCode.NONE:
-            self._env.log.warning("registration_refused", error=error_name(response.error_code))
+            error = error_name(response.error_code)
+            advice = {"advice": REGISTRATION_ADVICE[error]} if error in REGISTRATION_ADVICE else {}
+            self._env.log.warning("registration_refused", error=error, **advice)
             self.post(RegistrationRefused(response.error_code))
             return
         self._env.log.info("broker_registered", broker_epoch=response.broker_epoch, directories=len(request.log_dirs))

@@ -2,17 +2,19 @@
 
 Answers to Kafka's KafkaRaftServer and SharedServer: a node with both roles has one metadata log and one quorum driver. Run
 by `kafka-server-start`, and by the tests on simulated environments. Easy to get wrong: a failure of the metadata directory
-ends the node whatever its role, and the halt waits for nothing, since the disk that it would wait for may hang.
+ends the node whatever its role, and the halt waits for no disk, since the disk that it would wait for may hang; only for a
+word with the controller, and for that no longer than LAST_WORDS_NS.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from broker.daemon import BrokerDaemon
 from broker.metrics import broker_samples
 from common.configuration.server import ServerConfig
-from common.environment.interface import Environment, LogDirError, SpaceStat
+from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
 from common.ids import BrokerId, DirectoryId
 from common.log_dirs.directories import OpenDirectories
 from common.log_dirs.failure_channel import FailureChannel
@@ -26,10 +28,22 @@ from controller.daemon import ControllerDaemon
 
 MS = 1_000_000
 METRICS_INTERVAL_NS = 1_000 * MS
+# What a broker that loses its last directory may take to tell the controller. Untold, its session would have to end first.
+LAST_WORDS_NS = 500 * MS
 
 
 class _EndedInOrder(Exception):
     """Leaves the TaskGroup, which then cancels the tasks that never end by themselves."""
+
+
+@contextmanager
+def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
+    """Adds to a ListenFailed which line of the configuration asked for the address, and the way out."""
+    try:
+        yield
+    except ListenFailed as failed:
+        value = properties.get(key, "(default)")
+        raise ListenFailed(f"{key}={value}: {failed}; stop what listens there, or name an address that is free") from failed
 
 
 class Node:
@@ -48,6 +62,7 @@ class Node:
         self._properties = properties
         self._on_ready = on_ready
         self._not_ready = dict.fromkeys(config.process_roles)
+        self._has_last_words = False
         self.controller: ControllerDaemon | None = None
         self.broker: BrokerDaemon | None = None
 
@@ -83,6 +98,19 @@ class Node:
         self._env.log.critical("node_halted", reason=reason)
         self._env.exit(1)
 
+    def _halt_for_disk(self, group: asyncio.TaskGroup, reason: str) -> None:
+        """The last directory or the metadata directory failed."""
+        if self.broker is None or self.controller is not None:
+            # There is nobody else to tell.
+            self.halt(reason)
+        elif not self._has_last_words:
+            self._has_last_words = True
+            group.create_task(self._halt_after_last_words(self.broker, reason))
+
+    async def _halt_after_last_words(self, broker: BrokerDaemon, reason: str) -> None:
+        await broker.say_last_words(deadline_ns=self._env.now_ns() + LAST_WORDS_NS)
+        self.halt(reason)
+
     async def _run(
         self, group: asyncio.TaskGroup, directories: OpenDirectories, asked_to_end: Callable[[], Awaitable[None]]
     ) -> None:
@@ -95,7 +123,7 @@ class Node:
             core,
             id_of_path=directories.id_of_path,
             on_offline=partial(self._directory_offline, directories),
-            halt=self.halt,
+            halt=partial(self._halt_for_disk, group),
         )
         channel.watch(directories.all_by_path)
         group.create_task(channel.run())
@@ -111,7 +139,8 @@ class Node:
                 cluster_id=directories.cluster_id,
                 on_active=partial(self._role_is_ready, "controller"),
             )
-            self.controller.start(group)
+            with _named("listeners", self._properties):
+                self.controller.start(group)
         if self._config.is_broker:
             self.broker = BrokerDaemon(
                 self._env,
@@ -145,7 +174,8 @@ class Node:
             broker.ask_to_shut_down()
 
         group.create_task(pass_on())
-        await broker.run()
+        with _named("listeners", self._properties):
+            await broker.run()
 
     def _directory_offline(self, directories: OpenDirectories, path: str, cause: str) -> None:
         if self.broker is not None:
@@ -191,7 +221,7 @@ class Node:
         try:
             await driver.run(group)
         except LogDirError as error:
-            self.halt(f"the metadata log cannot be written: {error}")
+            self._halt_for_disk(group, f"the metadata log cannot be written: {error}")
         except QuorumFailure as error:
             self.halt(f"the metadata log cannot be followed: {error}")
 
@@ -226,6 +256,7 @@ class Node:
                 collector.publish(samples())
                 await self._env.sleep_until(self._env.now_ns() + METRICS_INTERVAL_NS)
 
-        stop = self._env.serve_metrics(address.host, address.port, collector)
+        with _named("diskraft.prometheus.listener", self._properties):
+            stop = self._env.serve_metrics(address.host, address.port, collector)
         group.create_task(publish())
         return stop

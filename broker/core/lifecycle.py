@@ -39,6 +39,10 @@ FATAL_REGISTRATION_ERRORS = frozenset(
 )
 
 REGISTRATION_ADVICE = {
+    "DUPLICATE_BROKER_REGISTRATION": (
+        "the controller still counts on the process that had this node.id before, until broker.session.timeout.ms has "
+        "passed; if this goes on, another process runs with this node.id"
+    ),
     "INCONSISTENT_CLUSTER_ID": "its directories were formatted with another cluster id; format them for this cluster",
     "INVALID_REGISTRATION": "a directory.id is reserved, occurs twice or belongs to another broker; see meta.properties",
     "INVALID_REQUEST": "it names no directory",
@@ -62,7 +66,6 @@ class LifecycleSettings:
     """Durations of the monotonic clock."""
 
     heartbeat_interval_ns: int
-    session_timeout_ns: int
     registration_timeout_ns: int
     log_dir_failure_timeout_ns: int
     controlled_shutdown_timeout_ns: int
@@ -123,6 +126,11 @@ class ShutdownAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class LastWords:
+    """The node is about to halt. What is told now need not wait for the session's end."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataApplied:
     """The metadata moved on: leadership in a failed directory may have changed."""
 
@@ -141,6 +149,7 @@ Event = (
     | DirectoryFailed
     | ReadyToUnfence
     | ShutdownAsked
+    | LastWords
     | MetadataApplied
     | Tick
 )
@@ -180,13 +189,18 @@ class ShutDownNow:
 
 
 @dataclass(frozen=True, slots=True)
+class LastWordsHeard:
+    """The controller has fenced this broker and knows its failures, or it never knew this broker."""
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
     """The broker must not go on; `reason` is the one line for the operator."""
 
     reason: str
 
 
-Effect = SendRegistration | SendHeartbeat | StateChanged | FailuresAcknowledged | ShutDownNow | Halt
+Effect = SendRegistration | SendHeartbeat | StateChanged | FailuresAcknowledged | ShutDownNow | LastWordsHeard | Halt
 
 
 @dataclass(slots=True)
@@ -229,6 +243,8 @@ class BrokerLifecycle:
         self._ready_to_unfence = False
         self._shutdown_asked = False
         self._sent_want_fence = True
+        self._has_last_words = False
+        self._sent_last_words = False
         self._last_step_ns = -1
 
     def next_deadline_ns(self) -> int | None:
@@ -279,6 +295,8 @@ class BrokerLifecycle:
                 self._send_soon(now_ns)
             case ShutdownAsked():
                 return self._handle_shutdown_asked(now_ns)
+            case LastWords():
+                return self._handle_last_words(now_ns)
             case MetadataApplied() | Tick():
                 pass
         return []
@@ -319,6 +337,9 @@ class BrokerLifecycle:
         self._request_failures = 0
         effects = self._acknowledge(event.offline_directories)
         self.is_fenced = event.is_fenced
+        if self._has_last_words:
+            self._next_request_ns = now_ns + (self._interval_ns() if self._sent_last_words else 0)
+            return [*effects, LastWordsHeard()] if self._sent_last_words else effects
         if self.state is BrokerState.STARTING and event.is_caught_up:
             effects.extend(self._move_to(BrokerState.RECOVERY))
         if self.state is BrokerState.RECOVERY and not event.is_fenced:
@@ -359,6 +380,13 @@ class BrokerLifecycle:
         self._send_soon(now_ns)
         return self._move_to(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
 
+    def _handle_last_words(self, now_ns: int) -> list[Effect]:
+        if self.broker_epoch < 0:
+            return [LastWordsHeard()]
+        self._has_last_words = True
+        self._send_soon(now_ns)
+        return []
+
     def _check_deadlines(self, now_ns: int) -> list[Effect]:
         if self._registration_deadline_ns is not None and now_ns >= self._registration_deadline_ns:
             seconds = self._settings.registration_timeout_ns / 1e9
@@ -391,7 +419,8 @@ class BrokerLifecycle:
         self._next_request_ns = None
         if self.broker_epoch < 0:
             return [SendRegistration()]
-        self._sent_want_fence = not self._ready_to_unfence
+        self._sent_last_words = self._has_last_words
+        self._sent_want_fence = self._has_last_words or not self._ready_to_unfence
         offline = tuple(d for d in self._failures if d in self._registered_directories)
         return [
             SendHeartbeat(
@@ -408,10 +437,9 @@ class BrokerLifecycle:
             self._next_request_ns = now_ns
 
     def _retry_later(self, now_ns: int) -> None:
-        delay_ns = min(FIRST_RETRY_NS * 2 ** min(self._request_failures, 20), self._settings.session_timeout_ns)
-        if self.broker_epoch >= 0:
-            # A heartbeat is never delayed beyond its interval: a long back-off would let the session expire.
-            delay_ns = min(delay_ns, self._settings.heartbeat_interval_ns)
+        # Never beyond the interval of heartbeats: a long back-off would let the session expire; and a broker that was killed
+        # is let in again when its former session ends, so whoever asks seldom then stays away for as long once more.
+        delay_ns = min(FIRST_RETRY_NS * 2 ** min(self._request_failures, 20), self._settings.heartbeat_interval_ns)
         self._request_failures += 1
         self._next_request_ns = now_ns + int(delay_ns * self._rng.uniform(1 - JITTER, 1 + JITTER))
 

@@ -71,6 +71,8 @@ class NodeChannel:
         # Those who wait for the attempt that is under way, in the order in which they came.
         self._waiting: dict[asyncio.Future[_Link], None] = {}
         self._failures = 0
+        # Why the last attempt failed; "" since one succeeded. Whoever waits in vain for the next one wants to know.
+        self._last_failure = ""
         self._not_before_ns = 0
         self._is_closed = False
 
@@ -121,7 +123,8 @@ class NodeChannel:
             async with self._env.timeout_at(deadline_ns):
                 return await waiter
         except TimeoutError:
-            raise ChannelError(f"{self.address}: no connection within the request's deadline") from None
+            reason = self._last_failure or f"{self.address} does not answer"
+            raise ChannelError(f"no connection within the request's deadline: {reason}") from None
         finally:
             self._waiting.pop(waiter, None)
 
@@ -133,11 +136,13 @@ class NodeChannel:
             link = await self._handshake()
         except ChannelError as error:
             self._attempt = None
+            self._last_failure = str(error)
             self._back_off()
             self._fail_waiting(error)
         else:
             self._attempt = None
             self._failures = 0
+            self._last_failure = ""
             self._link = link
             for waiter in _taken(self._waiting):
                 if not waiter.done():

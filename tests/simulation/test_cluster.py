@@ -124,7 +124,8 @@ def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody() -> None:
 
 
 def test_the_last_disk_takes_the_broker_with_it() -> None:
-    """All data directories of a broker die: it exits with status 1 and is fenced, the others lead."""
+    """All data directories of a broker die: it exits with status 1, and before that the controller has heard of it, so
+    that the others lead at once and not when the session has ended."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)
@@ -132,21 +133,47 @@ def test_the_last_disk_takes_the_broker_with_it() -> None:
             cluster.disk(1, number).fail_with(errno.EIO)
         await cluster.world.until(lambda: cluster.env(1).is_dead)
         assert cluster.env(1).exit_code == 1
+        assert cluster.state.brokers[BrokerId(1)].fenced
         for index in range(3):
+            assert cluster.partition("t", index).leader not in (1, NO_LEADER)
             await client.produce("t", index, b"x")
-            assert cluster.partition("t", index).leader != 1
 
     run(scenario)
 
 
-def test_the_metadata_directory_takes_the_broker_with_it() -> None:
-    """Without its metadata log a broker can know nothing."""
+@pytest.mark.parametrize("hangs", [False, True])
+def test_the_metadata_directory_takes_the_broker_with_it(hangs: bool) -> None:
+    """Without its metadata log a broker can know nothing, however healthy its data is: it is fenced, then it exits."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)
-        cluster.world.disk("/b2/metadata").fail_with(errno.EIO)
+        disk = cluster.world.disk("/b2/metadata")
+        if hangs:
+            disk.hang()
+        else:
+            disk.fail_with(errno.EIO)
         await cluster.world.until(lambda: cluster.env(2).is_dead)
         assert cluster.env(2).exit_code == 1
+        assert cluster.state.brokers[BrokerId(2)].fenced
+        for index in range(3):
+            assert cluster.partition("t", index).leader not in (2, NO_LEADER)
+            await client.produce("t", index, b"x")
+
+    run(scenario)
+
+
+def test_a_halt_waits_half_a_second_at_most_for_a_controller_that_does_not_answer() -> None:
+    """Nobody can be told that the last disk died. The broker is gone soon all the same, and fenced by its session."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=3)
+        cluster.world.network.cut("broker-1", "controller")
+        for number in (1, 2, 3):
+            cluster.disk(1, number).fail_with(errno.EIO)
+        await cluster.world.until(lambda: len(cluster.world.events_named("log_dir_failed", "broker-1")) == 3)
+        failed_ns = cluster.world.now_ns()
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        assert cluster.world.now_ns() - failed_ns < 600_000_000
         for index in range(3):
             await client.produce("t", index, b"x")
 

@@ -41,7 +41,6 @@ D2 = DirectoryId(Uuid(b"2" * 16))
 EPOCH = 7
 SETTINGS = LifecycleSettings(
     heartbeat_interval_ns=2000 * MS,
-    session_timeout_ns=9000 * MS,
     registration_timeout_ns=60_000 * MS,
     log_dir_failure_timeout_ns=30_000 * MS,
     controlled_shutdown_timeout_ns=30_000 * MS,
@@ -306,7 +305,9 @@ def test_a_duplicate_registration_is_tried_again() -> None:
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
         assert len(broker.registrations) == 3
-        assert broker.side.world.events_named("registration_refused")[0].fields == {"error": "DUPLICATE_BROKER_REGISTRATION"}
+        refused = broker.side.world.events_named("registration_refused")[0].fields
+        assert refused["error"] == "DUPLICATE_BROKER_REGISTRATION"
+        assert "broker.session.timeout.ms" in refused["advice"]
 
     run(scenario, {**GOOD, ApiKey.BROKER_REGISTRATION: refuse_first})
 
