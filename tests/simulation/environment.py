@@ -178,7 +178,16 @@ class SimulatedEnvironment(Environment):
         except BaseExceptionGroup as group:
             _, others = group.split(NodeExited)
             if others is not None or not self._is_dead:
+                self._die_of_failure()
                 raise
+        except Exception:
+            self._die_of_failure()
+            raise
+
+    def _die_of_failure(self) -> None:
+        """The daemon failed: its process ends with it. The task is on its way out and must not be cancelled."""
+        self._main = None
+        self.die()
 
     def die(self) -> None:
         """The process is gone: no more callbacks, connections reset, locks released, what was queued for a disk lost."""

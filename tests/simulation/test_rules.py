@@ -2,19 +2,34 @@
 
 import asyncio
 import errno
+import inspect
+import traceback
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import pytest
+
+from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.lifecycle import BrokerLifecycle
+from broker.replica_fetcher import ReplicaFetcher
+from broker.replicas import Replicas
+from broker.requests.fetch import FetchHandler
+from broker.requests.metadata import MetadataRequests
 from common.configuration.server import load_server_config
 from common.ids import NO_LEADER, BrokerId, DirectoryId, uuid_text
+from common.log_dirs.log_directories import LogDirectories
 from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest
 from common.protocol.messages.describe_quorum import RequestPartitionData as DescribeQuorumPartition
 from common.protocol.messages.describe_quorum import RequestTopicData as DescribeQuorumTopic
+from common.protocol.messages.metadata import MetadataRequest
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.storage.meta_properties import parse_meta_properties
+from controller.quorum_controller import QuorumController
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
-from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld, SimulationFailed
 from tools.kafka_storage import format_directories
 from tools.node import Node
 
@@ -459,3 +474,57 @@ def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
         assert not cluster.world.events_named("stray_log_put_aside")
 
     run(scenario, metadata_log_max_snapshot_interval_ms="20000", metadata_log_max_record_bytes_between_snapshots="1000")
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (MetadataRequests, "handle_metadata"),
+        (FetchHandler, "handle"),
+        (Replicas, "apply"),
+        (Replicas, "_shrink_isrs"),
+        (ReplicaFetcher, "_request"),
+        (MetadataState, "replay"),
+        (LogDirectories, "step"),
+        (BrokerLifecycle, "step"),
+        (DirectoryAssignments, "handle_answer"),
+        (QuorumController, "_log_events"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_bug_anywhere_ends_the_daemon(where: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests, metadata, timers, fetchers, disks, the controller: an unexpected exception is never lost and leaves no half
+    of a daemon behind, even while a disk hangs. In the simulation the world fails with it; entry.py makes it status 1."""
+    right = getattr(where, name)
+    is_wrong = False
+
+    def wrong(*arguments: Any, **named: Any) -> Any:
+        if is_wrong:
+            raise RuntimeError("a bug")
+        return right(*arguments, **named)
+
+    async def wrong_later(*arguments: Any, **named: Any) -> Any:
+        return await wrong(*arguments, **named)
+
+    monkeypatch.setattr(where, name, wrong_later if inspect.iscoroutinefunction(right) else wrong)
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        nonlocal is_wrong
+        await client.create_topic("t", partitions=3)
+        cluster.disk(1, 1).hang()
+        is_wrong = True
+        cluster.disk(2, 1).fail_with(errno.EIO)
+        asking = asyncio.ensure_future(client.ask(2, MetadataRequest(topics=None)))
+        nodes = (CONTROLLER_ID, *cluster.broker_ids)
+        try:
+            await cluster.world.until(lambda: any(cluster.env(node_id).is_dead for node_id in nodes), within_seconds=15)
+        finally:
+            asking.cancel()
+
+    with pytest.raises((SimulationFailed, BaseExceptionGroup)) as caught:
+        run(scenario)
+    assert "a bug" in "".join(traceback.format_exception(caught.value))
