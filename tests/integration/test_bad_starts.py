@@ -145,11 +145,12 @@ def test_a_bad_value(prepared: Prepared, changes: dict[str, str | None], words: 
 
 
 def test_a_port_that_is_taken(prepared: Prepared) -> None:
-    """The address, and that somebody has it."""
+    """The key, the value, and that somebody has the address."""
     with socket.create_server(("127.0.0.1", prepared.port)):
         line = refusal(prepared.config)
-    assert f"127.0.0.1:{prepared.port}" in line
+    assert f"listeners=PLAINTEXT://127.0.0.1:{prepared.port}" in line
     assert "in use" in line
+    assert "stop what listens there" in line
 
 
 def test_a_metrics_port_that_is_taken(prepared: Prepared) -> None:
@@ -158,8 +159,7 @@ def test_a_metrics_port_that_is_taken(prepared: Prepared) -> None:
     prepared.write(diskraft_prometheus_listener=f"127.0.0.1:{port}")
     with socket.create_server(("127.0.0.1", port)):
         line = refusal(prepared.config)
-    assert f"127.0.0.1:{port}" in line
-    assert "metrics" in line
+    assert f"diskraft.prometheus.listener=127.0.0.1:{port}" in line
     assert "in use" in line
 
 

@@ -93,7 +93,8 @@ def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
             for path in broker.files.data_dirs:
                 kill_disk(Path(path))
             assert broker.wait_until_ended() == 1
-            writer.wait_for_acks()
+            # The controller was told before the end, so nobody waits for a session of nine seconds.
+            writer.wait_for_acks(seconds=5)
             writer.stop()
         halts = [event for event in cluster.all_events(broker) if event["event"] == "node_halted"]
         assert len(halts) == 1

@@ -78,6 +78,8 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path) -> None:
             with connected(broker) as client, frozen(Path(hung)):
                 assert_gone_while_stuck(broker, client, healthy=[broker.files.metadata_dir])
                 writer.wait_for_acks()
+                # Not because its session ended: its last words were heard.
+                assert fenced_reason(cluster) == "every log directory is lost"
             assert broker.wait_until_ended() == 1
             writer.stop()
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
@@ -103,12 +105,19 @@ def test_a_hung_metadata_disk_ends_the_process(tmp_path: Path) -> None:
             writer.wait_for_acks()
             with connected(broker) as client, frozen(path):
                 assert_gone_while_stuck(broker, client, healthy=list(broker.files.data_dirs))
+                writer.wait_for_acks()
+                assert fenced_reason(cluster) == "the broker asked for it"
             assert broker.wait_until_ended() == 1
             broker.start()
             broker.wait_for("broker_running")
             cluster.until_in_sync(TOPIC)
             writer.stop()
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
+
+
+def fenced_reason(cluster: WatchedCluster) -> str:
+    """Why the controller fenced the broker that halted."""
+    return str(cluster.controller.wait_for("broker_fenced")["reason"])
 
 
 def disk_with_leaders(
