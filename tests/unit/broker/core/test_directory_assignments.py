@@ -40,6 +40,28 @@ def test_the_answer_to_an_old_request_does_not_clear_a_newer_wish() -> None:
     assert queue.next_batch(200 * MS) == {D2: [P0]}
 
 
+def test_a_refusal_of_an_old_wish_does_not_bring_it_back() -> None:
+    """The replica moved again after its request left, and that request is refused: the newer place is what is sent."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.next_batch(100 * MS)
+    queue.wish({P0: D2}, 100 * MS)
+    assert queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 150 * MS) == {P0: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert queue.next_batch(200 * MS) == {D2: [P0]}
+
+
+def test_an_assignment_under_way_is_pending() -> None:
+    """Unconfirmed is unconfirmed, sent or not: log.dir.failure.timeout.ms counts on it."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    assert queue.has_pending_into(D1)
+    queue.next_batch(100 * MS)
+    assert queue.has_pending_into(D1)
+    assert not queue.has_pending_into(D2)
+    queue.handle_answer({(D1, P0): 0}, 150 * MS)
+    assert not queue.has_pending_into(D1)
+
+
 def test_only_the_newest_wish_is_sent() -> None:
     """A wish that was overtaken before it left is never sent."""
     queue = assignments()
