@@ -77,7 +77,20 @@ class OpenFile:
 class Operation:
     """One queued call: made on the loop, carried out by a thread, settled on the loop."""
 
-    __slots__ = ("error", "expired", "file", "finished", "future", "method", "name", "queued_ns", "result", "work")
+    __slots__ = (
+        "by_reader",
+        "error",
+        "expired",
+        "file",
+        "finished",
+        "future",
+        "method",
+        "name",
+        "queued_ns",
+        "result",
+        "waits_for_writer",
+        "work",
+    )
 
     def __init__(
         self,
@@ -95,6 +108,9 @@ class Operation:
         self.future = future
         self.queued_ns = queued_ns
         self.file = file
+        # Which of the two threads carries it out, and whether that one has not got it yet.
+        self.by_reader = False
+        self.waits_for_writer = False
         self.result: object = None
         self.error: OSError | LogDirLocked | None = None
         # Of the loop: its thread is done with it; its deadline passed before that.
@@ -124,6 +140,8 @@ class Append:
     )
     method: Final = "append"
     result: Final = None
+    by_reader: Final = False
+    waits_for_writer: Final = False
 
     def __init__(
         self,
@@ -234,9 +252,14 @@ class DiskThreads:
     def read(self, queued: Queued) -> None:
         self._reader_queue.put(queued)
 
-    def read_after_writes(self, queued: Queued) -> None:
+    def read_after_writes(self, operation: Operation) -> None:
         """The reader gets it when the writer has done all that is queued for it now."""
-        self._writer_queue.put(partial(self._reader_queue.put, queued))
+        operation.waits_for_writer = True
+        self._writer_queue.put(partial(self._hand_over, operation))
+
+    def _hand_over(self, operation: Operation) -> None:
+        operation.waits_for_writer = False
+        self._reader_queue.put(operation)
 
     def after_reads(self, work: Job) -> Job:
         """`work`, for the writer, kept back until the reader has done all that is queued for it now."""

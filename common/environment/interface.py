@@ -90,7 +90,8 @@ class LogDir(ABC):
     Names are relative to the directory ("t-0/00000000000000000000.log"). Every method that returns an Awaitable queues
     its operation at the call and returns at once; operations of one file are carried out first in, first out. All errors
     are LogDirError; after `take_offline` every pending and later operation raises the error given to it. Every operation
-    has a deadline; one that passes it fails with ETIMEDOUT and its late completion is ignored.
+    has a deadline, counted from when what was queued before it made progress last; one that passes it fails with ETIMEDOUT
+    and its late completion is ignored.
     `on_error`, set by the owner, sees every LogDirError on the loop before the awaiting task does, and also those that
     nobody awaits; only not the one that the owner gave to `take_offline`, nor anything after it.
     """

@@ -109,6 +109,9 @@ class RealLogDir(LogDir):
         self._for_writer: deque[Queued] = deque()
         self._for_reader: deque[Queued] = deque()
         self._pending_bytes = 0
+        # When each thread last finished something. A disk that is slow and works through its queue is not hung.
+        self._writer_progress_ns = 0
+        self._reader_progress_ns = 0
         self._deadline_timer: Timer | None = None
         self._deadline_at_ns = 0
         self._grace_until_ns = 0
@@ -354,6 +357,7 @@ class RealLogDir(LogDir):
         if refusal is not None:
             self._fail(operation.future, refusal)
             return False
+        operation.by_reader = True
         self._for_reader.append(operation)
         if after_writes:
             self._threads.read_after_writes(operation)
@@ -364,6 +368,11 @@ class RealLogDir(LogDir):
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle(self, finished: Sequence[Queued]) -> None:
+        # What one thread hands back together it did itself.
+        if finished[0].by_reader:
+            self._reader_progress_ns = time.monotonic_ns()
+        else:
+            self._writer_progress_ns = time.monotonic_ns()
         for queued in finished:
             queued.finished = True
             if isinstance(queued, Append):
@@ -416,17 +425,29 @@ class RealLogDir(LogDir):
 
     # --- deadlines -----------------------------------------------------------------------------------------------
     def _watch_deadlines(self) -> None:
-        """Arms the one timer, at the deadline of the oldest operation. It is left to fire when that has long finished."""
+        """Arms the one timer, at the first deadline. It is left to fire when that operation has long finished."""
         if self._deadline_timer is not None:
             return
-        waiting = [
-            next((queued.queued_ns for queued in lane if not queued.finished and not queued.expired), None)
-            for lane in (self._for_writer, self._for_reader)
-        ]
-        oldest = min((queued_ns for queued_ns in waiting if queued_ns is not None), default=None)
-        if oldest is not None:
-            self._deadline_at_ns = max(oldest + self._timeout_ns, self._grace_until_ns)
+        deadline_ns = min(
+            (
+                self._deadline_of(queued)
+                for lane in (self._for_writer, self._for_reader)
+                for queued in lane
+                if not queued.finished and not queued.expired
+            ),
+            default=None,
+        )
+        if deadline_ns is not None:
+            self._deadline_at_ns = max(deadline_ns, self._grace_until_ns)
             self._deadline_timer = Timer(self._loop, self._deadline_at_ns, self._deadline_passed)
+
+    def _deadline_of(self, queued: Queued) -> int:
+        """Counts from when its thread was free for it, or last got on with what is before it: a thousand syncs of a slow
+        disk may take longer than one may."""
+        progress_ns = self._reader_progress_ns
+        if not queued.by_reader or queued.waits_for_writer:
+            progress_ns = self._writer_progress_ns
+        return max(queued.queued_ns, progress_ns) + self._timeout_ns
 
     def _deadline_passed(self) -> None:
         now_ns = time.monotonic_ns()
@@ -443,7 +464,7 @@ class RealLogDir(LogDir):
                 for queued in lane:
                     if queued.queued_ns + self._timeout_ns > now_ns:
                         break
-                    if not queued.finished and not queued.expired:
+                    if not queued.finished and not queued.expired and self._deadline_of(queued) <= now_ns:
                         queued.expired = True
                         late.append(queued)
         for queued in late:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -286,6 +287,36 @@ async def test_a_hung_write_meets_its_deadline_and_its_late_completion_is_ignore
     await log_dir.stat("a")
     assert reports.codes == [("append", errno.ETIMEDOUT), ("stat", errno.ETIMEDOUT)]
     assert log_dir.oldest_operation_age_ns == 0
+
+
+async def test_a_slow_disk_that_works_through_its_queue_is_not_hung(
+    make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failover has thousands of small files written anew: each sync is well within the deadline, all together are far
+    beyond it. Reads that wait for the writer are as patient, and when the disk does hang in the middle that is found."""
+    log_dir = await make_log_dir(timeout_ms=60)
+    reports = Reports(log_dir)
+    hang, entered = threading.Event(), threading.Event()
+
+    def slow(fd: int) -> None:
+        if entered.is_set():
+            assert hang.wait(30)
+        time.sleep(0.01)
+        os.fdatasync(fd)
+
+    monkeypatch.setattr(disk_operations, "_fdatasync", slow)
+    file = await log_dir.open("a", create=True)
+    syncs = []
+    for position in range(20):
+        syncs += [log_dir.append(file, position, [b"x"]), log_dir.fsync(file)]
+    read = log_dir.read(file, 0, 99)
+    await asyncio.gather(*syncs)
+    assert await read == b"x" * 20
+    assert reports.errors == []
+    entered.set()
+    with pytest.raises(LogDirError, match="ETIMEDOUT"):
+        await log_dir.fsync(file)
+    hang.set()
 
 
 async def test_other_directories_do_not_notice_a_hung_one(make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
