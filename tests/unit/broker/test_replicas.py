@@ -1,5 +1,7 @@
 """Which logs a broker loads, creates, deletes and puts aside; checkpoints, retention and the orderly end."""
 
+from collections.abc import Awaitable
+
 import pytest
 
 from broker.directory_logs import DuplicateLog
@@ -133,6 +135,37 @@ def test_leftover_deletions_are_finished_after_the_delay() -> None:
         assert folder in top_folders(cluster, "a")
         await cluster.world.sleep(2)
         assert folder not in top_folders(cluster, "a")
+
+    run(scenario, log_segment_delete_delay_ms="5000")
+
+
+def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
+    """The files of a large partition go one after the other, or one operation would outlast its deadline. A folder that
+    somebody has removed by hand is no error of the disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        folders = [f"t-{number}.{'ab' * 16}-delete" for number in range(2)]
+        for folder in folders:
+            for base in range(3):
+                disk.write(f"{folder}/{base:020d}.log", b"x")
+        await cluster.start(1)
+        log_dir = cluster[1].directories.online[directory(1, "a")]
+        removed: list[str] = []
+        remove = log_dir.remove
+
+        def noting(name: str) -> Awaitable[None]:
+            removed.append(name)
+            return remove(name)
+
+        log_dir.remove = noting  # type: ignore[method-assign]
+        for base in range(3):
+            disk.delete(f"{folders[1]}/{base:020d}.log")
+        disk.delete(folders[1])
+        await cluster.world.sleep(6)
+        assert top_folders(cluster, "a") == []
+        assert removed == [*(f"{folders[0]}/{base:020d}.log" for base in range(3)), folders[0]]
+        assert list(cluster[1].directories.offline) == []
 
     run(scenario, log_segment_delete_delay_ms="5000")
 
