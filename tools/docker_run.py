@@ -1,0 +1,133 @@
+"""What a container runs: configuration from KAFKA_* variables, format at the first start, then the server (shell).
+
+Answers to /etc/kafka/docker/run of Kafka's official image. The server takes this process's place by exec, so that signals
+of the container runtime reach it. Easy to get wrong: a volume that is empty among formatted ones is a disk that was lost or
+mounted in the wrong place, not a first start. Formatting it would let the broker lead with nothing, so it is an error.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import javaproperties
+
+from common.configuration.server import ServerConfig, properties_from_environment
+from common.environment.interface import Environment
+from common.environment.real import RealEnvironment
+from common.metadata.metadata_version import DEFAULT_LEVEL
+from tools.arguments import ToolParser
+from tools.configuration_file import load_config, read_properties
+from tools.errors import ToolError, run_tool
+from tools.kafka_storage import find_directories, format_directories
+
+# Kafka's official image formats with this id when it is given none, and compose files in the wild rely on that.
+DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+MOUNTED_FILE = Path("/mnt/shared/config/server.properties")
+FINAL_FILE = Path("/opt/kafka/config/server.properties")
+
+# One node with both roles, for whoever runs the image with no configuration at all.
+DEFAULT_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "log.dirs": "/var/lib/kafka/data",
+    "default.replication.factor": "1",
+    "diskraft.prometheus.listener": "0.0.0.0:9404",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prepares the node and becomes its server; returns an exit status when that is not to be."""
+    parser = ToolParser("python -m tools.docker_run", "Prepare and run the node of a container.")
+    parser.add_argument(
+        "--format-empty", action="store_true", help="format directories that are empty beside formatted ones, and end"
+    )
+    arguments = parser.parse_args(argv)
+    return run_tool(lambda: _run(format_empty=arguments.format_empty))
+
+
+def _run(*, format_empty: bool) -> int:
+    properties = node_properties(os.environ, MOUNTED_FILE)
+    config = load_config(properties, "the container's configuration")
+    _write(properties, FINAL_FILE)
+    cluster_id = os.environ.get("CLUSTER_ID") or DEFAULT_CLUSTER_ID
+    lines = asyncio.run(_prepare(config, cluster_id, format_empty=format_empty))
+    # To stderr: a container's log then shows them in front of the server's events, which go there too.
+    print("".join(f"{line}\n" for line in lines), end="", file=sys.stderr, flush=True)
+    if not format_empty:
+        _become_server(FINAL_FILE)
+    return 0
+
+
+def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, str]:
+    """The mounted file overlaid with KAFKA_* variables; the built-in node where there is neither. Raises ToolError."""
+    given = properties_from_environment(variables)
+    properties = read_properties(str(mounted)) | given if mounted.exists() else given
+    if not properties:
+        return dict(DEFAULT_PROPERTIES)
+    roles = {role.strip() for role in properties.get("process.roles", "").split(",")}
+    if roles == {"controller"} and properties.get("advertised.listeners"):
+        raise ToolError("KAFKA_ADVERTISED_LISTENERS cannot be set where KAFKA_PROCESS_ROLES is controller; leave it out")
+    if properties.get("advertised.listeners") and not properties.get("listeners"):
+        properties["listeners"] = re.sub(r"://[^,]*:", "://0.0.0.0:", properties["advertised.listeners"])
+    return properties
+
+
+async def prepare_directories(env: Environment, config: ServerConfig, *, cluster_id: str) -> list[str]:
+    """Formats all directories if none is formatted yet; the lines tell what was done.
+
+    Raises ToolError when a directory is empty among formatted ones, or unusable at the first start."""
+    found = await find_directories(env, config, create=True, lock=False)
+    for log_dir in found.open.values():
+        await log_dir.close()
+    if found.formatted and found.empty:
+        formatted = next(iter(found.formatted))
+        raise ToolError(
+            f"Log directory {', '.join(found.empty)} is empty while {formatted} is formatted: is its volume mounted? If its "
+            "disk is new, format it: docker-compose run --rm --no-deps SERVICE python -m tools.docker_run --format-empty"
+        )
+    if found.formatted:
+        return []
+    if found.unreadable:
+        path, why = next(iter(found.unreadable.items()))
+        raise ToolError(
+            f"Log directory {path} cannot be used: {why}. No directory is formatted yet, and a first start formats all of "
+            f"them; make it writable for user {os.geteuid()}."
+        )
+    return await format_directories(env, config, cluster_id=cluster_id, level=DEFAULT_LEVEL, ignore_formatted=False)
+
+
+async def _prepare(config: ServerConfig, cluster_id: str, *, format_empty: bool) -> list[str]:
+    env = RealEnvironment("docker-run")
+    if format_empty:
+        return await format_directories(env, config, cluster_id=cluster_id, level=DEFAULT_LEVEL, ignore_formatted=True)
+    return await prepare_directories(env, config, cluster_id=cluster_id)
+
+
+def _write(properties: Mapping[str, str], path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(javaproperties.dumps(dict(properties), timestamp=False), encoding="utf-8")
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _become_server(path: Path) -> NoReturn:
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "tools.kafka_server_start", str(path)])
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()
