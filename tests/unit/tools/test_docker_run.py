@@ -1,0 +1,110 @@
+"""Where a container's configuration comes from, and when its directories are formatted."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from common.configuration.server import ServerConfig, load_server_config
+from common.environment.real import RealEnvironment
+from tools.docker_run import DEFAULT_PROPERTIES, node_properties, prepare_directories
+from tools.errors import ToolError
+
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+
+
+def config_of(folder: Path) -> ServerConfig:
+    """A broker with two data directories and one for metadata."""
+    return load_server_config(
+        {
+            "process.roles": "broker",
+            "node.id": "7",
+            "controller.quorum.voters": "100@controller:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://:9092",
+            "log.dirs": f"{folder}/data-0,{folder}/data-1",
+            "metadata.log.dir": f"{folder}/metadata",
+        }
+    )
+
+
+def prepare(folder: Path) -> list[str]:
+    async def run() -> list[str]:
+        return await prepare_directories(RealEnvironment("test"), config_of(folder), cluster_id=CLUSTER_ID)
+
+    return asyncio.run(run())
+
+
+def formatted(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in sorted(folder.glob("*/meta.properties"))}
+
+
+def test_the_first_start_formats_every_directory(tmp_path: Path) -> None:
+    """An empty volume of ext4 holds lost+found, which does not count."""
+    (tmp_path / "data-0" / "lost+found").mkdir(parents=True)
+    lines = prepare(tmp_path)
+    assert len(lines) == 3
+    assert list(formatted(tmp_path)) == ["data-0", "data-1", "metadata"]
+    assert all(f"cluster.id={CLUSTER_ID}" in text for text in formatted(tmp_path).values())
+
+
+def test_a_later_start_changes_nothing(tmp_path: Path) -> None:
+    """The ids of the directories stay."""
+    prepare(tmp_path)
+    before = formatted(tmp_path)
+    assert prepare(tmp_path) == []
+    assert formatted(tmp_path) == before
+
+
+def test_an_empty_volume_among_formatted_ones_is_named_and_left_alone(tmp_path: Path) -> None:
+    """A volume that was forgotten must not become a directory without data."""
+    prepare(tmp_path)
+    (tmp_path / "data-1" / "meta.properties").unlink()
+    (tmp_path / "data-1" / "bootstrap.checkpoint").unlink()
+    with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 is empty while .* is formatted.*--format-empty"):
+        prepare(tmp_path)
+    assert list(formatted(tmp_path)) == ["data-0", "metadata"]
+
+
+def test_a_dead_volume_among_formatted_ones_is_the_broker_s_affair(tmp_path: Path) -> None:
+    """The broker starts without it and reports it offline."""
+    prepare(tmp_path)
+    (tmp_path / "data-1" / "meta.properties").write_bytes(b"version=1\nnode.id=x\n")
+    assert prepare(tmp_path) == []
+
+
+def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path) -> None:
+    """Otherwise it would be left out, and be an empty one among formatted ones for ever after."""
+    (tmp_path / "data-1").write_bytes(b"a file, not a directory")
+    with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 cannot be used: .*make it writable for user"):
+        prepare(tmp_path)
+    assert formatted(tmp_path) == {}
+
+
+def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> None:
+    """Variables of the shell and of the JVM are no configuration."""
+    properties = node_properties({"PATH": "/bin", "KAFKA_HEAP_OPTS": "-Xmx1g"}, tmp_path / "absent")
+    assert properties == DEFAULT_PROPERTIES
+    assert load_server_config(properties).warnings == ()
+
+
+def test_variables_beat_the_mounted_file_and_either_replaces_the_default(tmp_path: Path) -> None:
+    """As in Kafka's official image."""
+    mounted = tmp_path / "server.properties"
+    mounted.write_text("node.id=1\nnum.partitions=3\n")
+    assert node_properties({"KAFKA_NODE_ID": "2"}, mounted) == {"node.id": "2", "num.partitions": "3"}
+    assert node_properties({"KAFKA_NODE_ID": "2"}, tmp_path / "absent") == {"node.id": "2"}
+
+
+def test_listeners_follow_from_the_advertised_ones(tmp_path: Path) -> None:
+    """Every host becomes all addresses; ports stay."""
+    given = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker-1:19092,OUT://127.0.0.1:29092"}
+    properties = node_properties(given, tmp_path / "absent")
+    assert properties["listeners"] == "PLAINTEXT://0.0.0.0:19092,OUT://0.0.0.0:29092"
+
+
+def test_a_controller_advertises_nothing(tmp_path: Path) -> None:
+    """One line that names the variable."""
+    given = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://c:9093"}
+    with pytest.raises(ToolError, match="KAFKA_ADVERTISED_LISTENERS"):
+        node_properties(given, tmp_path / "absent")
