@@ -1,10 +1,10 @@
 """Finds failed directories in the registrations of brokers (core; KIP-858).
 
 A directory has failed when a broker's registration drops it while the incarnation stays: by a BrokerRegistrationChange, or
-by a registration of the same incarnation. The failure lasts until the broker registers anew or is removed, because only a new
-incarnation revives a directory. Not seen, because the log does not say it: the loss of a broker's last directory (the broker
-is fenced, as for a lost session), and a disk that was dead when its broker started. Easy to get wrong: a snapshot names what
-was lost and not when; such a failure carries the time of the snapshot, by which it had happened.
+by a registration of the same incarnation. The failure lasts until the broker registers anew or is removed, because only a
+new incarnation revives a directory. Not seen, because the log does not say it: the loss of a broker's last directory (the
+broker is fenced, as for a lost session), and a disk that was dead when its broker started. Easy to get wrong: a snapshot
+names what was lost and not when; such a failure carries the time of the snapshot, by which it had happened.
 """
 
 from collections.abc import Iterable, Sequence

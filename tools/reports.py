@@ -32,11 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps({"failures": failures}))
     else:
-        _print_table(failures)
+        print_failures(failures)
     return 0
 
 
-def _print_table(failures: list[dict[str, Any]]) -> None:
+def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -> None:
+    """The table for people."""
     from rich.console import Console
     from rich.table import Table
 
@@ -54,7 +55,7 @@ def _print_table(failures: list[dict[str, Any]]) -> None:
             str(failure["leaderless"]),
             "-" if last_ms is None else f"{last_ms} ms",
         )
-    Console().print(table if failures else "no directory has failed")
+    Console(stderr=to_stderr).print(table if failures else "no directory has failed")
 
 
 def _ranges(partitions: list[dict[str, Any]]) -> str:
