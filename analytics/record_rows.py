@@ -6,13 +6,12 @@ numbering the cluster has; in the JSON they have KIP-858's numbers. Easy to get 
 offset of the last record that the snapshot stands for, and its time; `position` is their order.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
-from common.ids import uuid_text
+from analytics.record_text import RecordTexts, UuidTexts
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.metadata_version import UnknownMetadataVersion
 from common.metadata.record_reader import MetadataRecordReader
@@ -40,7 +39,6 @@ from common.records.metadata_records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from common.records.record_json import to_json
 
 
 class Kind(Enum):
@@ -107,10 +105,8 @@ UNKNOWN: Final = "UNKNOWN"
 UNREADABLE: Final = "UNREADABLE"
 
 _RESERVED_NAMES: Final = MappingProxyType[bytes, str]({UNASSIGNED: "UNASSIGNED", LOST: "LOST", MIGRATING: "MIGRATING"})
-_TEXTS_MAX: Final = 100_000
 _TYPE_NAMES: Final = MappingProxyType({int(each): each.name for each in MetadataRecordType})
 _CONTROL_NAMES: Final = MappingProxyType({int(each): each.name for each in ControlRecordType})
-_encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _NO_BROKER: Final = (None,) * 7
 _NO_PARTITION: Final = (None,) * 12
@@ -128,7 +124,8 @@ class RecordRows:
         self._reader = MetadataRecordReader(numbering)
         # The offset of the record that began the transaction which is open; None outside of one.
         self.transaction_offset = transaction_offset
-        self._texts: dict[bytes, str] = {}
+        self.uuids = UuidTexts()
+        self._records = RecordTexts(self.uuids)
 
     @property
     def numbering(self) -> Numbering:
@@ -187,24 +184,12 @@ class RecordRows:
         fields = _NO_FIELDS if fill is None else fill(self, record)
         # What a later version of a known record added and we do not know is in no other column.
         kept = bytes(frame) if record.unknown_tagged_fields else None
-        return (name, number, version, False, *fields, _encode_json(to_json(record, version)), kept), record
-
-    # --- texts ---------------------------------------------------------------------------------------------------
-    def text(self, uuid: bytes) -> str:
-        """The uuid as people write it."""
-        found = self._texts.get(uuid)
-        if found is None:
-            if len(self._texts) >= _TEXTS_MAX:
-                self._texts.clear()
-            found = self._texts[uuid] = uuid_text(uuid)
-        return found
-
-    def texts(self, uuids: Sequence[bytes]) -> list[str]:
-        return [self.text(each) for each in uuids]
+        return (name, number, version, False, *fields, self._records.text(record, version), kept), record
 
     def places(self, directories: Sequence[bytes]) -> list[str]:
         """Assigned directories, reserved ones by their names."""
-        return [_RESERVED_NAMES.get(each) or self.text(each) for each in directories]
+        uuids = self.uuids
+        return [_RESERVED_NAMES[each] if each in _RESERVED_NAMES else uuids[each] for each in directories]
 
 
 def _control_part(record: Record) -> Row:
@@ -214,7 +199,7 @@ def _control_part(record: Record) -> Row:
         return (name, message.record_type, None, True, *_NO_FIELDS, None, bytes(message.value))
     # It has a key, or it would not have been decoded; int16 version, int16 type.
     number = int.from_bytes(bytes(record.key or b"")[2:4], "big", signed=True)
-    text = _encode_json(to_json(message, message.version))
+    text = RecordTexts(UuidTexts()).text(message, message.version)
     return (_CONTROL_NAMES[number], number, message.version, True, *_NO_FIELDS, text, None)
 
 
@@ -225,11 +210,11 @@ def _register_broker(rows: RecordRows, record: RegisterBrokerRecord) -> Row:
     return (
         record.broker_id,
         record.broker_epoch,
-        rows.text(record.incarnation_id),
+        rows.uuids[record.incarnation_id],
         record.fenced,
         record.in_controlled_shutdown,
-        rows.texts(record.log_dirs),
-        rows.texts(record.lost_log_dirs),
+        [rows.uuids[each] for each in record.log_dirs],
+        [rows.uuids[each] for each in record.lost_log_dirs],
         *_NO_PARTITION,
     )
 
@@ -237,7 +222,7 @@ def _register_broker(rows: RecordRows, record: RegisterBrokerRecord) -> Row:
 def _broker_registration_change(rows: RecordRows, record: BrokerRegistrationChangeRecord) -> Row:
     fenced = None if record.fenced == FencingChange.NONE else record.fenced == FencingChange.FENCE
     # An empty list says that nothing changed, which a null says better.
-    log_dirs = rows.texts(record.log_dirs) or None
+    log_dirs = [rows.uuids[each] for each in record.log_dirs] or None
     shutdown = True if record.in_controlled_shutdown else None
     return (record.broker_id, record.broker_epoch, None, fenced, shutdown, log_dirs, None, *_NO_PARTITION)
 
@@ -255,17 +240,17 @@ def _unfence_broker(_rows: RecordRows, record: UnfenceBrokerRecord) -> Row:
 
 
 def _topic(rows: RecordRows, record: TopicRecord) -> Row:
-    return (*_NO_BROKER, rows.text(record.topic_id), record.name, *_NO_PARTITION[2:])
+    return (*_NO_BROKER, rows.uuids[record.topic_id], record.name, *_NO_PARTITION[2:])
 
 
 def _remove_topic(rows: RecordRows, record: RemoveTopicRecord) -> Row:
-    return (*_NO_BROKER, rows.text(record.topic_id), *_NO_PARTITION[1:])
+    return (*_NO_BROKER, rows.uuids[record.topic_id], *_NO_PARTITION[1:])
 
 
 def _partition(rows: RecordRows, record: PartitionRecord) -> Row:
     return (
         *_NO_BROKER,
-        rows.text(record.topic_id),
+        rows.uuids[record.topic_id],
         None,
         record.partition_id,
         record.leader,
@@ -285,7 +270,7 @@ def _partition_change(rows: RecordRows, record: PartitionChangeRecord) -> Row:
     recovery = record.leader_recovery_state
     return (
         *_NO_BROKER,
-        rows.text(record.topic_id),
+        rows.uuids[record.topic_id],
         None,
         record.partition_id,
         None if record.leader == NO_LEADER_CHANGE else record.leader,

@@ -35,7 +35,6 @@ from common.records.control import (
 )
 from common.records.metadata_frame import UnknownRecord, decode_any_record, read_frame_head
 from common.records.metadata_records import MetadataRecordType
-from common.records.record_json import to_json
 from common.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -49,6 +48,7 @@ from common.storage.time_index import TimeIndex
 from tools.arguments import ToolParser
 from tools.decompression import compression_name, decompress
 from tools.errors import ToolError, run_tool
+from tools.record_json import to_json
 
 BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 MESSAGE_SIZE_MAX = 5 * 1024 * 1024

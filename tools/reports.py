@@ -42,8 +42,8 @@ def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -
     from rich.table import Table
 
     table = Table(title="failed directories", box=None)
-    for column in ("directory", "broker", "time (UTC)", "partitions", "leaders", "without leader", "last after"):
-        table.add_column(column, overflow="fold")
+    for column in ("directory", "broker", "time (UTC)", "partitions", "leaders", "leaderless", "last after"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("directory", "time (UTC)"))
     for failure in failures:
         last_ms = failure["last_change_ms"]
         table.add_row(

@@ -1,4 +1,4 @@
-"""Declared messages as the JSON that Kafka's tools print, for the tools and for the export (core).
+"""Declared messages as the JSON that Kafka's tools print (core).
 
 Answers to the JsonConverter classes that Kafka generates. Names are in camel case, uuids are text, bytes are base64, and a
 tagged field appears only when it differs from its default. Easy to get wrong: a field that the version lacks is left out.
