@@ -16,16 +16,18 @@ from typing import NoReturn
 import javaproperties
 
 from common.configuration.server import ServerConfig, properties_from_environment
-from common.environment.interface import Environment
+from common.environment.interface import Environment, LogDirError
 from common.environment.real import RealEnvironment
-from common.metadata.metadata_version import DEFAULT_LEVEL
+from common.storage.meta_properties import MalformedMetaProperties
+from common.storage.meta_properties_file import load_meta_properties
+from tools import kafka_storage
 from tools.arguments import ToolParser
 from tools.configuration_file import load_config, read_properties
 from tools.errors import ToolError, run_tool
-from tools.kafka_storage import find_directories, format_directories
 
 # Kafka's official image formats with this id when it is given none, and compose files in the wild rely on that.
 DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+OPERATION_TIMEOUT_NS = 30 * 10**9
 MOUNTED_FILE = Path("/mnt/shared/config/server.properties")
 FINAL_FILE = Path("/opt/kafka/config/server.properties")
 
@@ -55,13 +57,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(*, format_empty: bool) -> int:
+    if not os.environ.get("KAFKA_LISTENERS", "absent"):
+        # Set but empty is how compose files leave it out; the tools below would read it as no listener at all.
+        del os.environ["KAFKA_LISTENERS"]
     properties = node_properties(os.environ, MOUNTED_FILE)
     config = load_config(properties, "the container's configuration")
     _write(properties, FINAL_FILE)
-    cluster_id = os.environ.get("CLUSTER_ID") or DEFAULT_CLUSTER_ID
-    lines = asyncio.run(_prepare(config, cluster_id, format_empty=format_empty))
-    # To stderr: a container's log then shows them in front of the server's events, which go there too.
-    print("".join(f"{line}\n" for line in lines), end="", file=sys.stderr, flush=True)
+    if format_empty or asyncio.run(is_first_start(RealEnvironment("docker-run"), config)):
+        cluster_id = os.environ.get("CLUSTER_ID") or DEFAULT_CLUSTER_ID
+        arguments = ["format", "--config", str(FINAL_FILE), "--cluster-id", cluster_id, "--ignore-formatted"]
+        status = kafka_storage.main(arguments)
+        if status != 0:
+            return status
     if not format_empty:
         _become_server(FINAL_FILE)
     return 0
@@ -81,35 +88,36 @@ def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, st
     return properties
 
 
-async def prepare_directories(env: Environment, config: ServerConfig, *, cluster_id: str) -> list[str]:
-    """Formats all directories if none is formatted yet; the lines tell what was done.
+async def is_first_start(env: Environment, config: ServerConfig) -> bool:
+    """Whether no directory is formatted yet, so that all of them may be.
 
     Raises ToolError when a directory is empty among formatted ones, or unusable at the first start."""
-    found = await find_directories(env, config, create=True, lock=False)
-    for log_dir in found.open.values():
-        await log_dir.close()
-    if found.formatted and found.empty:
-        formatted = next(iter(found.formatted))
+    formatted: list[str] = []
+    empty: list[str] = []
+    unusable: dict[str, str] = {}
+    for path in config.all_log_dirs:
+        log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
+        try:
+            await log_dir.attach(create=True)
+            (empty if await load_meta_properties(log_dir) is None else formatted).append(path)
+            await log_dir.close()
+        except MalformedMetaProperties as malformed:
+            unusable[path] = str(malformed)
+        except LogDirError as error:
+            log_dir.take_offline(error)
+            unusable[path] = str(error)
+    if formatted and empty:
         raise ToolError(
-            f"Log directory {', '.join(found.empty)} is empty while {formatted} is formatted: is its volume mounted? If its "
+            f"Log directory {', '.join(empty)} is empty while {formatted[0]} is formatted: is its volume mounted? If its "
             "disk is new, format it: docker-compose run --rm --no-deps SERVICE python -m tools.docker_run --format-empty"
         )
-    if found.formatted:
-        return []
-    if found.unreadable:
-        path, why = next(iter(found.unreadable.items()))
+    if unusable and not formatted:
+        path, why = next(iter(unusable.items()))
         raise ToolError(
             f"Log directory {path} cannot be used: {why}. No directory is formatted yet, and a first start formats all of "
             f"them; make it writable for user {os.geteuid()}."
         )
-    return await format_directories(env, config, cluster_id=cluster_id, level=DEFAULT_LEVEL, ignore_formatted=False)
-
-
-async def _prepare(config: ServerConfig, cluster_id: str, *, format_empty: bool) -> list[str]:
-    env = RealEnvironment("docker-run")
-    if format_empty:
-        return await format_directories(env, config, cluster_id=cluster_id, level=DEFAULT_LEVEL, ignore_formatted=True)
-    return await prepare_directories(env, config, cluster_id=cluster_id)
+    return not formatted
 
 
 def _write(properties: Mapping[str, str], path: Path) -> None:

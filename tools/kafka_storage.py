@@ -45,8 +45,8 @@ OPERATION_TIMEOUT_NS = 30 * 10**9
 
 
 @dataclass(slots=True)
-class FoundDirectories:
-    """The configured directories by what they hold, in the order of their paths; `open` are those that can be opened."""
+class _Found:
+    """The configured directories by what they hold; in the order of their paths."""
 
     open: dict[str, LogDir] = field(default_factory=dict)
     formatted: dict[str, MetaProperties] = field(default_factory=dict)
@@ -123,7 +123,7 @@ async def format_directories(
     env: Environment, config: ServerConfig, *, cluster_id: str, level: int, ignore_formatted: bool
 ) -> list[str]:
     """Formats what is not formatted; the lines tell what was done. Raises ToolError."""
-    found = await find_directories(env, config, create=True, lock=True)
+    found = await _look(env, config, create=True, lock=True)
     try:
         return await _format_found(env, config, found, cluster_id, level, ignore_formatted)
     finally:
@@ -132,7 +132,7 @@ async def format_directories(
 
 
 async def _format_found(
-    env: Environment, config: ServerConfig, found: FoundDirectories, cluster_id: str, level: int, ignore_formatted: bool
+    env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, ignore_formatted: bool
 ) -> list[str]:
     _verify(config, found, cluster_id)
     if found.formatted and not ignore_formatted:
@@ -178,7 +178,7 @@ async def _write(operation: Awaitable[None]) -> None:
         raise ToolError(f"cannot format: {error}") from error
 
 
-def _verify(config: ServerConfig, found: FoundDirectories, cluster_id: str | None) -> None:
+def _verify(config: ServerConfig, found: _Found, cluster_id: str | None) -> None:
     ensemble = MetaPropertiesEnsemble(
         formatted=found.formatted,
         unformatted=tuple(found.empty),
@@ -220,7 +220,7 @@ def _level(text: str) -> int:
 
 async def _info(arguments: argparse.Namespace) -> int:
     config = load_config(read_properties(arguments.config), arguments.config)
-    found = await find_directories(RealEnvironment("kafka-storage"), config, create=False, lock=False)
+    found = await _look(RealEnvironment("kafka-storage"), config, create=False, lock=False)
     problems = _problems(found)
     try:
         _verify(config, found, None)
@@ -241,7 +241,7 @@ async def _info(arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _problems(found: FoundDirectories) -> list[str]:
+def _problems(found: _Found) -> list[str]:
     return [
         *(f"{path} does not exist" for path in found.missing),
         *(f"{path} is not formatted." for path in found.empty),
@@ -249,9 +249,8 @@ def _problems(found: FoundDirectories) -> list[str]:
     ]
 
 
-async def find_directories(env: Environment, config: ServerConfig, *, create: bool, lock: bool) -> FoundDirectories:
-    """What every configured directory holds; the caller closes those in `open`. Raises ToolError when one is in use."""
-    found = FoundDirectories()
+async def _look(env: Environment, config: ServerConfig, *, create: bool, lock: bool) -> _Found:
+    found = _Found()
     for path in sorted(config.all_log_dirs):
         log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
         try:

@@ -22,11 +22,12 @@ def raft_samples(driver: QuorumDriver, *, node_id: int, voters: Collection[int])
     yield gauge(PREFIX + "high_watermark", "Everything before this offset is committed.", driver.high_watermark)
     yield gauge(PREFIX + "log_end_offset", "Offset of the next metadata record.", driver.log_end_offset)
     yield gauge(PREFIX + "number_of_voters", "Voters of the quorum.", len(voters))
-    state = _state(is_leader=driver.is_leader, is_voter=node_id in voters, is_leader_known=known.leader_id is not None)
+    state = quorum_state(is_leader=driver.is_leader, is_voter=node_id in voters, is_leader_known=known.leader_id is not None)
     yield gauge(PREFIX + "current_state_info", "The node's role in the quorum.", 1, state=state)
 
 
-def _state(*, is_leader: bool, is_voter: bool, is_leader_known: bool) -> str:
+def quorum_state(*, is_leader: bool, is_voter: bool, is_leader_known: bool) -> str:
+    """The name of the role."""
     if is_leader:
         return "leader"
     if not is_voter:

@@ -7,7 +7,7 @@ import pytest
 
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.real import RealEnvironment
-from tools.docker_run import DEFAULT_PROPERTIES, node_properties, prepare_directories
+from tools.docker_run import DEFAULT_PROPERTIES, is_first_start, node_properties
 from tools.errors import ToolError
 
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
@@ -28,57 +28,51 @@ def config_of(folder: Path) -> ServerConfig:
     )
 
 
-def prepare(folder: Path) -> list[str]:
-    async def run() -> list[str]:
-        return await prepare_directories(RealEnvironment("test"), config_of(folder), cluster_id=CLUSTER_ID)
+def is_first(folder: Path) -> bool:
+    async def run() -> bool:
+        return await is_first_start(RealEnvironment("test"), config_of(folder))
 
     return asyncio.run(run())
 
 
-def formatted(folder: Path) -> dict[str, str]:
-    return {path.parent.name: path.read_text() for path in sorted(folder.glob("*/meta.properties"))}
+def format_all(folder: Path) -> None:
+    for name in ("data-0", "data-1", "metadata"):
+        (folder / name).mkdir()
+        (folder / name / "meta.properties").write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=7\n")
 
 
-def test_the_first_start_formats_every_directory(tmp_path: Path) -> None:
+def test_a_start_without_any_formatted_directory_is_the_first(tmp_path: Path) -> None:
     """An empty volume of ext4 holds lost+found, which does not count."""
     (tmp_path / "data-0" / "lost+found").mkdir(parents=True)
-    lines = prepare(tmp_path)
-    assert len(lines) == 3
-    assert list(formatted(tmp_path)) == ["data-0", "data-1", "metadata"]
-    assert all(f"cluster.id={CLUSTER_ID}" in text for text in formatted(tmp_path).values())
+    assert is_first(tmp_path)
 
 
-def test_a_later_start_changes_nothing(tmp_path: Path) -> None:
-    """The ids of the directories stay."""
-    prepare(tmp_path)
-    before = formatted(tmp_path)
-    assert prepare(tmp_path) == []
-    assert formatted(tmp_path) == before
+def test_a_later_start_is_not(tmp_path: Path) -> None:
+    """Nothing is formatted then."""
+    format_all(tmp_path)
+    assert not is_first(tmp_path)
 
 
-def test_an_empty_volume_among_formatted_ones_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_an_empty_volume_among_formatted_ones_is_named(tmp_path: Path) -> None:
     """A volume that was forgotten must not become a directory without data."""
-    prepare(tmp_path)
+    format_all(tmp_path)
     (tmp_path / "data-1" / "meta.properties").unlink()
-    (tmp_path / "data-1" / "bootstrap.checkpoint").unlink()
     with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 is empty while .* is formatted.*--format-empty"):
-        prepare(tmp_path)
-    assert list(formatted(tmp_path)) == ["data-0", "metadata"]
+        is_first(tmp_path)
 
 
-def test_a_dead_volume_among_formatted_ones_is_the_broker_s_affair(tmp_path: Path) -> None:
+def test_a_damaged_volume_among_formatted_ones_is_left_to_the_broker(tmp_path: Path) -> None:
     """The broker starts without it and reports it offline."""
-    prepare(tmp_path)
+    format_all(tmp_path)
     (tmp_path / "data-1" / "meta.properties").write_bytes(b"version=1\nnode.id=x\n")
-    assert prepare(tmp_path) == []
+    assert not is_first(tmp_path)
 
 
 def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path) -> None:
     """Otherwise it would be left out, and be an empty one among formatted ones for ever after."""
     (tmp_path / "data-1").write_bytes(b"a file, not a directory")
     with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 cannot be used: .*make it writable for user"):
-        prepare(tmp_path)
-    assert formatted(tmp_path) == {}
+        is_first(tmp_path)
 
 
 def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> None:
