@@ -63,7 +63,7 @@ def _run(*, format_empty: bool) -> int:
     properties = node_properties(os.environ, MOUNTED_FILE)
     config = load_config(properties, "the container's configuration")
     _write(properties, FINAL_FILE)
-    if format_empty or asyncio.run(is_first_start(RealEnvironment("docker-run"), config)):
+    if format_empty or asyncio.run(_is_first_start(config)):
         cluster_id = os.environ.get("CLUSTER_ID") or DEFAULT_CLUSTER_ID
         arguments = ["format", "--config", str(FINAL_FILE), "--cluster-id", cluster_id, "--ignore-formatted"]
         status = kafka_storage.main(arguments)
@@ -118,6 +118,10 @@ async def is_first_start(env: Environment, config: ServerConfig) -> bool:
             f"them; make it writable for user {os.geteuid()}."
         )
     return not formatted
+
+
+async def _is_first_start(config: ServerConfig) -> bool:
+    return await is_first_start(RealEnvironment("docker-run"), config)
 
 
 def _write(properties: Mapping[str, str], path: Path) -> None:

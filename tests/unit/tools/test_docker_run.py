@@ -1,13 +1,15 @@
 """Where a container's configuration comes from, and when its directories are formatted."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.real import RealEnvironment
-from tools.docker_run import DEFAULT_PROPERTIES, is_first_start, node_properties
+from tools.configuration_file import read_properties
+from tools.docker_run import DEFAULT_PROPERTIES, is_first_start, main, node_properties
 from tools.errors import ToolError
 
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
@@ -73,6 +75,42 @@ def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path
     (tmp_path / "data-1").write_bytes(b"a file, not a directory")
     with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 cannot be used: .*make it writable for user"):
         is_first(tmp_path)
+
+
+def test_the_node_is_configured_formatted_once_and_becomes_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two starts from variables alone; exec is recorded instead of done. An empty KAFKA_LISTENERS counts as left out."""
+    final = tmp_path / "config" / "server.properties"
+    started: list[list[str]] = []
+    monkeypatch.setattr("tools.docker_run.FINAL_FILE", final)
+    monkeypatch.setattr("tools.docker_run.MOUNTED_FILE", tmp_path / "absent")
+    monkeypatch.setattr("os.execv", lambda _path, arguments: started.append(arguments))
+    variables = {
+        "CLUSTER_ID": "AAAAAAAAAAAAAAAAAAAAZA",
+        "KAFKA_PROCESS_ROLES": "broker",
+        "KAFKA_NODE_ID": "7",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "100@controller:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_LISTENERS": "",
+        "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+        "KAFKA_LOG_DIRS": f"{tmp_path}/data-0,{tmp_path}/data-1",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main([]) == 0
+    assert read_properties(str(final))["listeners"] == "PLAINTEXT://0.0.0.0:9092"
+    assert "cluster.id=AAAAAAAAAAAAAAAAAAAAZA" in (tmp_path / "data-1" / "meta.properties").read_text()
+    assert capfd.readouterr().out.count("Formatting ") == 2
+    assert main([]) == 0
+    assert capfd.readouterr().out == ""
+    assert [arguments[1:] for arguments in started] == [["-m", "tools.kafka_server_start", str(final)]] * 2
+    shutil.rmtree(tmp_path / "data-1")
+    assert main([]) == 1
+    assert f"Log directory {tmp_path}/data-1 is empty" in capfd.readouterr().err
+    assert main(["--format-empty"]) == 0
+    assert (tmp_path / "data-1" / "meta.properties").exists()
+    assert len(started) == 2
 
 
 def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> None:
