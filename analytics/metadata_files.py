@@ -59,6 +59,10 @@ class _Listing:
     segments: list[int]
     snapshots: list[OffsetAndEpoch]
 
+    def segment_with(self, offset: int) -> int | None:
+        """The segment that holds this offset, if any does; for the log's end, the last one."""
+        return max((each for each in self.segments if each <= offset), default=None)
+
 
 class MetadataFiles:
     """One metadata directory. Raises AnalyticsError for a folder that is none."""
@@ -90,9 +94,12 @@ class MetadataFiles:
         """
         vanished = 0
         is_stalled = False
+        is_checked = last_epoch is None
         while True:
             listing = self._list()
-            base = max((each for each in listing.segments if each <= next_offset), default=None)
+            # At first the segment with the record that was read last, if it is still there.
+            base = None if is_checked else listing.segment_with(next_offset - 1)
+            base = listing.segment_with(next_offset) if base is None else base
             start = next_offset
             try:
                 if base is None:
@@ -117,6 +124,7 @@ class MetadataFiles:
                     raise DamagedLog(str(error)) from error
                 is_stalled = next_offset == start
                 continue
+            is_checked = True
             # Listed again, because a segment may have been added behind the one that was the last.
             following = min((each for each in self._list().segments if base is None or each > base), default=None)
             if following is None:

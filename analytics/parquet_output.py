@@ -105,10 +105,10 @@ class ParquetFolder:
         writer = FileWriter(temporary)
         try:
             yield writer
+            progress = writer.finish()
         except BaseException:
             writer.abandon()
             raise
-        progress = writer.finish()
         if progress is None:
             return
         name = f"records-{self.progress.next_offset:020d}-{progress.next_offset - 1:020d}.parquet"
@@ -152,9 +152,11 @@ class FileWriter:
 
     def abandon(self) -> None:
         """Leaves nothing behind."""
-        if self._writer is not None:
-            self._writer.close()
-        self._path.unlink(missing_ok=True)
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._path.unlink(missing_ok=True)
 
     def _collect(self) -> None:
         if self._rows:
