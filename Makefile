@@ -13,7 +13,7 @@ help:
 	@echo "make demo-report  the same, then the metadata as Parquet and Spark's report of the disk (needs Java 17)"
 	@echo "make test         everything that needs neither root nor network (beyond the package index)"
 	@echo "make check        lint, types, import contracts"
-	@echo "make integration  loop-mounted disks that are killed (root)"
+	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
 	@echo "make bench        every figure, one JSON line each"
