@@ -55,7 +55,11 @@ def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -
             str(failure["leaderless"]),
             "-" if last_ms is None else f"{last_ms} ms",
         )
-    Console(stderr=to_stderr).print(table if failures else "no directory has failed")
+    console = Console(stderr=to_stderr)
+    if not console.is_terminal:
+        # Eighty columns, which is the guess where nobody looks, would cut the lists of partitions to pieces.
+        console.width = 160
+    console.print(table if failures else "no directory has failed")
 
 
 def _ranges(partitions: list[dict[str, Any]]) -> str:
