@@ -106,15 +106,13 @@ class ParquetFolder:
         try:
             yield writer
             progress = writer.finish()
-        except BaseException:
-            writer.abandon()
-            raise
-        if progress is None:
-            return
-        name = f"records-{self.progress.next_offset:020d}-{progress.next_offset - 1:020d}.parquet"
-        temporary.rename(self._path / name)
-        _sync(self._path)
-        self.progress = progress
+            if progress is not None:
+                name = f"records-{self.progress.next_offset:020d}-{progress.next_offset - 1:020d}.parquet"
+                temporary.rename(self._path / name)
+                _sync(self._path)
+                self.progress = progress
+        finally:
+            writer.clean_up()
 
 
 class FileWriter:
@@ -141,17 +139,17 @@ class FileWriter:
     def finish(self) -> Progress | None:
         """Durable when this returns; None, and no file, without rows."""
         if self._progress is None:
-            self.abandon()
             return None
         self._collect()
         self._write_group()
         self._writer.add_key_value_metadata(self._progress.as_metadata())
         self._writer.close()
+        self._writer = None
         _sync(self._path)
         return self._progress
 
-    def abandon(self) -> None:
-        """Leaves nothing behind."""
+    def clean_up(self) -> None:
+        """Leaves nothing under the temporary name, whatever happened."""
         try:
             if self._writer is not None:
                 self._writer.close()
