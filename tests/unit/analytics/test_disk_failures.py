@@ -154,7 +154,7 @@ def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSessio
     fail_11(made)
     # Directory 22 does not fail: the transaction is aborted.
     made.append(BeginTransactionRecord(), change(2, leader=1), online(2, 21), AbortTransactionRecord())
-    # Directory 21 fails in a transaction of four batches.
+    # Directory 21 fails in a transaction of two batches.
     made.append(BeginTransactionRecord(name="many"))
     made.append(change(0, isr=[3], leader=3), after_ms=30)
     made.append(
@@ -189,7 +189,7 @@ def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSessio
     assert found[1]["partitions"] == [
         disturbed("a-0", (2, 3), ([2, 3], [3]), 30),
         disturbed("a-1", (2, -1), ([2], [2]), 50),
-        disturbed("a-4", (2, -1), ([2], [2]), 1200),
+        disturbed("a-4", (2, -1), ([2], [2]), 200),
         disturbed("late-0", (2, -1), ([2], [2]), 50),
     ]
     assert found[2]["partitions"] == [disturbed("a-5", (1, 3), ([1, 3, 2], [3, 2]), 0)]
