@@ -350,8 +350,7 @@ class Log:
             offset = Offset(offset + header.last_offset_delta + 1)
             size += header.size
         segment = self._segment_for(batches, size=size, last_offset=offset - 1)
-        if self.leader_epochs.assign(leader_epoch, first_offset):
-            self._store_epochs()
+        self._epochs_changed |= self.leader_epochs.assign(leader_epoch, first_offset)
         position = segment.size
         next_offset = first_offset
         index_interval = self.config.index_interval_bytes
@@ -388,9 +387,8 @@ class Log:
         segment = self._segment_for(batches, size=len(view), last_offset=expected - 1)
         position = segment.size
         index_interval = self.config.index_interval_bytes
-        epochs_changed = False
         for header, _ in batches:
-            epochs_changed |= self.leader_epochs.assign(
+            self._epochs_changed |= self.leader_epochs.assign(
                 LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
             )
             segment.note_batch(
@@ -400,15 +398,12 @@ class Log:
                 max_timestamp=header.max_timestamp,
                 index_interval=index_interval,
             )
-        if epochs_changed:
-            self._store_epochs()
         return self._send(segment, position, [view], first_offset, expected)
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """A leader's epoch begins at the log's end, before there is a batch of it. Followers that ask where an earlier
         epoch ended get their answer from this entry."""
-        if self.leader_epochs.assign(leader_epoch, self.log_end_offset):
-            self._store_epochs()
+        self._epochs_changed |= self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     def _check_appendable(self) -> None:
         self._check_usable()
@@ -514,9 +509,15 @@ class Log:
         """Moves it behind the rolled segments that are safe, in order.
 
         It waits for the leader epochs too: below the recovery point leader-epoch-checkpoint is believed, above it the
-        epochs are read from the batches again. That is why no append has to wait for that file.
+        epochs are read from the batches again. That is why no append has to wait for that file, and why an epoch that only
+        began is not stored before the recovery point moves: when a disk dies a broker becomes leader of many partitions at
+        once, and a sync for each of them would keep the first records waiting.
         """
-        if self._is_storing_epochs:
+        if self._is_storing_epochs or not self._undurable or self._undurable[0].undone:
+            return
+        if self._epochs_changed:
+            # Comes back here when that is done.
+            self._store_epochs()
             return
         while self._undurable and self._undurable[0].undone == 0:
             segment = self._undurable.popleft()
@@ -533,9 +534,11 @@ class Log:
     async def _sync(self) -> None:
         self._check_usable()
         # A roll syncs the older segments by itself.
-        while self._background.count:
+        while self._background.count or self._epochs_changed:
+            if self._epochs_changed:
+                self._store_epochs()
             await self._background.wait()
-        self._check_usable()
+            self._check_usable()
         target, segment = self.log_end_offset, self._segments[-1]
         if target <= self.recovery_point:
             return
@@ -677,8 +680,7 @@ class Log:
     # --- offsets by epoch and time -------------------------------------------------------------------------------
     def begin_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """A new leader's epoch begins at the log's end, before its first record, so that followers can ask for it."""
-        if self.leader_epochs.assign(leader_epoch, self.log_end_offset):
-            self._store_epochs()
+        self._epochs_changed |= self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEnd:
         """Where records of an epoch ended, for OffsetForLeaderEpoch and diverging fetches."""

@@ -366,6 +366,24 @@ def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_beginning() -> None:
+    # A broker may become leader of thousands of partitions in one step; a sync for each would stand before every append.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 3, epoch=2)
+        log.begin_leader_epoch(LeaderEpoch(5))
+        await append(log, epoch=6).written
+        assert "leader-epoch-checkpoint" not in log_files(world.disk(PATH))
+        await log.roll()
+        assert log.recovery_point == log.log_end_offset
+        assert log_files(world.disk(PATH))["leader-epoch-checkpoint"] == b"0\n2\n2 0\n6 4\n"
+        log.begin_leader_epoch(LeaderEpoch(7))
+        await log.close()
+        assert log_files(world.disk(PATH))["leader-epoch-checkpoint"].endswith(b"\n7 5\n")
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
     # While a roll, index files and the epochs are still being written: none of them may miss its folder.
     async def scenario(world: SimulatedWorld) -> None:
