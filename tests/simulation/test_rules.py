@@ -26,6 +26,7 @@ from common.protocol.messages.describe_quorum import RequestPartitionData as Des
 from common.protocol.messages.describe_quorum import RequestTopicData as DescribeQuorumTopic
 from common.protocol.messages.metadata import MetadataRequest
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from common.records.batch import encode_values_batch, split_batches
 from common.storage.meta_properties import parse_meta_properties
 from controller.quorum_controller import QuorumController
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
@@ -528,3 +529,28 @@ def test_a_bug_anywhere_ends_the_daemon(where: type, name: str, monkeypatch: pyt
     with pytest.raises((SimulationFailed, BaseExceptionGroup)) as caught:
         run(scenario)
     assert "a bug" in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_record_type_that_nobody_knows_ends_the_node() -> None:
+    """What follows in the log may build on it, so to skip it would be to guess. One line says which record it is."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=1)
+        await cluster.start()
+        cluster.crash(1)
+        cluster.crash(CONTROLLER_ID)
+        disk = world.disk("/controller/metadata")
+        name = f"__cluster_metadata-0/{0:020d}.log"
+        content = disk.files()[name]
+        header = split_batches(memoryview(content))[-1][0]
+        unknown = encode_values_batch(
+            [bytes((1, 99, 0))], base_offset=header.next_offset, leader_epoch=header.partition_leader_epoch, timestamp_ms=0
+        )
+        disk.write(name, content + bytes(unknown))
+        cluster.start_node(CONTROLLER_ID)
+        await world.until(lambda: cluster.env(CONTROLLER_ID).is_dead)
+        assert cluster.env(CONTROLLER_ID).exit_code == 1
+        (event,) = world.events_named("node_halted", "controller")
+        assert "record of type 99 version 0" in event.fields["reason"]
+
+    SimulatedWorld(seed=1).run(scenario)
