@@ -1,8 +1,22 @@
-"""What integration tests ask for: loop-mounted disks, or a loud word about why they cannot be had."""
+"""What integration tests ask for: loop-mounted disks, or a loud word about why they cannot be had; and a clean end."""
+
+import signal
+from types import FrameType
+from typing import NoReturn
 
 import pytest
 
 from tests.integration.cluster import need_loop_disks
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clean_up_when_told_to_end() -> None:
+    """SIGTERM ends a run as Ctrl-C does: daemons, mounts and loop devices are taken away first."""
+    signal.signal(signal.SIGTERM, _interrupt)
 
 
 @pytest.fixture(scope="session")
