@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test check integration interop simulate bench clean
+.PHONY: help demo demo-report analytics test check integration interop simulate bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
+	@echo "make demo-report  the same, then the metadata as Parquet and Spark's report of the disk (needs Java 17)"
 	@echo "make test         everything that needs neither root nor network (beyond the package index)"
 	@echo "make check        lint, types, import contracts"
-	@echo "make integration  loop-mounted disks that are killed (root)"
+	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
 	@echo "make bench        every figure, one JSON line each"
@@ -34,11 +35,23 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@$(PIP) --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.demo
 
+# What the export and the reports need besides Java: half a gigabyte, so only where it is asked for.
+$(VENV)/.analytics: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing Diskraft, pyarrow and pyspark into $(VENV)" >&2
+	@$(PIP) --editable '.[demo,analytics]'
+	@touch $@ $(VENV)/.demo
+
+analytics: $(VENV)/.analytics
+
 demo: $(VENV)/.demo
 	@$(BIN)/diskraft demo $(ARGS)
 
+demo-report: $(VENV)/.analytics
+	@$(BIN)/diskraft demo --report $(ARGS)
+
 test: $(VENV)/.dev
 	$(BIN)/pytest tests/architecture tests/unit tests/property tests/simulation --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

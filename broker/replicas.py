@@ -31,6 +31,7 @@ from broker.directory_logs import (
 from broker.fetchers import Fetchers
 from broker.partition import IsrCounts, Partition
 from broker.replica_fetcher import Channel, FetcherSettings
+from broker.traffic import Traffic
 from common.configuration.server import ServerConfig
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config
 from common.environment.disk_errors import Verdict, classify
@@ -129,6 +130,7 @@ class Replicas:
     ) -> None:
         self.state = state
         self.isr_counts = IsrCounts()
+        self.traffic = Traffic()
         # The directories of this broker's registration before this incarnation, lost ones included; None: not known.
         self.previous_directories: Collection[DirectoryId] | None = None
         self._env = env

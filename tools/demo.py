@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tools import demo_report
 from tools.admin_client import AdminClient
 from tools.disk_lab import kill_disk, why_no_loop_disks
 from tools.errors import ToolError
@@ -43,11 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=int, default=1000, metavar="N", help="records a second (default 1000)")
     parser.add_argument("--before", type=float, default=4.0, metavar="S", help="seconds of writing before the disk dies")
     parser.add_argument("--after", type=float, default=6.0, metavar="S", help="seconds of writing after the disk died")
+    parser.add_argument(
+        "--report", action="store_true", help="export the metadata afterwards and check Spark's report of it"
+    )
     parser.add_argument("--plain", action="store_true", help="plain directories even where loop-mounted disks can be made")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The demo. Exit status 0 only if nothing acknowledged was lost and healthy partitions kept their leaders."""
+    if arguments.report:
+        demo_report.require()
     folder = (arguments.dir or Path(tempfile.mkdtemp(prefix="diskraft-demo-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     reason = "asked for with --plain" if arguments.plain else why_no_loop_disks(folder)
@@ -59,8 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
     with _cluster(folder, loop=loop, keep=arguments.keep) as cluster:
         report = _demonstrate(cluster, arguments, loop=loop)
         _print_table(report)
+        differences = _report_differences(cluster, report) if arguments.report else []
         print(json.dumps(report.as_json()), flush=True)
-        return 0 if report.lost == 0 and not report.disturbed else 1
+        return 0 if report.lost == 0 and not report.disturbed and not differences else 1
+
+
+def _report_differences(cluster: LocalCluster, report: "Report") -> list[str]:
+    failure = demo_report.ExpectedFailure(report.broker_id, report.directory_id, TOPIC, report.hosted)
+    return demo_report.run(Path(cluster.controller.files.metadata_dir), cluster.folder.parent / "export", failure)
 
 
 @contextmanager
@@ -94,6 +106,9 @@ class Report:
     """Counts, and milliseconds since the kill; None for what was not seen."""
 
     victim: str = ""
+    broker_id: int = -1
+    directory_id: str = ""
+    hosted: frozenset[int] = frozenset()
     acknowledged: int = 0
     read_back: int = 0
     lost: int = 0
@@ -131,7 +146,7 @@ def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: 
         _create_topic(cluster.bootstrap)
         before, places = _await_all_replicas(admin)
         broker_id, path, hosted = _choose_victim(before, places)
-        report.victim = path
+        report.victim, report.broker_id, report.hosted = path, broker_id, hosted
         report.partitions_in_failed_directory = len(hosted)
         led = {partition for partition in hosted if before.leaders[partition][0] == broker_id}
         say(f"topic {TOPIC}: {PARTITIONS} partitions, {REPLICATION_FACTOR} replicas each, min.insync.replicas {MIN_INSYNC}")
@@ -139,7 +154,7 @@ def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: 
         with Writer(cluster.bootstrap, arguments.rate) as writer:
             _progress(writer, arguments.before)
             before = _leadership(admin)
-            directory_id = _directory_id(Path(path))
+            report.directory_id = directory_id = _directory_id(Path(path))
             killed_at = _kill(Path(path), loop=loop)
             timeline(0.0, f"the disk {path} dies")
             _follow_failure(cluster, broker_id, directory_id, killed_at, report)

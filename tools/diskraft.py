@@ -1,8 +1,8 @@
-"""`diskraft`: what Kafka has no tool for: the demo, a local cluster, the disk lab (shell)."""
+"""`diskraft`: what Kafka has no tool for: the demo, a local cluster, the disk lab, exports and reports (shell)."""
 
 import sys
 
-from tools import demo, disks, local
+from tools import demo, disks, local, metadata, reports
 from tools.arguments import ToolParser
 from tools.errors import run_tool
 
@@ -11,11 +11,13 @@ def main(argv: list[str] | None = None) -> int:
     """The tool. Returns its exit status."""
     parser = ToolParser("diskraft", "A Kafka cluster for just a bunch of disks.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    modules = {"demo": demo, "local": local, "disks": disks}
+    modules = {"demo": demo, "local": local, "disks": disks, "metadata": metadata, "reports": reports}
     texts = {
         "demo": "a cluster, a client, a disk that dies, and the proof that nothing was lost",
         "local": "a cluster of real daemons on this machine",
         "disks": "loop-mounted disks that can be made, killed, revived and replaced",
+        "metadata": "the metadata log as Parquet files",
+        "reports": "what happened in the cluster, from those files",
     }
     for name, module in modules.items():
         module.add_arguments(commands.add_parser(name, help=texts[name]))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from broker.daemon import BrokerDaemon
+from broker.log_metrics import LogSizes
 from broker.metrics import broker_samples
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
@@ -24,6 +25,7 @@ from common.log_dirs.startup_scan import scan_directories
 from common.metrics_exposition import Sample, SnapshotCollector
 from common.net.node_channel import NodeChannel
 from common.raft.driver import QuorumDriver, QuorumFailure
+from common.raft.metrics import raft_samples
 from controller.daemon import ControllerDaemon
 
 MS = 1_000_000
@@ -152,7 +154,7 @@ class Node:
                 halt=self.halt,
                 on_running=partial(self._role_is_ready, "broker"),
             )
-        stop_metrics = self._start_metrics(group, directories, channel)
+        stop_metrics = self._start_metrics(group, directories, channel, driver)
         await self._serve_until_asked(group, asked_to_end)
         stop_metrics()
         if self.controller is not None:
@@ -226,15 +228,17 @@ class Node:
             self.halt(f"the metadata log cannot be followed: {error}")
 
     def _start_metrics(
-        self, group: asyncio.TaskGroup, directories: OpenDirectories, channel: FailureChannel
+        self, group: asyncio.TaskGroup, directories: OpenDirectories, channel: FailureChannel, driver: QuorumDriver
     ) -> Callable[[], None]:
         address = self._config.diskraft_prometheus_listener
         if address is None:
             return lambda: None
         collector = SnapshotCollector(self._env.now_ns)
+        log_sizes = LogSizes()
 
         def samples() -> list[Sample]:
-            found: list[Sample] = []
+            voters = [voter.node_id for voter in self._config.controller_quorum_voters]
+            found = list(raft_samples(driver, node_id=self._config.node_id, voters=voters))
             if self.controller is not None:
                 found.extend(self.controller.metrics())
             if self.broker is not None:
@@ -249,6 +253,8 @@ class Node:
                         io_errors=channel.io_errors,
                     )
                 )
+                found.extend(self.broker.replicas.traffic.samples(self.broker.state.topic_ids))
+                found.extend(log_sizes.samples(directories.online, self.broker.replicas))
             return found
 
         async def publish() -> None:

@@ -252,6 +252,9 @@ class _Fetch:
         return self._request.min_bytes - sum(item.size for item in self._items)
 
     def response(self) -> FetchResponse:
+        for item in self._items:
+            if item.partition is not None:
+                self._replicas.traffic.fetched(item.partition.topic, size=item.size, is_follower=self.is_follower)
         response = FetchResponse(responses=self._topics)
         if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
             response.node_endpoints = self._name_leaders()

@@ -107,6 +107,7 @@ class _Produce:
                 except Refused as refused:
                     answer.error_code = refused.code
                     answer.error_message = refused.message
+                    self._replicas.traffic.produce_refused(topic.name, refused.code)
         if not self._unanswered or request.acks == 0:
             self._complete()
             return
@@ -147,6 +148,8 @@ class _Produce:
         except (LogDirError, LogClosed):
             del self._unanswered[number]
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
+        header, view = batches[0]
+        self._replicas.traffic.produced(topic, messages=header.record_count, size=len(view))
         answer.base_offset = first_offset
         answer.log_start_offset = partition.log.log_start_offset
 

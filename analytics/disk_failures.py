@@ -1,0 +1,144 @@
+"""The report `disk-failures`: which directories failed, and what that did to partitions (shell; KIP-858).
+
+`directory_failures` says what a failure is and how long it lasts. Because of it changed each partition whose record takes
+that broker out of the ISR or out of the lead while its replica there is assigned to that directory: in the same batch or
+metadata transaction, where the controller writes these records *before* the registration change, and later, when a repeated
+report or a late assignment repairs what was left. Nothing else can do that while the failure lasts, since a replica in an
+offline directory never joins an ISR. Times are those of the batches; zero is the first batch of the failure. Easy to get
+wrong: a change says only what it changes, so leader, ISR and places are carried along from all records before it.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as f
+
+from analytics.directory_failures import (
+    REGISTRATION_CHANGE,
+    SNAPSHOT,
+    TYPES,
+    DirectoryFailure,
+    DisturbedPartition,
+    Step,
+    find_directory_failures,
+    unsettled_groups,
+)
+from analytics.tables import load_records, log_order, settled
+
+PARTITION = "PARTITION_RECORD"
+PARTITION_CHANGE = "PARTITION_CHANGE_RECORD"
+TOPIC = "TOPIC_RECORD"
+KEYS = ("topic_id", "partition")
+_STEP_COLUMNS = [name for name in Step.__dataclass_fields__ if name != "time"]
+
+
+def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFailure]:
+    """The failed directories in the order of their failures. Raises AnalyticsError."""
+    records = load_records(spark, folder)
+    steps = _steps(records)
+    failures = find_directory_failures(steps)
+    # What a snapshot says of partitions is where they ended up, not what happened to them.
+    told = {(each.directory_id, each.group): each for each in failures if each.source != SNAPSHOT}
+    if told:
+        for row in _disturbed_partitions(spark, settled(records, unsettled_groups(steps)), list(told.values())).collect():
+            told[row["directory_id"], row["failed_group"]].partitions.append(_disturbed(row))
+    return failures
+
+
+def _steps(records: DataFrame) -> list[Step]:
+    """Few enough to look at one by one: a handful for each start of a broker and each failure."""
+    is_change = f.col("type") == REGISTRATION_CHANGE
+    rows = records.where(f.col("type").isin(*TYPES) & (~is_change | f.col("log_dirs").isNotNull())).sort(*log_order())
+    # As a number, because a collected timestamp is in the local time of this process.
+    return [_step(row) for row in rows.select(*_STEP_COLUMNS, f.unix_millis("time").alias("ms")).collect()]
+
+
+def _step(row: Row) -> Step:
+    time = datetime.fromtimestamp(row["ms"] / 1000, UTC)
+    return Step(time=time, **{name: row[name] for name in _STEP_COLUMNS})
+
+
+def _disturbed(row: Row) -> DisturbedPartition:
+    return DisturbedPartition(
+        topic=row["topic_name"] or row["topic_id"],
+        partition=row["partition"],
+        leader_before=row["leader_before"],
+        leader_after=row["leader_after"],
+        isr_before=list(row["isr_before"]),
+        isr_after=list(row["isr_after"]),
+        ms=row["ms"],
+    )
+
+
+def _disturbed_partitions(spark: SparkSession, records: DataFrame, failures: Sequence[DirectoryFailure]) -> DataFrame:
+    """One row for each failure and partition: first state before, last state after, time of the last change."""
+    told = f.broadcast(_failures_table(spark, failures))
+    broker = f.col("broker_id")
+    leaves_isr = f.array_contains("isr_before", broker) & ~f.array_contains("isr_after", broker)
+    leaves_lead = (f.col("leader_before") == broker) & (f.col("leader_after") != broker)
+    is_there = [
+        f.element_at(places, broker).eqNullSafe(f.col("directory_id")) for places in ("places_before", "places_after")
+    ]
+    lasts = f.col("group").between(f.col("failed_group"), f.col("last_group"))
+    hits = _changes(records, [each.directory_id for each in failures]).join(
+        told, lasts & (is_there[0] | is_there[1]) & (leaves_isr | leaves_lead)
+    )
+    disturbed = hits.groupBy("directory_id", "failed_group", *KEYS).agg(
+        f.min_by("leader_before", "offset").alias("leader_before"),
+        f.max_by("leader_after", "offset").alias("leader_after"),
+        f.min_by("isr_before", "offset").alias("isr_before"),
+        f.max_by("isr_after", "offset").alias("isr_after"),
+        f.max(f.unix_millis("time") - f.col("failed_ms")).alias("ms"),
+    )
+    names = records.where(f.col("type") == TOPIC).select("topic_id", "topic_name").distinct()
+    return disturbed.join(names, "topic_id", "left").sort("topic_name", "partition")
+
+
+def _failures_table(spark: SparkSession, failures: Sequence[DirectoryFailure]) -> DataFrame:
+    rows = [
+        (
+            each.directory_id,
+            each.broker_id,
+            each.group,
+            2**63 - 1 if each.until_group is None else each.until_group - 1,
+            round(each.time.timestamp() * 1000),
+        )
+        for each in failures
+    ]
+    return spark.createDataFrame(
+        rows, "directory_id string, broker_id int, failed_group long, last_group long, failed_ms long"
+    )
+
+
+def _changes(records: DataFrame, directory_ids: Sequence[str]) -> DataFrame:
+    """The changes that name an ISR or a leader, with leader, ISR and places (a map: broker to directory) before and after.
+
+    Only of partitions that can be concerned: those that ever had a replica in one of the directories.
+    """
+    partitions = records.where(f.col("type").isin(PARTITION, PARTITION_CHANGE))
+    ids = f.array(*(f.lit(each) for each in dict.fromkeys(directory_ids)))
+    concerned = partitions.where(f.arrays_overlap("directories", ids)).select(*KEYS).distinct()
+    history = Window.partitionBy(*KEYS).orderBy(*log_order())
+    so_far = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+    def known(name: str) -> Column:
+        return f.last(name, ignorenulls=True).over(so_far)
+
+    states = (
+        partitions.join(concerned, list(KEYS), "left_semi")
+        .withColumns({"leader_after": known("leader"), "isr_after": known("isr"), "replicas_after": known("replicas")})
+        # A record that names replicas and no directories keeps the old ones, which the map still holds.
+        .withColumn("places", f.when(f.col("directories").isNotNull(), f.map_from_arrays("replicas_after", "directories")))
+        .withColumn("places_after", known("places"))
+        .withColumns({f"{name}_before": f.lag(f"{name}_after").over(history) for name in ("leader", "isr", "places")})
+    )
+    is_told = (f.col("type") == PARTITION_CHANGE) & (f.col("isr").isNotNull() | f.col("leader").isNotNull())
+    return states.where(is_told & f.col("isr_before").isNotNull()).select(
+        "offset",
+        "group",
+        "time",
+        *KEYS,
+        *(f"{name}_{when}" for name in ("leader", "isr", "places") for when in ("before", "after")),
+    )

@@ -1,0 +1,47 @@
+"""The Spark session of the reports: local, small and quiet (shell).
+
+Bound to this machine's loopback address and to as many threads as there are processors, at most four; no web page. Easy to
+get wrong: without PYSPARK_PYTHON Spark's workers take the `python3` of the PATH, which knows none of our packages; and the
+default of 200 shuffle partitions costs more than these reports themselves.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+THREADS_MAX = 4
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+@contextmanager
+def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") -> Iterator[SparkSession]:
+    """A session that ends with the block."""
+    count = threads or min(THREADS_MAX, len(os.sched_getaffinity(0)))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Read by the launcher before any configuration: without it Spark greets on stderr.
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options -Dlog4j2.configurationFile={_LOG4J.as_uri()} pyspark-shell"
+    with tempfile.TemporaryDirectory(prefix="diskraft-spark-") as scratch:
+        session: SparkSession = (
+            SparkSession.builder.appName(f"diskraft {name}")
+            .master(f"local[{count}]")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", memory)
+            .config("spark.local.dir", scratch)
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "4")
+            .config("spark.sql.warehouse.dir", scratch)
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        try:
+            yield session
+        finally:
+            session.stop()

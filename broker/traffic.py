@@ -1,0 +1,92 @@
+"""How much is produced and fetched, by topic and in all (shell without I/O).
+
+Answers to Kafka's BrokerTopicStats, under the names of the stock jmx_exporter rules: requests are counted by partition, as
+there, and errors that a client meets in the normal course of things (a leader that moved) are no failures. Easy to get
+wrong: the series of a deleted topic goes, but the sums over all topics must never fall.
+"""
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, fields
+
+from common.metrics_exposition import Sample, counter
+from common.protocol.errors import ErrorCode
+
+PREFIX = "kafka_server_brokertopicmetrics_"
+HELP = {
+    "messages_in": "Records produced.",
+    "bytes_in": "Bytes of produced batches.",
+    "bytes_out": "Bytes of batches sent to consumers.",
+    "replication_bytes_out": "Bytes of batches sent to followers.",
+    "total_produce_requests": "Partitions in produce requests.",
+    "total_fetch_requests": "Partitions in answered fetch requests.",
+    "failed_produce_requests": "Partitions in produce requests that were refused for what they contained.",
+}
+# Clients look for the new leader and come again.
+_EXPECTED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the broker started."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    replication_bytes_out: int = 0
+    total_produce_requests: int = 0
+    total_fetch_requests: int = 0
+    failed_produce_requests: int = 0
+
+
+class Traffic:
+    """The counts of one broker. Only topics that are hosted here may be counted, or clients could fill the memory."""
+
+    def __init__(self) -> None:
+        self.all = Counts()
+        self._topics: dict[str, Counts] = {}
+
+    def produced(self, topic: str, *, messages: int, size: int) -> None:
+        """A batch was appended."""
+        for counts in (self.all, self._of(topic)):
+            counts.total_produce_requests += 1
+            counts.messages_in += messages
+            counts.bytes_in += size
+
+    def produce_refused(self, topic: str, error: ErrorCode) -> None:
+        """A batch was not appended. The topic may be unknown."""
+        known = self._topics.get(topic)
+        for counts in (self.all,) if known is None else (self.all, known):
+            counts.total_produce_requests += 1
+            if error not in _EXPECTED:
+                counts.failed_produce_requests += 1
+
+    def fetched(self, topic: str, *, size: int, is_follower: bool) -> None:
+        """A partition of a fetch was answered without error."""
+        for counts in (self.all, self._of(topic)):
+            counts.total_fetch_requests += 1
+            if is_follower:
+                counts.replication_bytes_out += size
+            else:
+                counts.bytes_out += size
+
+    def samples(self, topics: Container[str]) -> Iterator[Sample]:
+        """All samples; forgets topics that are not among `topics` any more."""
+        for gone in [topic for topic in self._topics if topic not in topics]:
+            del self._topics[gone]
+        for field in fields(Counts):
+            name = PREFIX + field.name.replace("_", "")
+            # To Prometheus an empty label is none: this is the series over all topics.
+            yield counter(name, HELP[field.name], getattr(self.all, field.name), topic="")
+            for topic, counts in self._topics.items():
+                yield counter(name, HELP[field.name], getattr(counts, field.name), topic=topic)
+
+    def _of(self, topic: str) -> Counts:
+        counts = self._topics.get(topic)
+        if counts is None:
+            counts = self._topics[topic] = Counts()
+        return counts

@@ -1,0 +1,306 @@
+"""docker-compose.yml as a person uses it: up, produce and consume from this machine, lose volumes, and down without a trace.
+
+One volume of the cluster is a loop-mounted disk, so that it can really die. BASE_IMAGE and PROMETHEUS_IMAGE name other
+images than the public ones, for machines that reach no registry.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.integration.loop_disks import unmount_lazily
+from tests.integration.monitoring import ROOT, Prometheus, need_program, not_testable, until
+from tests.interop.topics import create_topic, wait_until_in_sync
+from tools.admin_client import AdminClient
+from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, why_no_loop_disks
+from tools.local_cluster import free_ports
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+IMAGE = "diskraft-test"
+BUILD_STAGE = "diskraft-test-build"
+PROJECT = f"diskraft-test-{os.getpid()}"
+LABEL = f"label=com.docker.compose.project={PROJECT}"
+APPUSER = 1000
+MIB = 1024 * 1024
+IMAGE_MIB_ABOVE_BASE_MAX = 60
+PARTITIONS = 6
+TOPIC = "t"
+OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
+
+
+def run(*command: str, check: bool = True, seconds: float = 300) -> str:
+    """What the command prints. A failure shows all of it."""
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds, stdin=subprocess.DEVNULL
+    )
+    assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    """The image of this checkout, gone afterwards; the ones that it is used with stay."""
+    need_program("docker", "docker.io")
+    if not run("docker", "info", "--format", "{{.ServerVersion}}", check=False).strip():
+        not_testable("no Docker engine answers")
+    base = os.environ.get("BASE_IMAGE", "python:3.11-slim-bookworm")
+    for each in (base, os.environ.get("PROMETHEUS_IMAGE", "prom/prometheus:v2.55.1")):
+        if not image_size(each):
+            run("docker", "pull", "--quiet", each, check=False)
+        if not image_size(each):
+            not_testable(f"the image {each} is not here and cannot be had")
+    arguments = ["--build-arg", f"BASE_IMAGE={base}"]
+    if "PIP_INDEX_URL" in os.environ:
+        arguments += ["--build-arg", "PIP_INDEX_URL"]
+    command = ("docker", "build", "--quiet", "--file", "deploy/Dockerfile", *arguments)
+    # The first stage has a name of its own, so that it can be removed too.
+    run(*command, "--target", "build", "--tag", BUILD_STAGE, ".")
+    run(*command, "--tag", IMAGE, ".")
+    size, base_size = image_size(IMAGE), image_size(base)
+    print(f"image size: {size / MIB:.1f} MiB, {(size - base_size) / MIB:.1f} MiB of it above {base}")
+    assert size - base_size < IMAGE_MIB_ABOVE_BASE_MAX * MIB
+    yield IMAGE
+    run("docker", "image", "rm", IMAGE, BUILD_STAGE)
+
+
+def image_size(name: str) -> int:
+    return int(run("docker", "image", "inspect", "--format", "{{.Size}}", name, check=False).strip() or 0)
+
+
+# --- the image ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def container(image: str, *options: str) -> Iterator[str]:
+    """A container that runs in the background, and goes with its volumes."""
+    name = run("docker", "run", "--detach", *options, image).strip()
+    try:
+        yield name
+    finally:
+        run("docker", "rm", "--force", "--volumes", name)
+
+
+def health(name: str) -> str:
+    return run("docker", "inspect", "--format", "{{.State.Health.Status}}", name).strip()
+
+
+def test_without_configuration_it_is_a_node_that_ends_in_order(image: str) -> None:
+    """The node of both roles becomes healthy, serves its tools, runs as nobody in particular, and SIGTERM reaches it."""
+    with container(image) as name:
+        until(lambda: health(name) == "healthy", "the node is healthy")
+        assert run("docker", "exec", name, "id", "--user").strip() == str(APPUSER)
+        assert "Cluster ID: 5L6g3nShT-eMCtK--X86sw" in run(
+            "docker", "exec", name, "kafka-cluster", "cluster-id", "--bootstrap-server", "localhost:9092"
+        )
+        run("docker", "stop", "--time", "40", name)
+        assert run("docker", "inspect", "--format", "{{.State.ExitCode}}", name).strip() == "0"
+        logs = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=True, timeout=60).stderr
+        assert '"broker_stopped"' in logs
+
+
+def test_a_configuration_that_is_wrong_is_one_line(image: str) -> None:
+    """Status 1, and no traceback."""
+    done = subprocess.run(
+        ["docker", "run", "--rm", "--env", "KAFKA_PROCESS_ROLES=brokr", image],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "process.roles=brokr is not valid" in line
+
+
+# --- the cluster -------------------------------------------------------------------------------------------------------
+
+
+class Compose:
+    """The project of docker-compose.yml, with ports of its own and a loop-mounted disk as one volume."""
+
+    def __init__(self, override: Path) -> None:
+        ports = free_ports(4)
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports[:3])
+        self.prometheus = Prometheus(ports[3])
+        self._command = compose_command()
+        self._files = ["--file", str(ROOT / "docker-compose.yml"), "--file", str(override)]
+        self._environment = os.environ | {
+            "DISKRAFT_IMAGE": IMAGE,
+            **{f"BROKER_{number}_PORT": str(port) for number, port in enumerate(ports[:3], start=1)},
+            "PROMETHEUS_PORT": str(ports[3]),
+        }
+
+    def __call__(self, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run(
+            [*self._command, *self._files, "--project-name", PROJECT, *arguments],
+            cwd=ROOT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+        )
+        output = done.stdout + done.stderr
+        assert not check or done.returncode == 0, f"{' '.join(arguments)}: {output}"
+        return output
+
+    def container(self, service: str) -> str:
+        """The id of the service's container, running or not."""
+        label = f"label=com.docker.compose.service={service}"
+        one_off = "label=com.docker.compose.oneoff=False"
+        names = run("docker", "ps", "--all", "--quiet", "--filter", LABEL, "--filter", label, "--filter", one_off).split()
+        assert len(names) == 1, (service, names)
+        return names[0]
+
+    def wait_until_healthy(self, *services: str) -> None:
+        for service in services:
+            until(lambda service=service: health(self.container(service)) == "healthy", f"{service} is healthy")  # type: ignore[misc]
+
+
+def compose_command() -> list[str]:
+    """Compose v2 where the client has it, else v1."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60).returncode == 0:
+        return ["docker", "compose"]
+    return [need_program("docker-compose", "docker-compose")]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A loop-mounted disk that the image's user may write to."""
+    reason = why_no_loop_disks(tmp_path)
+    if reason is not None:
+        not_testable(f"no loop-mounted disks here: {reason}")
+    path = tmp_path / "disk"
+    make_disk(path)
+    os.chown(path, APPUSER, APPUSER)
+    yield path
+    if Disk(path).is_mounted:
+        unmount_lazily(path)
+    remove_disk(path)
+
+
+@pytest.fixture
+def compose(image: str, disk: Path, tmp_path: Path) -> Iterator[Compose]:
+    """The cluster, up; gone afterwards whatever happened."""
+    override = tmp_path / "override.yml"
+    options = {"type": "none", "o": "bind", "device": str(disk)}
+    override.write_text(json.dumps({"volumes": {"broker-2-data-1": {"driver_opts": options}}}))
+    made = Compose(override)
+    try:
+        yield made
+    finally:
+        made("down", "--volumes", "--timeout", "10", check=False)
+
+
+def left_over() -> list[str]:
+    """Containers, volumes and networks of the project."""
+    commands = (("ps", "--all"), ("volume", "ls"), ("network", "ls"))
+    return [name for command in commands for name in run("docker", *command, "--quiet", "--filter", LABEL).split()]
+
+
+def produce(bootstrap: str, values: range) -> None:
+    """Every record is acknowledged by all in-sync replicas."""
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000})
+    for value in values:
+        producer.produce(
+            TOPIC,
+            str(value),
+            partition=value % PARTITIONS,
+            on_delivery=lambda error, _: errors.append(error) if error else None,
+        )
+    assert producer.flush(60) == 0
+    assert errors == []
+
+
+def consumed(bootstrap: str, count: int) -> list[int]:
+    """So many records from the beginning, sorted."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
+    found: list[int] = []
+
+    def all_there() -> bool:
+        for message in consumer.consume(count, timeout=1):
+            assert message.error() is None, message.error()
+            found.append(int(message.value() or b""))
+        return len(found) >= count
+
+    try:
+        until(all_there, f"{count} records are read")
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) -> None:
+    """The whole life of the cluster, in one test because every part needs the one before."""
+    compose("up", "--detach", "--no-build")
+    compose.wait_until_healthy("controller", "broker-1", "broker-2", "broker-3", "prometheus")
+    create_topic(compose.bootstrap, TOPIC, partitions=PARTITIONS)
+    produce(compose.bootstrap, range(100))
+    assert consumed(compose.bootstrap, 100) == list(range(100))
+    until(lambda: compose.prometheus.value("sum(up)") == 4, "every node is scraped")
+    until(lambda: compose.prometheus.value(f"count({OFFLINE} == 0)") == 9, "nine directories are online")
+
+    replace_a_volume(compose)
+
+    # A disk that dies under a volume. The broker goes on with its others, nothing that was acknowledged is lost.
+    kill_disk(disk)
+    dead = {"instance": "broker-2:9404", "logDirectory": "/var/lib/kafka/data-1"}
+    until(lambda: offline_directories(compose) == [dead], "Prometheus shows the dead disk")
+    until(lambda: compose.prometheus.firing("LogDirectoryOffline"), "the alert fires")
+    produce(compose.bootstrap, range(100, 200))
+    assert consumed(compose.bootstrap, 200) == list(range(200))
+
+    # The way that needs no loop device, as the README has it.
+    compose("exec", "-T", "--user", "root", "broker-3", "chmod", "000", "/var/lib/kafka/data-0")
+    locked = {"instance": "broker-3:9404", "logDirectory": "/var/lib/kafka/data-0"}
+    until(lambda: offline_directories(compose) == [dead, locked], "Prometheus shows both")
+    assert consumed(compose.bootstrap, 200) == list(range(200))
+    assert [health(compose.container(f"broker-{number}")) for number in (1, 2, 3)] == ["healthy"] * 3
+
+    compose("down", "--volumes")
+    assert left_over() == []
+
+
+def offline_directories(compose: Compose) -> list[dict[str, str]]:
+    found = [labels for labels, _ in compose.prometheus.query(f"{OFFLINE} == 1")]
+    wanted = ("instance", "logDirectory")
+    return sorted(({key: labels[key] for key in wanted} for labels in found), key=lambda labels: labels["instance"])
+
+
+def replace_a_volume(compose: Compose) -> None:
+    """A volume that is empty among formatted ones keeps the broker from starting, until it is formatted by intention."""
+    path = "/var/lib/kafka/data-2"
+    compose("stop", "broker-1")
+    compose("run", "--rm", "--no-deps", "--user", "root", "broker-1", "sh", "-c", f"rm -r {path}/*")
+    compose("start", "broker-1")
+    name = compose.container("broker-1")
+    assert run("docker", "wait", name, seconds=60).strip() == "1"
+    assert f"Log directory {path} is empty while /var/lib/kafka/data-0 is formatted" in compose("logs", "broker-1")
+    compose("run", "--rm", "--no-deps", "broker-1", "python", "-m", "tools.docker_run", "--format-empty")
+    compose("start", "broker-1")
+    compose.wait_until_healthy("broker-1")
+    with AdminClient(compose.bootstrap) as admin:
+        wait_until_in_sync(admin, TOPIC, partitions=PARTITIONS, replication_factor=3)
+
+
+def test_both_generations_of_compose_accept_the_file() -> None:
+    """Whichever is installed; neither variables nor a .env file are needed."""
+    known = [["docker-compose"]] if shutil.which("docker-compose") else []
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60).returncode == 0:
+        known.append(["docker", "compose"])
+    if not known:
+        not_testable("neither docker-compose nor docker compose is here")
+    for command in known:
+        services = run(*command, "--file", "docker-compose.yml", "config", "--services").split()
+        assert sorted(services) == ["broker-1", "broker-2", "broker-3", "controller", "prometheus"]

@@ -1,0 +1,175 @@
+"""A real Prometheus with the repository's rules watches a real cluster whose disk dies.
+
+One cluster for the module, three brokers with three loop-mounted disks each: it is looked at, loses a disk, and is looked at
+again. The tests then ask what Prometheus has seen of it.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.monitoring import (
+    METRIC_NAME,
+    ROOT,
+    Prometheus,
+    dashboard_expressions,
+    exposed_names,
+    need_program,
+    not_testable,
+    prometheus_beside,
+    rule_expressions,
+    scrape,
+    until,
+)
+from tests.interop.topics import create_topic
+from tools.disk_lab import kill_disk, why_no_loop_disks
+from tools.errors import ToolError
+from tools.local_cluster import LocalCluster, free_ports
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+FILES = ROOT / "deploy" / "prometheus"
+OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A cluster that lost a disk, and who watched."""
+
+    prometheus: Prometheus
+    targets: list[str]
+    online_before: float | None
+    alerts_before: list[dict[str, str]]
+    victim: str
+    victim_target: str
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """See the module's docstring. Nothing is left of it."""
+    need_program("prometheus", "prometheus")
+    folder = tmp_path_factory.mktemp("prometheus")
+    reason = why_no_loop_disks(folder)
+    if reason is not None:
+        not_testable(f"no loop-mounted disks here: {reason}")
+    cluster = LocalCluster.create(folder / "cluster", brokers=3, disks=3, loop=True)
+    try:
+        targets = serve_metrics(cluster)
+        cluster.start()
+        create_topic(cluster.bootstrap, "watched", partitions=9)
+        with prometheus_beside(cluster, folder / "prometheus", targets) as prometheus:
+            yield tell(cluster, prometheus, targets)
+        cluster.stop()
+    finally:
+        cluster.kill()
+        with suppress(ToolError):
+            cluster.delete()
+
+
+def serve_metrics(cluster: LocalCluster) -> list[str]:
+    """Gives every node a listener for Prometheus; the targets in the order of the nodes."""
+    targets = [f"127.0.0.1:{port}" for port in free_ports(len(cluster.nodes))]
+    for node, target in zip(cluster.nodes.values(), targets, strict=True):
+        with Path(node.files.config).open("a") as lines:
+            lines.write(f"diskraft.prometheus.listener={target}\n")
+    return targets
+
+
+def tell(cluster: LocalCluster, prometheus: Prometheus, targets: list[str]) -> Story:
+    """Waits for nine directories online, kills one, waits for Prometheus to see it."""
+    until(lambda: prometheus.value("sum(up)") == len(targets), "every node is scraped")
+    until(lambda: prometheus.query(OFFLINE), "directories are seen")
+    until(lambda: prometheus.query("kafka_log_log_size"), "logs are seen")
+    online_before = prometheus.value(f"count({OFFLINE} == 0)")
+    alerts_before = prometheus.firing("LogDirectoryOffline")
+    victim = cluster.broker(2).files.data_dirs[1]
+    kill_disk(Path(victim))
+    until(lambda: prometheus.value(f"count({OFFLINE} == 1)") == 1, "Prometheus sees the dead disk")
+    until(lambda: prometheus.firing("LogDirectoryOffline"), "the alert fires")
+    return Story(
+        prometheus=prometheus,
+        targets=targets,
+        online_before=online_before,
+        alerts_before=alerts_before,
+        victim=victim,
+        victim_target=targets[[node.files.node_id for node in cluster.nodes.values()].index(2)],
+    )
+
+
+def test_nine_directories_are_online_and_after_one_dies_eight(story: Story) -> None:
+    """And no alert fires before."""
+    assert story.online_before == 9
+    assert story.alerts_before == []
+    assert story.prometheus.value(f"count({OFFLINE} == 0)") == 8
+    assert story.prometheus.value("sum(kafka_log_logmanager_offlinelogdirectorycount)") == 1
+
+
+def test_the_alert_names_the_broker_and_the_disk(story: Story) -> None:
+    """One alert, for one directory."""
+    assert story.prometheus.firing("LogDirectoryOffline") == [
+        {
+            "alertname": "LogDirectoryOffline",
+            "instance": story.victim_target,
+            "job": "diskraft",
+            "logDirectory": story.victim,
+            "severity": "critical",
+        }
+    ]
+
+
+def test_no_partition_went_offline_and_the_controller_stays(story: Story) -> None:
+    """Two of three replicas of each partition live on."""
+    assert story.prometheus.value("max(kafka_controller_kafkacontroller_offlinepartitionscount)") == 0
+    assert story.prometheus.firing("PartitionOffline") == []
+    assert story.prometheus.firing("NoActiveController") == []
+    assert story.prometheus.firing("NodeDown") == []
+    offline = until(
+        lambda: story.prometheus.value("sum(kafka_server_replicamanager_offlinereplicacount)"), "offline replicas counted"
+    )
+    assert offline == 3
+
+
+def test_every_expression_names_metrics_that_the_nodes_show(story: Story) -> None:
+    """A panel or an alert over a name that nobody exposes would stay empty for ever."""
+    live = set().union(*(exposed_names(scrape(target)) for target in story.targets))
+    expressions = dashboard_expressions() + rule_expressions()
+    assert len(expressions) > 20
+    wanted = {name for expression in expressions for name in METRIC_NAME.findall(expression)}
+    assert wanted - live == set()
+    assert [expression for expression in dashboard_expressions() if not METRIC_NAME.search(expression)] == []
+
+
+def test_every_panel_of_the_dashboard_has_something_to_show(story: Story) -> None:
+    """Prometheus evaluates each expression and finds series; the annotation marks only what is a minute old."""
+    annotation = [expression for expression in dashboard_expressions() if " unless " in expression]
+    assert len(annotation) == 1
+    for expression in dashboard_expressions():
+        until(lambda expression=expression: bool(story.prometheus.query(expression)), expression)  # type: ignore[misc]
+
+
+def test_the_exposition_passes_promtool(story: Story) -> None:
+    """All that it may find is how Kafka itself spells labels and names."""
+    promtool = need_program("promtool", "prometheus")
+    for target in story.targets:
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=scrape(target), capture_output=True, text=True, check=False, timeout=60
+        )
+        lines = (done.stdout + done.stderr).splitlines()
+        complaints = [line for line in lines if "camelCase" not in line and "abbreviated units" not in line]
+        assert complaints == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "config", "prometheus.yml"), ("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")],
+    ids=" ".join,
+)
+def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
+    """Configuration, rules, and the tests that say when each rule fires."""
+    promtool = need_program("promtool", "prometheus")
+    done = subprocess.run([promtool, *arguments], cwd=FILES, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr

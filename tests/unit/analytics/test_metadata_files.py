@@ -1,0 +1,184 @@
+"""Reading a metadata directory: segments in order, a log that grows, retention at work, damage, a log that was cut back."""
+
+from pathlib import Path
+
+import pytest
+
+from analytics.errors import AnalyticsError
+from analytics.metadata_files import DamagedLog, DivergedLog, LogBatch, MetadataFiles, Snapshot
+from common.records.metadata_records import NoOpRecord
+from tests.unit.analytics.metadata_dirs import MetadataDir
+
+
+def told(files: MetadataFiles, next_offset: int = 0, last_epoch: int | None = None) -> list[str]:
+    """The entries in short: `first-last` for a batch, `snapshot end` for a snapshot."""
+    return [
+        f"{entry.header.base_offset}-{entry.header.last_offset}"
+        if isinstance(entry, LogBatch)
+        else f"snapshot {entry.snapshot_id.offset}"
+        for entry in files.read(next_offset, last_epoch)
+    ]
+
+
+def three_segments(path: Path) -> MetadataDir:
+    """Offsets 0-1, 2 | 3-4 | 5."""
+    made = MetadataDir(path)
+    made.append(NoOpRecord(), NoOpRecord())
+    made.append(NoOpRecord())
+    made.roll()
+    made.append(NoOpRecord(), NoOpRecord())
+    made.roll()
+    made.append(NoOpRecord())
+    return made
+
+
+def test_segments_are_read_in_order_from_any_batch_on(tmp_path: Path) -> None:
+    """From the start, from within a segment, from a segment's end, and from the log's end."""
+    made = three_segments(tmp_path)
+    files = MetadataFiles(made.path)
+    assert told(files) == ["0-1", "2-2", "3-4", "5-5"]
+    assert told(files, 2, 1) == ["2-2", "3-4", "5-5"]
+    assert told(files, 3, 1) == ["3-4", "5-5"]
+    assert told(files, 6, 1) == []
+
+
+def test_the_folder_of_the_log_itself_may_be_named(tmp_path: Path) -> None:
+    """People copy paths from listings; a folder without a log is an error that says so."""
+    made = three_segments(tmp_path)
+    assert told(MetadataFiles(made.folder)) == told(MetadataFiles(made.path))
+    with pytest.raises(AnalyticsError, match="has no folder __cluster_metadata-0"):
+        MetadataFiles(tmp_path / "elsewhere")
+
+
+def test_a_log_that_grows_and_rolls_while_it_is_read_is_followed(tmp_path: Path) -> None:
+    """What is appended to the segment under the reader, and the segment behind it, belong to the same reading."""
+    made = MetadataDir(tmp_path)
+    made.append(NoOpRecord())
+    entries = MetadataFiles(made.path).read(0)
+    assert isinstance(next(entries), LogBatch)
+    made.append(NoOpRecord())
+    made.roll()
+    made.append(NoOpRecord())
+    found = list(entries)
+    assert [entry.header.base_offset for entry in found if isinstance(entry, LogBatch)] == [1, 2]
+
+
+def test_an_unfinished_batch_at_the_end_is_left_for_the_next_time(tmp_path: Path) -> None:
+    """Every prefix of the last batch reads as the log without it; nothing is reported."""
+    made = MetadataDir(tmp_path)
+    made.append(NoOpRecord())
+    whole = made.segment.stat().st_size
+    made.append(NoOpRecord(), NoOpRecord())
+    content = made.segment.read_bytes()
+    for size in range(whole, len(content)):
+        made.segment.write_bytes(content[:size])
+        assert told(MetadataFiles(made.path)) == ["0-0"]
+    made.segment.write_bytes(content)
+    assert told(MetadataFiles(made.path)) == ["0-0", "1-2"]
+
+
+def test_a_wrong_checksum_ends_the_reading_with_the_place(tmp_path: Path) -> None:
+    """The batches before it are given first, those behind it never."""
+    made = three_segments(tmp_path)
+    path = made.folder / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    entries = MetadataFiles(made.path).read(0)
+    assert isinstance(next(entries), LogBatch)
+    with pytest.raises(DamagedLog, match=r"00000000000000000000\.log is damaged at position 83: .*CRC"):
+        next(entries)
+
+
+def test_damage_that_mends_itself_is_none(tmp_path: Path) -> None:
+    """A reader that meets a truncation and a new append half-way sees garbage once; the second look finds it in order."""
+    made = three_segments(tmp_path)
+    good = made.segment.read_bytes()
+    made.segment.write_bytes(good[:-1] + b"\xff")
+    entries = MetadataFiles(made.path).read(0)
+    found = [next(entries) for _ in range(3)]
+    made.segment.write_bytes(good)
+    found += list(entries)
+    assert [entry.header.base_offset for entry in found if isinstance(entry, LogBatch)] == [0, 2, 3, 5]
+
+
+@pytest.mark.parametrize("garbage", [bytes(100), b"\xff" * 100], ids=["zeros", "ones"])
+def test_garbage_behind_the_last_batch_is_damage(tmp_path: Path, garbage: bytes) -> None:
+    """As a power cut can leave it; the node cuts it off when it starts."""
+    made = three_segments(tmp_path)
+    made.append_bytes(garbage, 1)
+    with pytest.raises(DamagedLog, match="form no batch"):
+        told(MetadataFiles(made.path))
+
+
+def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
+    """Offsets may never be skipped in silence."""
+    made = three_segments(tmp_path)
+    (made.folder / f"{3:020d}.log").unlink()
+    with pytest.raises(DamagedLog, match="the offsets from 3 to 4 are missing"):
+        told(MetadataFiles(made.path))
+
+
+def test_a_snapshot_stands_for_what_retention_deleted(tmp_path: Path) -> None:
+    """The oldest usable one, so that as much as possible is told record by record; later readers do not need it."""
+    made = three_segments(tmp_path)
+    made.snapshot(end_offset=3)
+    made.snapshot(end_offset=5)
+    (made.folder / f"{0:020d}.log").unlink()
+    files = MetadataFiles(made.path)
+    assert told(files) == ["snapshot 3", "3-4", "5-5"]
+    assert told(files, 3, 1) == ["3-4", "5-5"]
+
+
+def test_a_snapshot_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
+    """Without its footer it is none; the next one is taken. Where none is left, that is an error."""
+    made = three_segments(tmp_path)
+    first, second = made.snapshot(end_offset=3), made.snapshot(end_offset=5)
+    (made.folder / f"{0:020d}.log").unlink()
+    first.write_bytes(first.read_bytes()[:-80])
+    assert [entry for entry in told(MetadataFiles(made.path)) if entry.startswith("snapshot")] == ["snapshot 5"]
+    second.unlink()
+    with pytest.raises(DamagedLog, match="no snapshot stands for 0"):
+        told(MetadataFiles(made.path))
+
+
+def test_segments_that_disappear_while_they_are_read(tmp_path: Path) -> None:
+    """Retention deletes what is next: the reader goes on with the snapshot, and gives no offset twice."""
+    made = three_segments(tmp_path)
+    entries = MetadataFiles(made.path).read(0)
+    assert isinstance(next(entries), LogBatch)
+    made.snapshot(end_offset=5)
+    (made.folder / f"{0:020d}.log").unlink()
+    (made.folder / f"{3:020d}.log").unlink()
+    found = list(entries)
+    assert [type(entry) for entry in found] == [LogBatch, Snapshot, LogBatch]
+
+
+def test_a_log_that_was_cut_back_is_noticed(tmp_path: Path) -> None:
+    """The record before the next one has another epoch now, or a batch lies across the place: what was read is not of it."""
+    made = three_segments(tmp_path)
+    files = MetadataFiles(made.path)
+    with pytest.raises(DivergedLog, match="offset 4 has epoch 1 and was read before with epoch 7"):
+        told(files, 5, 7)
+    with pytest.raises(DivergedLog, match="holds the offsets 3 to 4"):
+        told(files, 4, 1)
+
+
+def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
+    """No file is made, none is changed: times of change included."""
+    made = three_segments(tmp_path)
+
+    def state() -> list[tuple[str, int, int]]:
+        return sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in made.path.rglob("*"))
+
+    before = state()
+    told(MetadataFiles(made.path))
+    assert state() == before
+
+
+def test_a_folder_without_segments_is_an_empty_log(tmp_path: Path) -> None:
+    """As it is between formatting and the first start."""
+    made = MetadataDir(tmp_path)
+    assert told(MetadataFiles(made.path)) == []
+    made.segment.unlink()
+    assert told(MetadataFiles(made.path)) == []

@@ -1,0 +1,86 @@
+"""What is missing is named in one line with the way to get it, and the commands end with exit status 1."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analytics import requirements
+from tools.diskraft import main
+
+ROOT = Path(__file__).resolve().parents[3]
+EXPORT = ["metadata", "export", "--metadata-log-dir", "x", "--out", "y"]
+REPORT = ["reports", "disk-failures", "--input", "x"]
+
+
+def only_line(captured: pytest.CaptureFixture[str]) -> str:
+    out, error = captured.readouterr()
+    assert out == ""
+    (line,) = error.splitlines()
+    return str(line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package"), [(EXPORT, "pyarrow"), (REPORT, "pyspark"), (["demo", "--report"], "pyarrow")]
+)
+def test_a_missing_package_is_named(
+    arguments: list[str], package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything else is looked at or started."""
+    monkeypatch.setattr(requirements, "find_spec", lambda _name: None)
+    assert main(arguments) == 1
+    line = only_line(capsys)
+    assert f"the package {package} is missing" in line
+    assert "pip install 'diskraft[analytics]'" in line
+
+
+def fake_java(folder: Path, script: str) -> None:
+    path = folder / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_missing_java_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither JAVA_HOME nor the PATH has one."""
+    monkeypatch.setattr(requirements, "find_spec", lambda _name: object())
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(REPORT) == 1
+    assert "Java 17 or later is missing; install it (Debian: apt-get install openjdk-17-jre-headless)" in only_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo 'openjdk version \"17.0.15\" 2025-04-15' >&2", None),
+        ("echo 'openjdk version \"21\" 2023-09-19' >&2", None),
+        ("echo 'java version \"1.8.0_392\"' >&2", "is Java 8"),
+        ("echo 'openjdk version \"11.0.2\"' >&2", "is Java 11"),
+        ("exit 1", "-version fails"),
+    ],
+)
+def test_the_java_of_java_home_is_asked_for_its_version(
+    script: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would take it whatever the PATH says, and fail with a traceback if it is too old."""
+    fake_java(tmp_path, script)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    line = requirements.missing_java()
+    assert line is None if told is None else line is not None and told in line
+
+
+def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also then the launcher looks nowhere else."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "cannot be run" in (requirements.missing_java() or "")
+
+
+def test_the_command_line_imports_neither_package() -> None:
+    """`diskraft` serves people who have no extra, and starts quickly for those who have."""
+    code = "import sys, tools.diskraft; print(sorted({'pyarrow', 'pyspark'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

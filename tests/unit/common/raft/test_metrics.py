@@ -1,0 +1,20 @@
+"""The role that a node shows Prometheus is the one that Kafka would name."""
+
+import pytest
+
+from common.raft.metrics import quorum_state
+
+
+@pytest.mark.parametrize(
+    ("is_leader", "is_voter", "is_leader_known", "state"),
+    [
+        (True, True, True, "leader"),
+        (False, True, True, "follower"),
+        (False, True, False, "unattached"),
+        (False, False, True, "observer"),
+        (False, False, False, "observer"),
+    ],
+)
+def test_state(is_leader: bool, is_voter: bool, is_leader_known: bool, state: str) -> None:
+    """A broker has no vote and is an observer, whether it has found the leader or not."""
+    assert quorum_state(is_leader=is_leader, is_voter=is_voter, is_leader_known=is_leader_known) == state

@@ -1,0 +1,36 @@
+"""The tables of `diskraft reports` for people."""
+
+from typing import Any
+
+import pytest
+
+from tools.reports import print_failures
+
+
+def failure(*partitions: tuple[str, int], source: str = "segment") -> dict[str, Any]:
+    return {
+        "directory_id": "D" * 22,
+        "broker_id": 1,
+        "time": "2026-01-02T03:04:05.678Z",
+        "source": source,
+        "leaders_moved": 0,
+        "leaderless": 0,
+        "last_change_ms": 7 if partitions else None,
+        "partitions": [{"topic": topic, "partition": partition} for topic, partition in partitions],
+    }
+
+
+def test_failures_are_one_row_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """Partitions as ranges topic by topic, ids whole, and what only a snapshot knows as "before"."""
+    moved = failure(("b", 5), ("a", 1), ("a", 0), ("a", 2), ("a", 9))
+    print_failures([moved, failure(source="snapshot")])
+    words = capsys.readouterr().out.split()
+    assert words.count("D" * 22) == 2
+    assert {"5:", "0-2,9", "5", "7", "before"} <= set(words)
+
+
+def test_no_failure_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Instead of an empty table; on stderr where stdout is for programs."""
+    print_failures([], to_stderr=True)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.strip()) == ("", "no directory has failed")

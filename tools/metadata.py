@@ -1,0 +1,48 @@
+"""`diskraft metadata`: the metadata log for programs that analyse it (shell)."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from analytics.errors import AnalyticsError
+from analytics.requirements import require_export
+from tools.errors import ToolError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the sub-commands."""
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    export = commands.add_parser("export", help="write the records as Parquet files, from where the last export ended")
+    export.add_argument("--metadata-log-dir", type=Path, required=True, metavar="DIR", help="a node's metadata directory")
+    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the Parquet files")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carries out one action. Raises ToolError."""
+    try:
+        require_export()
+        return _export(arguments.metadata_log_dir, arguments.out)
+    except AnalyticsError as error:
+        raise ToolError(str(error)) from error
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+
+
+def _export(metadata_log_dir: Path, out: Path) -> int:
+    from analytics.export import export_metadata
+
+    def show(records: int) -> None:
+        print(f"\r  {records:,} records", end="", file=sys.stderr, flush=True)
+
+    is_terminal = sys.stderr.isatty()
+    try:
+        summary = export_metadata(metadata_log_dir, out, on_progress=show if is_terminal else lambda _records: None)
+    finally:
+        if is_terminal:
+            print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
+    if summary.records:
+        offsets = f"offsets {summary.first_offset} to {summary.next_offset - 1}"
+        print(f"{summary.records} records ({offsets}) in {summary.files} new files in {out}")
+    else:
+        print(f"nothing new behind offset {summary.next_offset - 1}" if summary.next_offset else "the log is empty")
+    return 0
