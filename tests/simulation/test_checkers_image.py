@@ -87,7 +87,7 @@ def test_a_lawful_directory_failure_passes() -> None:
         ("I6", [change(isr=[2, 3])]),
         ("I6", [broker_change(2, fenced=1)]),
         ("I7", [broker_change(2, directory(2, 2))]),
-        ("I7", [broker_change(1, directory(1, 2)), change(leader=2)]),
+        ("I7", [broker_change(1, directory(1, 2))]),
         ("I9", [register(2, directory(2), RESERVED, life=2)]),
         ("I9", [register(2, directory(2), directory(1), life=2)]),
         ("I10", [PartitionChangeRecord(partition_id=0, topic_id=TOPIC, directories=[directory(1), directory(2)])]),
