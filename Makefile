@@ -2,11 +2,12 @@
 PYTHON ?= python3
 SEED ?=
 SEEDS ?=
+SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-report analytics test check integration interop simulate bench clean
+.PHONY: help demo demo-report analytics test check integration interop simulate fuzz bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
@@ -16,6 +17,7 @@ help:
 	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
+	@echo "make fuzz         SECONDS=n looks n seconds for bytes that a decoder cannot bear (Linux, CPython 3.11 to 3.13)"
 	@echo "make bench        every figure, one JSON line each"
 
 $(VENV)/bin/python:
@@ -67,6 +69,14 @@ interop: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	@echo "installing atheris into $(VENV)" >&2
+	@$(PIP) --editable '.[fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks
