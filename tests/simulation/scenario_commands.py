@@ -211,9 +211,8 @@ class ScenarioRun:
     def live_broker(self) -> int:
         return next(id_ for id_ in self.cluster.broker_ids if not self.cluster.env(id_).is_dead)
 
-    def kill(self, node_id: int) -> None:
+    def note_killed(self, node_id: int) -> None:
         self._killed.add(self.cluster.env(node_id))
-        self.cluster.crash(node_id)
 
     async def ask_controller(self, request: Struct) -> Any:
         if self._controller_channel is None:
@@ -383,31 +382,25 @@ async def fail_disk(run: ScenarioRun, arguments: Arguments) -> None:
     run.disk(arguments).fail_with(getattr(errno, arguments.option("errno", "EIO")))
 
 
-@command("heal-disk")
-async def heal_disk(run: ScenarioRun, arguments: Arguments) -> None:
-    """heal-disk broker=2 dir=1"""
-    run.disk(arguments).heal()
+def _disk_command(name: str, act: Callable[[SimulatedDisk], None]) -> None:
+    async def carry_out(run: ScenarioRun, arguments: Arguments) -> None:
+        run.acted_at = len(run.world.events)
+        act(run.disk(arguments))
+
+    command(name)(carry_out)
 
 
-@command("hang-disk")
-async def hang_disk(run: ScenarioRun, arguments: Arguments) -> None:
-    """hang-disk broker=2 dir=1: nothing on it ends until `thaw-disk`."""
-    run.acted_at = len(run.world.events)
-    run.disk(arguments).hang()
-
-
-@command("thaw-disk")
-async def thaw_disk(run: ScenarioRun, arguments: Arguments) -> None:
-    """thaw-disk broker=2 dir=1"""
-    run.disk(arguments).thaw()
-
-
-@command("fill-disk")
-async def fill_disk(run: ScenarioRun, arguments: Arguments) -> None:
-    """fill-disk broker=2 dir=1: no byte is free."""
-    run.acted_at = len(run.world.events)
-    disk = run.disk(arguments)
-    disk.capacity_bytes = disk.used_bytes()
+# All of them: NAME broker=2 dir=1.
+_disk_command("heal-disk", SimulatedDisk.heal)
+_disk_command("hang-disk", SimulatedDisk.hang)
+_disk_command("thaw-disk", SimulatedDisk.thaw)
+_disk_command("fill-disk", SimulatedDisk.fill)
+_disk_command("free-disk", SimulatedDisk.free_space)
+_disk_command("make-disk-read-only", SimulatedDisk.make_read_only)
+_disk_command("fail-next-fsync", SimulatedDisk.fail_fsync_once)
+_disk_command("fail-reads", SimulatedDisk.fail_reads)
+_disk_command("unmount-disk", SimulatedDisk.unmount)
+_disk_command("mount-disk", SimulatedDisk.mount)
 
 
 @command("replace-disk")
@@ -446,8 +439,8 @@ async def copy_meta_properties(run: ScenarioRun, arguments: Arguments) -> None:
 async def swap_disks(run: ScenarioRun, arguments: Arguments) -> None:
     """swap-disks broker=2 dirs=1,2: each is mounted at the other's path."""
     broker_id = arguments.broker()
-    first, second = (run.disk_at(broker_id, name) for name in arguments.option("dirs").split(","))
-    first.root, second.root = second.root, first.root
+    first, second = (run.disk_at(broker_id, name).path for name in arguments.option("dirs").split(","))
+    run.world.swap_disks(first, second)
 
 
 @command("move-log")
@@ -476,7 +469,18 @@ async def delete_log(run: ScenarioRun, arguments: Arguments) -> None:
 async def crash(run: ScenarioRun, arguments: Arguments) -> None:
     """crash broker=2 | crash controller: kill -9."""
     run.acted_at = len(run.world.events)
-    run.kill(arguments.node())
+    node_id = arguments.node()
+    run.note_killed(node_id)
+    run.cluster.crash(node_id)
+
+
+@command("power-cut")
+async def power_cut(run: ScenarioRun, arguments: Arguments) -> None:
+    """power-cut broker=2: dead at once, and what its disks had not synced is lost in part or whole."""
+    run.acted_at = len(run.world.events)
+    node_id = arguments.node()
+    run.note_killed(node_id)
+    run.world.power_cut(run.cluster.name(node_id))
 
 
 @command("stop")

@@ -54,9 +54,10 @@ STORY = frozenset(
 )
 
 # Fields that differ from seed to seed, or say what the line says already.
-HIDDEN_FIELDS = frozenset(
-    {"broker_epoch", "incarnation_id", "topic_id", "epoch", "end_offset", "advice", "renamed_to", "errno"}
-)
+HIDDEN_FIELDS = frozenset("broker_epoch incarnation_id topic_id epoch end_offset elapsed_ms advice renamed_to".split())
+
+# Which operation meets a dead disk first is a matter of chance.
+AN_IO_ERROR = re.compile(r"\w+ on \S+ failed with (E[A-Z]+)")
 
 
 class Names:
