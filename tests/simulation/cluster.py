@@ -12,6 +12,7 @@ from typing import Any
 
 from common.configuration.server import ServerConfig, load_server_config
 from common.ids import BrokerId, DirectoryId, TopicId
+from common.log_dirs.startup_scan import StartupError
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
 from common.metadata.registrations import PartitionRegistration
@@ -91,7 +92,12 @@ class SimulatedCluster:
 
         async def main(env: SimulatedEnvironment) -> None:
             node = self.nodes[node_id] = Node(env, config, properties)
-            await node.run(lambda: asyncio.shield(stop))
+            try:
+                await node.run(lambda: asyncio.shield(stop))
+            except StartupError as error:
+                # kafka-server-start prints the line and ends with status 1.
+                env.log.critical("start_refused", reason=str(error))
+                env.exit(1)
             env.die()
 
         self.world.start(self.name(node_id), main)
