@@ -68,7 +68,7 @@ interop: $(VENV)/.dev
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)/.analytics
 	$(BIN)/python -m tests.benchmarks
 
 clean:
