@@ -26,6 +26,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.log_dir import SimulatedLogDir
 from tests.simulation.loop import NANOSECONDS, SimulatedLoop, wake
 from tests.simulation.network import SimulatedNetwork
+from tests.simulation.violations import InvariantViolated
 
 T = TypeVar("T")
 
@@ -396,4 +397,8 @@ class SimulatedWorld:
     def _raise_leaked(self) -> None:
         if self._leaked:
             leaked, self._leaked = self._leaked, []
+            for error in leaked:
+                if isinstance(error, InvariantViolated):
+                    # A verdict, not something lost; what fell with it is of no interest.
+                    raise error
             raise SimulationFailed("; ".join(repr(error) for error in leaked)) from leaked[0]
