@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import WatchedCluster, directory_id, is_listening, until, watched_cluster
-from tests.integration.loop_disks import frozen
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
+from tools.disk_faults import frozen
 from tools.disk_lab import kill_disk, make_disk
 from tools.local_cluster import LocalNode
 
