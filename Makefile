@@ -71,7 +71,7 @@ interop: $(VENV)/.dev
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS))
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)/.analytics
 	$(BIN)/python -m tests.benchmarks
 
 clean:

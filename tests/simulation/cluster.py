@@ -108,6 +108,10 @@ class SimulatedCluster:
         """kill -9."""
         self.world.crash(self.name(node_id))
 
+    def power_cut(self, node_id: int) -> None:
+        """The machine loses power: what its disks had not synced may be gone, whole or in part."""
+        self.world.power_cut(self.name(node_id))
+
     def ask_to_stop(self, node_id: int) -> None:
         """SIGTERM. A second one changes nothing."""
         if not self._stops[node_id].done():

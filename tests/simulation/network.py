@@ -14,7 +14,8 @@ from typing import Protocol
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
-from tests.simulation.disk import MICROSECOND, SimulatedRegion
+from tests.simulation.disk import MICROSECOND
+from tests.simulation.log_dir import SimulatedRegion
 from tests.simulation.loop import SimulatedLoop
 
 WINDOW = 128 * 1024
