@@ -2,6 +2,9 @@
 PYTHON ?= python3
 SEED ?=
 SEEDS ?=
+FIRST ?=
+FAULTS ?=
+JOBS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -67,12 +70,12 @@ interop: $(VENV)/.dev
 	$(BIN)/pytest tests/interop --timeout 300
 
 simulate: $(VENV)/.dev
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS))
 
 simulate-mutants: $(VENV)/.dev
-	$(BIN)/python -m tests.simulation.mutants $(if $(BUG),--bug "$(BUG)") $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m tests.simulation.mutants $(if $(BUG),--bug "$(BUG)") $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)/.analytics
 	$(BIN)/python -m tests.benchmarks
 
 clean:

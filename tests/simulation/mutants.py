@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.simulation.chaos import run_seed
+from tests.simulation.swarm import run_seed
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.planting import PlantedBug
 
