@@ -265,7 +265,7 @@ class ScenarioRun:
             return "STARTING" if node is None or node.broker is None else node.broker.lifecycle.state.name
         if env.exit_code is None:
             return "killed" if env in self._killed else "stopped"
-        ends = [e for e in self.world.events if e.node == env.name and e.name in ("node_halted", "start_refused")]
+        ends = [e for e in self.world.events if e.node == env.name and e.name in ("node_halted", "node_not_started")]
         return f"exited with status {env.exit_code}: {self.look().in_text(ends[-1].fields['reason'])}"
 
 
@@ -725,7 +725,7 @@ async def show_log(run: ScenarioRun, arguments: Arguments) -> list[str]:
     if "controller" in arguments.words:
         arguments.words.remove("controller")
         node = "controller"
-    return without_repeats(run.new_events(node, frozenset(arguments.rest()) or STORY | {"start_refused"})) or ["nothing"]
+    return without_repeats(run.new_events(node, frozenset(arguments.rest()) or STORY | {"node_not_started"})) or ["nothing"]
 
 
 @command("show records")
