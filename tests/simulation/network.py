@@ -14,7 +14,8 @@ from typing import Protocol
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
-from tests.simulation.disk import MICROSECOND, SimulatedRegion
+from tests.simulation.disk import MICROSECOND
+from tests.simulation.log_dir import SimulatedRegion
 from tests.simulation.loop import SimulatedLoop
 
 WINDOW = 128 * 1024
@@ -275,7 +276,7 @@ class SimulatedNetwork:
         # Insertion ordered, for the order shows when a node dies.
         self._connections: dict[SimulatedConnection, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
-        self._held_back: list[Callable[[], None]] = []
+        self._held_back: list[tuple[tuple[str, str], Callable[[], None]]] = []
         self._next_port = FIRST_FREE_PORT
 
     # --- faults --------------------------------------------------------------------------------------------------
@@ -283,12 +284,18 @@ class SimulatedNetwork:
         """Nothing more arrives from node `sender` at node `receiver`; what is sent waits for `mend`."""
         self._cut[sender, receiver] = None
 
-    def mend(self) -> None:
-        """Ends all cuts; what was held back arrives."""
-        self._cut.clear()
+    def mend(self, sender: str | None = None, receiver: str | None = None) -> None:
+        """Ends the cut of one way, or all cuts; what was held back arrives."""
+        if sender is None or receiver is None:
+            self._cut.clear()
+        else:
+            self._cut.pop((sender, receiver), None)
         held_back, self._held_back = self._held_back, []
-        for callback in held_back:
-            self.loop.call_at_ns(self.loop.now_ns + self._latency_ns(), callback)
+        for way, callback in held_back:
+            if self.is_cut(*way):
+                self._held_back.append((way, callback))
+            else:
+                self.loop.call_at_ns(self.loop.now_ns + self._latency_ns(), callback)
         for connection in list(self._connections):
             connection.outgoing.schedule_delivery()
             connection.other.outgoing.schedule_delivery()
@@ -309,7 +316,7 @@ class SimulatedNetwork:
     def when_reachable(self, sender: Peer, receiver: Peer, callback: Callable[[], None]) -> None:
         """After a moment, or when the way from `sender` to `receiver` is mended."""
         if self.is_cut(sender.name, receiver.name):
-            self._held_back.append(callback)
+            self._held_back.append(((sender.name, receiver.name), callback))
         else:
             self.later(callback)
 
