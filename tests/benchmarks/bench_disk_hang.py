@@ -30,7 +30,7 @@ from common.environment.interface import Connection, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir, RealLogFile
-from tests.integration.loop_disks import frozen
+from tools.disk_faults import frozen
 from tools.disk_lab import make_disk, remove_disk, why_no_loop_disks
 
 LAG_INTERVAL_NS = 2_000_000

@@ -1,37 +1,7 @@
-"""What tests and benchmarks do to loop-mounted disks beyond what the disk lab offers its users.
+"""What tests do to loop-mounted disks beyond what the disk lab offers its users, and how they see what is left of them."""
 
-A frozen file system blocks writers in the kernel where no signal reaches them, so a freeze always has a watchdog in a
-session of its own: it thaws the disk even when whoever froze it was killed.
-"""
-
-import os
-import shutil
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-FREEZE_SECONDS_MAX = 30
-
-
-@contextmanager
-def frozen(path: Path) -> Iterator[None]:
-    """The file system hangs on writes inside the block, and never longer than the watchdog allows."""
-    fsfreeze = shutil.which("fsfreeze", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    if fsfreeze is None:
-        raise FileNotFoundError("fsfreeze is missing (Debian: apt install util-linux)")
-    # In a session of its own: it must thaw the disk even when the test is killed, since no signal wakes a frozen thread.
-    watchdog = subprocess.Popen(
-        ["sh", "-c", f'sleep {FREEZE_SECONDS_MAX}; exec "$0" -u "$1"', fsfreeze, str(path)], start_new_session=True
-    )
-    subprocess.run([fsfreeze, "-f", str(path)], check=True, timeout=60)
-    try:
-        yield
-    finally:
-        subprocess.run([fsfreeze, "-u", str(path)], check=False, timeout=60, stderr=subprocess.DEVNULL)
-        os.killpg(watchdog.pid, signal.SIGKILL)
-        watchdog.wait(60)
 
 
 def unmount_lazily(path: Path) -> None:

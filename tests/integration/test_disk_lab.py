@@ -3,13 +3,15 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
-from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, replace_disk, revive_disk, why_no_loop_disks
+from tools import disk_faults
+from tools.disk_lab import Disk, heal_disk, kill_disk, make_disk, remove_disk, replace_disk, revive_disk, why_no_loop_disks
 from tools.diskraft import main
 from tools.errors import ToolError
 
@@ -172,3 +174,195 @@ def test_the_command_line(lab: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert done == [f"{path}: {action.split()[0]} done" for path in paths]
     assert main(["disks", "kill", paths[0]]) == 1
     assert "is not a disk of the lab" in capsys.readouterr().err
+
+
+@pytest.fixture
+def faulty(lab: Path) -> Path:
+    """A disk of 32 MiB whose blocks can be made to fail."""
+    path = lab / "faulty"
+    make_disk(path, size_mib=32, faulty=True)
+    return path
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def codes_of_fsync(path: Path, times: int) -> list[int]:
+    """Writes new blocks, then syncs so often: the errno of each sync, 0 for none."""
+    codes = []
+    with (path / "synced").open("ab", buffering=0) as file:
+        file.write(bytes(1 << 20))
+        for _ in range(times):
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                codes.append(error.errno or -1)
+            else:
+                codes.append(0)
+    return codes
+
+
+def test_a_faulty_disk_works_and_leaves_nothing(lab: Path, faulty: Path) -> None:
+    """Until it is told to fail it is a disk like any other, and what serves it goes with it."""
+    assert codes_of_fsync(faulty, 2) == [0, 0]
+    revive_disk(faulty)
+    assert (faulty / "synced").stat().st_size == 1 << 20
+    replace_disk(faulty)
+    assert os.listdir(faulty) == ["lost+found"]
+    assert codes_of_fsync(faulty, 1) == [0]
+    remove_disk(faulty)
+    assert list(lab.iterdir()) == []
+
+
+def test_blocks_that_cannot_be_written(faulty: Path) -> None:
+    """Writing succeeds, syncing does not, and what was synced before is there when the disk is healed and mounted again."""
+    write_synced(faulty / "kept", b"kept")
+    disk_faults.fail_writes(faulty)
+    assert codes_of_fsync(faulty, 2) == [errno.EIO, errno.EIO]
+    revive_disk(faulty)
+    assert (faulty / "kept").read_bytes() == b"kept"
+    assert codes_of_fsync(faulty, 1) == [0]
+
+
+def test_blocks_that_cannot_be_read(faulty: Path) -> None:
+    """What is cached can be read and everything can be written; only a read of the blocks gives EIO."""
+    write_synced(faulty / "file", b"x" * 4096)
+    disk_faults.fail_reads(faulty)
+    assert (faulty / "file").read_bytes() == b"x" * 4096
+    assert codes_of_fsync(faulty, 1) == [0]
+    with (faulty / "file").open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with pytest.raises(OSError, match=EIO):
+            file.read()
+
+
+def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
+    """Nobody heals the disk, and the sync comes back all the same, when the time is over."""
+    disk_faults.hang_blocks(faulty, seconds=0.5)
+    began = time.monotonic()
+    assert codes_of_fsync(faulty, 1) == [0]
+    assert 0.4 < time.monotonic() - began < 10
+
+
+def test_slow_blocks(faulty: Path) -> None:
+    """Every block takes its time, none fails."""
+    disk_faults.slow_blocks(faulty, delay_ms=100)
+    began = time.monotonic()
+    assert codes_of_fsync(faulty, 1) == [0]
+    assert time.monotonic() - began > 0.1
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
+def test_one_fsync_tells_of_lost_data_and_the_next_succeeds(lab: Path, file_system: str) -> None:
+    """A thin volume runs out of blocks while the kernel writes back. This is why no fsync may be tried again."""
+    path = lab / "thin"
+    make_disk(path, size_mib=320 if file_system == "xfs" else 32, file_system=file_system, faulty=True)
+    disk_faults.run_out_of_blocks(path)
+    assert codes_of_fsync(path, 3) == [errno.ENOSPC, 0, 0]
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
+@pytest.mark.parametrize(
+    "shut_down", [disk_faults.cut_power, disk_faults.shut_down_flushing, disk_faults.shut_down_flushing_journal]
+)
+def test_three_ways_to_shut_down(lab: Path, file_system: str, shut_down: Callable[[Path], None]) -> None:
+    """All give EIO to whoever syncs; only the one that flushes keeps what was not synced."""
+    path = lab / "disk"
+    make_disk(path, size_mib=320 if file_system == "xfs" else 16, file_system=file_system)
+    (path / "unsynced").write_bytes(b"x" * 4096)
+    with (path / "file").open("wb", buffering=0) as file:
+        shut_down(path)
+        with pytest.raises(OSError, match=EIO):
+            os.fsync(file.fileno())
+    revive_disk(path)
+    unsynced = path / "unsynced"
+    kept = unsynced.exists() and unsynced.read_bytes() == b"x" * 4096
+    assert kept == (shut_down is disk_faults.shut_down_flushing)
+
+
+def test_a_file_system_that_makes_itself_read_only(lab: Path) -> None:
+    """Every change gives EROFS, reads go on, and mounting again is the way out."""
+    path = lab / "disk"
+    make_disk(path, size_mib=16)
+    (path / "file").write_bytes(b"kept")
+    disk_faults.make_read_only(path)
+    with pytest.raises(OSError, match=rf"\[Errno {errno.EROFS}\]"):
+        (path / "new").touch()
+    assert (path / "file").read_bytes() == b"kept"
+    revive_disk(path)
+    (path / "new").touch()
+
+
+def test_a_disk_without_room(lab: Path) -> None:
+    """Full, then healed; without inodes, then healed."""
+    path = lab / "disk"
+    make_disk(path, size_mib=16)
+    disk_faults.fill(path)
+    (path / "new").touch()
+    with pytest.raises(OSError, match=rf"\[Errno {errno.ENOSPC}\]"):
+        (path / "new").write_bytes(b"x")
+    disk_faults.make_room(path)
+    (path / "new").write_bytes(b"x")
+    disk_faults.use_up_inodes(path)
+    assert os.statvfs(path).f_bavail > 0
+    with pytest.raises(OSError, match=rf"\[Errno {errno.ENOSPC}\]"):
+        (path / "newer").touch()
+    (path / "new").write_bytes(b"xy")
+    disk_faults.make_room(path)
+    assert sorted(os.listdir(path)) == ["lost+found", "new"]
+
+
+def test_a_freeze_has_an_end(lab: Path) -> None:
+    """The watchdog thaws the disk although nobody heals it; healing it before is as good."""
+    path = lab / "disk"
+    make_disk(path, size_mib=16)
+    disk_faults.freeze(path, seconds=0.5)
+    began = time.monotonic()
+    (path / "file").touch()
+    assert 0.3 < time.monotonic() - began < 10
+    disk_faults.freeze(path, seconds=60)
+    heal_disk(path)
+    (path / "other").touch()
+    assert not Disk(path).watchdog.exists()
+
+
+def test_disks_that_are_not_where_they_were(lab: Path) -> None:
+    """Vanished, swapped and back, and a fresh one: what is open stays on the disk it was opened on."""
+    first, second = lab / "first", lab / "second"
+    for path in (first, second):
+        make_disk(path, size_mib=16)
+        (path / "name").write_text(path.name)
+    disk_faults.swap(first, second)
+    assert ((first / "name").read_text(), (second / "name").read_text()) == ("second", "first")
+    for path in (first, second):
+        heal_disk(path)
+        assert (path / "name").read_text() == path.name
+    with (first / "name").open() as file:
+        disk_faults.put_fresh(first)
+        assert os.listdir(first) == ["lost+found"]
+        assert file.read() == "first"
+    disk_faults.vanish(second)
+    assert os.listdir(second) == []
+
+
+def test_every_way_to_kill_from_the_command_line(lab: Path, faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each name does something that `heal` or `revive` undoes; those for two disks and for faulty disks say so."""
+    plain = lab / "plain"
+    make_disk(plain, size_mib=16)
+    for how in disk_faults.HOWS:
+        if how in ("swap", "vanish"):
+            continue
+        assert main(["disks", "kill", "--how", how, "--seconds", "5", str(faulty)]) == 0, capsys.readouterr().err
+        assert main(["disks", "heal" if how in ("full", "no-inodes") else "revive", str(faulty)]) == 0, how
+        (faulty / "alive").write_text("x")
+    assert main(["disks", "kill", "--how", "swap", str(faulty), str(plain)]) == 0
+    assert main(["disks", "heal", str(faulty), str(plain)]) == 0
+    assert main(["disks", "kill", "--how", "swap", str(faulty)]) == 1
+    assert "two disks" in capsys.readouterr().err
+    assert main(["disks", "kill", "--how", "hang", str(plain)]) == 1
+    assert "diskraft disks make --faulty" in capsys.readouterr().err
+    assert main(["disks", "kill", "--how", "vanish", str(plain)]) == 0

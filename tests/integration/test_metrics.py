@@ -7,9 +7,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
-from tests.integration.loop_disks import frozen
 from tests.integration.traffic import Writer
 from tests.interop.topics import create_topic
+from tools.disk_faults import frozen
 from tools.disk_lab import kill_disk
 from tools.local_cluster import free_ports
 

@@ -9,6 +9,7 @@ it is a process; code of the scenario that uses an environment goes on, its call
 import hashlib
 import logging
 import random
+import zlib
 from asyncio import CancelledError, Future, Task, TimerHandle, timeout_at
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -22,10 +23,12 @@ from structlog.typing import EventDict, FilteringBoundLogger
 
 from common.environment.interface import Connection, Environment, Listener, ListenFailed, LogDir, Receiver
 from common.ids import Uuid, uuid_text
-from tests.simulation.disk import SimulatedDisk, SimulatedLogDir
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.log_dir import SimulatedLogDir
 from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, wake
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.process import NO_PROCESS, SimulatedProcess
+from tests.simulation.violations import InvariantViolated
 
 T = TypeVar("T")
 
@@ -164,6 +167,7 @@ class SimulatedEnvironment(Environment):
 
     # --- disks ---------------------------------------------------------------------------------------------------
     def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
+        self.world.note_disk_of(self.name, path)
         log_dir = SimulatedLogDir(self, path, self.world.find_disk, operation_timeout_ns)
         self._log_dirs.append(log_dir)
         return log_dir
@@ -284,6 +288,9 @@ class SimulatedWorld:
         self._nodes: dict[str, SimulatedEnvironment] = {}
         self._lives: dict[str, int] = {}
         self._disks: dict[str, SimulatedDisk] = {}
+        # The paths that each node ever opened, in that order.
+        self._paths_of: dict[str, dict[str, None]] = {}
+        self._power_rng = random.Random(f"{seed}/power")
         self._leaked: list[BaseException] = []
         self._hash = hashlib.blake2b(digest_size=16)
 
@@ -315,6 +322,16 @@ class SimulatedWorld:
         """SIGCONT: all that was held back runs, in order, at the time that it is now. Nothing when the node died."""
         self._nodes[name].resume(timers_first=self._rng.random() < 0.5)
 
+    def power_cut(self, name: str) -> None:
+        """The node is gone, and with it any part of what its disks had not synced."""
+        self.crash(name)
+        for path in self._paths_of.get(name, ()):
+            disk = self._disks.get(path)
+            if disk is not None:
+                disk.lose_unsynced(self._power_rng)
+                for file, content in disk.files().items():
+                    self.trace("left", path, file, len(content), zlib.crc32(content))
+
     # --- disks ---------------------------------------------------------------------------------------------------
     def disk(self, path: str) -> SimulatedDisk:
         """The disk at a path; an empty one is put there when there is none."""
@@ -324,7 +341,18 @@ class SimulatedWorld:
         return disk
 
     def find_disk(self, path: str, create: bool) -> SimulatedDisk | None:
-        return self.disk(path) if create else self._disks.get(path)
+        """What a node finds that goes by the path."""
+        disk = self.disk(path) if create else self._disks.get(path)
+        return None if disk is None else disk.at_path()
+
+    def swap_disks(self, one: str, other: str) -> None:
+        """Each of the two disks is at the other's path from now on, as after cables were mixed up."""
+        first, second = self.disk(one), self.disk(other)
+        self._disks[one], self._disks[other] = second, first
+        first.path, second.path = other, one
+
+    def note_disk_of(self, node: str, path: str) -> None:
+        self._paths_of.setdefault(node, {})[path] = None
 
     # --- time ----------------------------------------------------------------------------------------------------
     def now_ns(self) -> int:
@@ -427,4 +455,8 @@ class SimulatedWorld:
     def _raise_leaked(self) -> None:
         if self._leaked:
             leaked, self._leaked = self._leaked, []
+            for error in leaked:
+                if isinstance(error, InvariantViolated):
+                    # A verdict, not something lost; what fell with it is of no interest.
+                    raise error
             raise SimulationFailed("; ".join(repr(error) for error in leaked)) from leaked[0]

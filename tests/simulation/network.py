@@ -15,7 +15,8 @@ from typing import Protocol
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
-from tests.simulation.disk import MICROSECOND, SimulatedRegion
+from tests.simulation.disk import MICROSECOND
+from tests.simulation.log_dir import SimulatedRegion
 from tests.simulation.loop import NANOSECONDS, SimulatedLoop
 from tests.simulation.process import NO_PROCESS
 
@@ -319,13 +320,13 @@ class SimulatedNetwork:
         """Nothing more arrives from node `sender` at node `receiver`; what is sent waits for `mend`."""
         self._cut[sender, receiver] = None
 
-    def mend(self, one: str | None = None, other: str | None = None) -> None:
-        """Ends the cuts between two nodes, those of one node, or all; what was held back arrives."""
-        wanted = {name for name in (one, other) if name is not None}
-        for way in [way for way in self._cut if wanted <= set(way)]:
-            del self._cut[way]
-            for callback in self._held_back.pop(way, ()):
-                self.later(callback)
+    def mend(self, sender: str | None = None, receiver: str | None = None) -> None:
+        """Ends the cut of one way, all cuts of one node, or all; what was held back arrives."""
+        for way in [way for way in self._cut if receiver is None or way == (sender, receiver)]:
+            if sender is None or sender in way:
+                del self._cut[way]
+                for callback in self._held_back.pop(way, ()):
+                    self.later(callback)
         for connection in list(self._connections):
             connection.outgoing.schedule_delivery()
             connection.other.outgoing.schedule_delivery()

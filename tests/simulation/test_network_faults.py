@@ -175,7 +175,7 @@ def test_cuts_end_one_by_one() -> None:
         servers["a"].accepted[0].connection.send([b"the other way is open"])
         await world.until(lambda: clients["a"].received == b"the other way is open")
         await world.sleep(5)
-        world.network.mend("a", "client")
+        world.network.mend("client", "a")
         await world.sleep(5)
         assert bytes(servers["a"].accepted[0].received) == b"one two"
         assert not servers["b"].accepted[0].received

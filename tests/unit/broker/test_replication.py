@@ -5,7 +5,7 @@ import asyncio
 from common.ids import Offset
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
-from tests.simulation.disk import FileNode
+from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, path, run, values
 
 

@@ -164,7 +164,7 @@ def test_threads_are_refused() -> None:
 
 
 def test_exit_ends_the_node_and_only_the_node() -> None:
-    # A daemon that exits: nothing of it runs any more, its port is free, its locks are released, the next life starts afresh.
+    # A daemon that exits: nothing of it runs any more, its port and its locks are free, the next life starts afresh.
     async def scenario(world: SimulatedWorld) -> None:
         ended: list[str] = []
 

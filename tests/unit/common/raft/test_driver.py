@@ -20,7 +20,7 @@ from common.records.batch import encode_values_batch, split_batches
 from common.records.control import LeaderChangeMessage, iterate_control_records
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord, NoOpRecord
-from tests.simulation.disk import FileNode
+from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, topic
 

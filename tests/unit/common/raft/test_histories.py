@@ -11,7 +11,7 @@ import pytest
 
 from common.raft.errors import NotLeader
 from common.records.batch import BATCH_OVERHEAD, read_header
-from tests.simulation.disk import FileNode
+from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.raft.nodes import Config, QuorumNode
 

@@ -28,7 +28,7 @@ from common.raft.core.quorum_messages import fetch_request
 from common.raft.core.record_batches import encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.errors import QuorumFailure
-from tests.simulation.disk import FileNode
+from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.common.raft.nodes import PORT, SECOND_NS, Config, QuorumNode, topic
 

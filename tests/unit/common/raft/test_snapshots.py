@@ -23,7 +23,7 @@ from common.records.metadata_records import (
     NoOpRecord,
     TopicRecord,
 )
-from tests.simulation.disk import FileNode
+from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, topic
 

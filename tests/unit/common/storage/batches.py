@@ -8,8 +8,9 @@ from common.parts import FileRegion
 from common.records.batch import BatchHeader, Record, encode_batch, read_header
 from common.storage.log import Appended, Log, LogRead
 from common.storage.log_config import LogConfig
-from tests.simulation.disk import SimulatedDisk, SimulatedRegion
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
+from tests.simulation.log_dir import SimulatedRegion
 
 TOPIC_ID = TopicId(Uuid(bytes(range(16))))
 FOLDER = "t-0"

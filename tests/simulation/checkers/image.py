@@ -1,0 +1,409 @@
+"""What must be true of the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17.
+
+Shell of the tests. `ImageModel` replays the records by itself, with none of the code that it judges, so that a mistake in
+the production replay shows as a difference at the end. `ImageChecker` is given every committed batch of every node: the same
+offset must hold the same records everywhere, and each new batch must lead from one lawful image to the next. Easy to get
+wrong: a batch is one operation. The image is looked at between batches, and inside a metadata transaction not at all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from common.ids import NO_LEADER, TopicId, Uuid, uuid_text
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, is_reserved
+from common.records.metadata_records import (
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_STATE_CHANGE,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    KnownRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+from tests.simulation.violations import InvariantViolated
+
+Key = tuple[TopicId, int]
+
+TOPIC_CONFIG = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBroker:
+    """One registered broker."""
+
+    epoch: int
+    incarnation_id: Uuid
+    fenced: bool
+    shutting_down: bool
+    directories: frozenset[Uuid]
+    lost: frozenset[Uuid] = frozenset()
+    # The offset of the registration of this incarnation.
+    registered_at: int = -1
+
+    def has_online(self, directory_id: Uuid) -> bool:
+        return directory_id in (UNASSIGNED, MIGRATING) or directory_id in self.directories
+
+    def may_lead(self, directory_id: Uuid) -> bool:
+        return not self.fenced and not self.shutting_down and self.has_online(directory_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPartition:
+    """One partition."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[Uuid, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    is_recovering: bool
+    # The offset of the record that created it.
+    created_at: int = -1
+
+    def directory(self, broker_id: int) -> Uuid:
+        return self.directories[self.replicas.index(broker_id)]
+
+
+@dataclass(slots=True)
+class ImageModel:
+    """The cluster as the records tell. Anything that contradicts what was there raises InvariantViolated."""
+
+    brokers: dict[int, ModelBroker] = field(default_factory=dict)
+    topics: dict[TopicId, str] = field(default_factory=dict)
+    partitions: dict[Key, ModelPartition] = field(default_factory=dict)
+    unclean_topics: set[str] = field(default_factory=set)
+
+    def copy(self) -> "ImageModel":
+        return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), set(self.unclean_topics))
+
+    def name(self, key: Key) -> str:
+        return f"{self.topics.get(key[0], uuid_text(key[0]))}-{key[1]}"
+
+    def replay(self, record: KnownRecord, offset: int) -> None:
+        match record:
+            case RegisterBrokerRecord():
+                self._register(record, offset)
+            case UnregisterBrokerRecord():
+                self._known_broker(record.broker_id, record.broker_epoch, offset)
+                del self.brokers[record.broker_id]
+            case BrokerRegistrationChangeRecord():
+                self._change_broker(record, offset)
+            case TopicRecord():
+                if record.name in self.topics.values():
+                    raise InvariantViolated("I5", f"offset {offset} creates {record.name} once more")
+                self.topics[TopicId(record.topic_id)] = record.name
+            case RemoveTopicRecord():
+                self._remove_topic(TopicId(record.topic_id))
+            case PartitionRecord():
+                self._create_partition(record, offset)
+            case PartitionChangeRecord():
+                self._change_partition(record, offset)
+            case ConfigRecord(resource_type=2, name="unclean.leader.election.enable"):
+                (self.unclean_topics.add if record.value == "true" else self.unclean_topics.discard)(record.resource_name)
+            case _:
+                pass
+
+    # --- brokers -------------------------------------------------------------------------------------------------
+
+    def _register(self, record: RegisterBrokerRecord, offset: int) -> None:
+        before = self.brokers.get(record.broker_id)
+        same = before is not None and before.incarnation_id == record.incarnation_id
+        if before is not None and record.broker_epoch < before.epoch + (0 if same else 1):
+            raise InvariantViolated(
+                "I17", f"broker {record.broker_id}: epoch {before.epoch} is followed by {record.broker_epoch} at {offset}"
+            )
+        directories = frozenset(record.log_dirs)
+        lost = frozenset(record.lost_log_dirs)
+        if before is not None and same:
+            lost |= (before.lost | before.directories) - directories
+        self.brokers[record.broker_id] = ModelBroker(
+            record.broker_epoch,
+            record.incarnation_id,
+            record.fenced,
+            record.in_controlled_shutdown,
+            directories,
+            lost,
+            before.registered_at if before is not None and same else offset,
+        )
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
+        before = self._known_broker(record.broker_id, record.broker_epoch, offset)
+        online = frozenset(record.log_dirs) or before.directories
+        if not online <= before.directories:
+            raise InvariantViolated(
+                "I16",
+                f"broker {record.broker_id}: {_texts(online - before.directories)} came online without a registration, "
+                f"at offset {offset}",
+            )
+        self.brokers[record.broker_id] = replace(
+            before,
+            fenced=before.fenced if record.fenced == 0 else record.fenced > 0,
+            shutting_down=before.shutting_down or record.in_controlled_shutdown > 0,
+            directories=online,
+            lost=before.lost | (before.directories - online),
+        )
+
+    def _known_broker(self, broker_id: int, epoch: int, offset: int) -> ModelBroker:
+        before = self.brokers.get(broker_id)
+        if before is None or before.epoch != epoch:
+            known = None if before is None else before.epoch
+            raise InvariantViolated("I17", f"offset {offset} is about broker {broker_id} in epoch {epoch}, not {known}")
+        return before
+
+    # --- partitions ----------------------------------------------------------------------------------------------
+
+    def _remove_topic(self, topic_id: TopicId) -> None:
+        name = self.topics.pop(topic_id)
+        self.unclean_topics.discard(name)
+        for key in [key for key in self.partitions if key[0] == topic_id]:
+            del self.partitions[key]
+
+    def _create_partition(self, record: PartitionRecord, offset: int) -> None:
+        key = (TopicId(record.topic_id), record.partition_id)
+        self.partitions[key] = ModelPartition(
+            tuple(record.replicas),
+            tuple(record.directories) or (MIGRATING,) * len(record.replicas),
+            tuple(record.isr),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            record.leader_recovery_state == 1,
+            offset,
+        )
+
+    def _change_partition(self, record: PartitionChangeRecord, offset: int) -> None:
+        key = (TopicId(record.topic_id), record.partition_id)
+        before = self.partitions.get(key)
+        if before is None:
+            raise InvariantViolated("I5", f"offset {offset} changes {self.name(key)}, which is not there")
+        replicas = before.replicas if record.replicas is None else tuple(record.replicas)
+        is_election = record.leader != NO_LEADER_CHANGE
+        keeps_recovery = record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
+        self.partitions[key] = ModelPartition(
+            replicas,
+            before.directories if record.directories is None else tuple(record.directories),
+            before.isr if record.isr is None else tuple(record.isr),
+            record.leader if is_election else before.leader,
+            before.leader_epoch + is_election,
+            before.partition_epoch + 1,
+            before.is_recovering if keeps_recovery else record.leader_recovery_state == 1,
+            before.created_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBatch:
+    """A committed batch, as the first node that knew it told."""
+
+    node: str
+    last_offset: int
+    epoch: int
+    records: tuple[KnownRecord, ...]
+
+
+class ImageChecker:
+    """See the module's docstring. `image` is what is committed, as far as any node has told."""
+
+    def __init__(self) -> None:
+        self.image = ImageModel()
+        # Everything before it is in the image.
+        self.next_offset = 0
+        self.batches: dict[int, SeenBatch] = {}
+        # When each partition was created and where; deleted ones stay.
+        self.names: dict[Key, str] = {}
+        self._directory_owners: dict[Uuid, int] = {}
+        self._lawful = self.image.copy()
+        self._is_in_transaction = False
+        self._since_lawful: list[KnownRecord] = []
+
+    def committed(self, node: str, base_offset: int, last_offset: int, epoch: int, records: Sequence[KnownRecord]) -> bool:
+        """A node was told that this batch is committed. Returns whether it was news. Raises InvariantViolated."""
+        batch = SeenBatch(node, last_offset, epoch, tuple(records))
+        known = self.batches.setdefault(base_offset, batch)
+        if (known.last_offset, known.epoch, known.records) != (last_offset, epoch, batch.records):
+            raise InvariantViolated(
+                "I5",
+                f"at offset {base_offset} {node} has committed {batch.records} (epoch {epoch}), "
+                f"{known.node} {known.records} (epoch {known.epoch})",
+            )
+        if base_offset < self.next_offset:
+            if known is batch:
+                raise InvariantViolated("I5", f"{node} has committed offset {base_offset} in the middle of another batch")
+            return False
+        if base_offset > self.next_offset:
+            raise InvariantViolated("I5", f"{node} continues at {base_offset}; committed so far: below {self.next_offset}")
+        self.next_offset = last_offset + 1
+        for number, record in enumerate(records):
+            self._apply(record, base_offset + number)
+        if not self._is_in_transaction and self._since_lawful:
+            self._check_step(last_offset)
+        return True
+
+    def loaded(self, node: str, end_offset: int, records: Iterable[KnownRecord]) -> None:
+        """A node loaded a snapshot: it must describe the image of that offset, as far as that can be compared."""
+        image = ImageModel()
+        for record in records:
+            image.replay(record, end_offset - 1)
+        if end_offset > self.next_offset:
+            # Committed while nobody listened.
+            self.image = image
+            self._lawful = image.copy()
+            self.next_offset = end_offset
+            self._note_names()
+        elif end_offset == self.next_offset:
+            compare_images(self.image, image, f"the snapshot of {node} at {end_offset}")
+
+    def _apply(self, record: KnownRecord, offset: int) -> None:
+        if isinstance(record, BeginTransactionRecord):
+            self._is_in_transaction = True
+        elif isinstance(record, EndTransactionRecord):
+            self._is_in_transaction = False
+        elif isinstance(record, AbortTransactionRecord):
+            self._is_in_transaction = False
+            self.image = self._lawful.copy()
+            self._since_lawful.clear()
+        else:
+            self.image.replay(record, offset)
+            self._since_lawful.append(record)
+
+    def _check_step(self, offset: int) -> None:
+        before, after, records = self._lawful, self.image, self._since_lawful
+        self._since_lawful = []
+        self._lawful = after.copy()
+        self._note_names()
+        changed = [key for key, part in after.partitions.items() if before.partitions.get(key) is not part]
+        brokers = [id_ for id_, broker in after.brokers.items() if before.brokers.get(id_) is not broker]
+        for broker_id in brokers:
+            self._check_broker(broker_id, before.brokers.get(broker_id), after.brokers[broker_id], offset)
+        for key, part in after.partitions.items():
+            check_partition(after, key, part, offset)
+        for key in changed:
+            _check_change(before, after, key, offset)
+        check_directory_failure(before, after, records, offset)
+
+    def _note_names(self) -> None:
+        for key in self.image.partitions:
+            self.names.setdefault(key, self.image.name(key))
+
+    def _check_broker(self, broker_id: int, before: ModelBroker | None, after: ModelBroker, offset: int) -> None:
+        for directory_id in after.directories:
+            if is_reserved(directory_id):
+                raise InvariantViolated("I9", f"broker {broker_id} has the reserved directory id {_texts([directory_id])}")
+            owner = self._directory_owners.setdefault(directory_id, broker_id)
+            if owner != broker_id:
+                raise InvariantViolated(
+                    "I9", f"directory {_texts([directory_id])} of broker {owner} is broker {broker_id}'s at offset {offset}"
+                )
+        if before is not None and before.incarnation_id == after.incarnation_id and after.directories & before.lost:
+            raise InvariantViolated(
+                "I16", f"broker {broker_id}: {_texts(after.directories & before.lost)} is online again at offset {offset}"
+            )
+
+
+def check_partition(image: ImageModel, key: Key, part: ModelPartition, offset: int) -> None:
+    """I6, I7 and I10 on one partition. Raises InvariantViolated."""
+    where = f"{image.name(key)} at offset {offset}: {_text(part)}"
+    if len(part.directories) != len(part.replicas) or len(set(part.replicas)) != len(part.replicas) or not part.replicas:
+        raise InvariantViolated("I10", where)
+    if not part.isr or len(set(part.isr)) != len(part.isr) or not set(part.isr) <= set(part.replicas):
+        raise InvariantViolated("I6", where)
+    if part.leader != NO_LEADER:
+        if part.leader not in part.isr:
+            raise InvariantViolated("I6", f"{where}; the leader is not in the ISR")
+        _check_may_serve(image, part, part.leader, f"{where}; leader")
+    if len(part.isr) > 1:
+        for member in part.isr:
+            _check_may_serve(image, part, member, f"{where}; ISR member")
+
+
+def _check_may_serve(image: ImageModel, part: ModelPartition, broker_id: int, where: str) -> None:
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.fenced or broker.shutting_down:
+        state = "not registered" if broker is None else "fenced" if broker.fenced else "shutting down"
+        raise InvariantViolated("I6", f"{where} {broker_id} is {state}")
+    if not broker.has_online(part.directory(broker_id)):
+        raise InvariantViolated("I7", f"{where} {broker_id} is in a directory that is not online")
+
+
+def _check_change(before: ImageModel, after: ImageModel, key: Key, offset: int) -> None:
+    """I4, I1 and I12 on one change of one partition."""
+    old, new = before.partitions.get(key), after.partitions[key]
+    if old is None:
+        return
+    where = f"{after.name(key)} at offset {offset}: {_text(old)} became {_text(new)}"
+    if new.leader_epoch < old.leader_epoch or new.partition_epoch <= old.partition_epoch:
+        raise InvariantViolated("I4", f"{where}; an epoch went back")
+    if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
+        raise InvariantViolated("I4", f"{where}; two leaders in one epoch")
+    is_unclean = new.leader != NO_LEADER and new.leader not in old.isr
+    if is_unclean and after.topics[key[0]] not in after.unclean_topics:
+        raise InvariantViolated("I1", f"{where}; a leader from outside the ISR")
+    if old.leader != NO_LEADER and new.leader != old.leader and new.leader != new.replicas[0]:
+        broker = after.brokers.get(old.leader)
+        if broker is not None and old.leader in new.replicas and broker.may_lead(new.directory(old.leader)):
+            raise InvariantViolated("I12", f"{where}; broker {old.leader} could have gone on leading")
+
+
+def check_directory_failure(before: ImageModel, after: ImageModel, records: Iterable[KnownRecord], offset: int) -> None:
+    """I12: a batch that takes directories away touches no replica of that broker in another directory."""
+    for record in records:
+        if not isinstance(record, BrokerRegistrationChangeRecord) or not record.log_dirs:
+            continue
+        broker_id = record.broker_id
+        broker = after.brokers[broker_id]
+        if broker.fenced or broker.shutting_down:
+            continue
+        for key, new in after.partitions.items():
+            old = before.partitions.get(key)
+            if old is None or old is new or broker_id not in old.replicas:
+                continue
+            is_hit = old.directory(broker_id) in broker.lost or old.directory(broker_id) == LOST
+            left_isr = broker_id in old.isr and broker_id not in new.isr
+            if not is_hit and (left_isr or (old.leader == broker_id != new.leader)):
+                raise InvariantViolated(
+                    "I12",
+                    f"{after.name(key)} at offset {offset}: {_text(old)} became {_text(new)} because broker {broker_id} "
+                    f"lost {_texts(broker.lost)}, where this replica is not",
+                )
+
+
+def compare_images(expected: ImageModel, found: ImageModel, what: str) -> None:
+    """I5. Raises InvariantViolated for the first difference."""
+    _compare_maps("topic", expected.topics, found.topics, what)
+    for broker_id in expected.brokers.keys() | found.brokers.keys():
+        pair = [image.brokers.get(broker_id) for image in (expected, found)]
+        one, other = (None if each is None else replace(each, registered_at=-1) for each in pair)
+        if one != other:
+            raise InvariantViolated("I5", f"{what}: broker {broker_id} is {other}, not {one}")
+    for key in expected.partitions.keys() | found.partitions.keys():
+        pair_of = [image.partitions.get(key) for image in (expected, found)]
+        first, second = (None if each is None else replace(each, created_at=-1) for each in pair_of)
+        if first != second:
+            raise InvariantViolated("I5", f"{what}: {expected.name(key)} is {_text(second)}, not {_text(first)}")
+
+
+def _compare_maps(kind: str, expected: Mapping[TopicId, str], found: Mapping[TopicId, str], what: str) -> None:
+    for id_ in expected.keys() | found.keys():
+        if expected.get(id_) != found.get(id_):
+            raise InvariantViolated("I5", f"{what}: {kind} {uuid_text(id_)} is {found.get(id_)}, not {expected.get(id_)}")
+
+
+def _text(part: ModelPartition | None) -> str:
+    if part is None:
+        return "absent"
+    return (
+        f"replicas {list(part.replicas)} in {_texts(part.directories)}, ISR {list(part.isr)}, leader {part.leader}, "
+        f"leader epoch {part.leader_epoch}, partition epoch {part.partition_epoch}"
+    )
+
+
+def _texts(ids: Iterable[Uuid]) -> str:
+    return "[" + ", ".join(uuid_text(id_)[:6] for id_ in sorted(ids)) + "]"

@@ -1,0 +1,334 @@
+"""What a disk holds: what its readers see, what is on the platter, and what lies between the two in the page cache.
+
+Core of the tests. A write changes the cache at once and the platter at the file's next fsync; a name that was made, changed
+or removed is on the platter after the next fsync of its folder. A power cut draws, for everything between, what of it
+survives. Easy to get wrong: an fsync of a file says nothing of the file's name, so a new file needs both.
+"""
+
+import errno
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
+
+SECTOR = 512
+
+
+def fail(errno_code: int) -> NoReturn:
+    raise OSError(errno_code, errno.errorcode.get(errno_code, "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write of `data` at `position`; without data, the file's size was set to `position`."""
+
+    position: int
+    data: bytes | None
+
+    def apply(self, target: bytearray) -> None:
+        if len(target) < self.position:
+            target.extend(bytes(self.position - len(target)))
+        if self.data is None:
+            del target[self.position :]
+        else:
+            target[self.position : self.position + len(self.data)] = self.data
+
+    def torn(self, rng: random.Random) -> "list[_Write]":
+        """What is left of it when the power went in the middle: its beginning, or any of its sectors."""
+        data = self.data
+        if data is None:
+            return []
+        if rng.random() < 0.5:
+            return [_Write(self.position, data[: rng.randint(0, len(data))])]
+        # The first sector boundary in the file, not in the write.
+        cuts = [0, *range(-self.position % SECTOR or SECTOR, len(data), SECTOR), len(data)]
+        pieces = [_Write(self.position + start, data[start:end]) for start, end in itertools.pairwise(cuts)]
+        return [piece for piece in pieces if rng.random() < 0.5]
+
+
+@dataclass(slots=True, eq=False)
+class FileNode:
+    """A file, whatever names it has. `content` is what a reader sees."""
+
+    content: bytearray
+    modified_ms: int
+    durable: bytearray = field(init=False)
+    # What the platter does not have yet, in order.
+    unsynced: list[_Write] = field(default_factory=list)
+    # Bytes below this position are read from the platter, the others from the cache.
+    uncached_below: int = 0
+
+    def __post_init__(self) -> None:
+        self.durable = bytearray(self.content)
+
+    def write(self, position: int, data: bytes) -> None:
+        self._change(_Write(position, data))
+
+    def truncate(self, size: int) -> None:
+        self._change(_Write(size, None))
+        self.uncached_below = min(self.uncached_below, size)
+
+    def _change(self, write: _Write) -> None:
+        write.apply(self.content)
+        self.unsynced.append(write)
+
+    def sync(self) -> None:
+        for write in self.unsynced:
+            write.apply(self.durable)
+        self.unsynced.clear()
+
+    def fail_writeback(self) -> None:
+        """The kernel could not write the dirty pages and calls them clean: readers see them until the cache is dropped,
+        the platter has the file's size and, where nothing was before, zeros."""
+        for write in self.unsynced:
+            end = write.position + len(write.data or b"")
+            if write.data is None:
+                write.apply(self.durable)
+            elif len(self.durable) < end:
+                self.durable.extend(bytes(end - len(self.durable)))
+        self.unsynced.clear()
+
+    def drop_clean_pages(self) -> None:
+        """Memory is short: what is not dirty is read from the platter the next time."""
+        self.content = bytearray(self.durable)
+        for write in self.unsynced:
+            write.apply(self.content)
+        self.uncached_below = min([len(self.durable), *(write.position for write in self.unsynced)])
+
+    def corrupt(self, position: int, size: int) -> None:
+        """Bits rot: readers get other bytes, and nobody gets an error."""
+        if position + size > len(self.content):
+            raise ValueError(f"the file has {len(self.content)} bytes, none at {position + size - 1}")
+        for image in (self.content, self.durable):
+            for index in range(position, min(position + size, len(image))):
+                image[index] ^= 0xFF
+
+    def lose_unsynced(self, rng: random.Random) -> None:
+        """A power cut: each write since the last fsync survives whole, in part or not at all."""
+        seen_size = len(self.content)
+        for write, is_torn in draw_survivors(self.unsynced, rng):
+            for piece in write.torn(rng) if is_torn else (write,):
+                piece.apply(self.durable)
+        if self.unsynced and len(self.durable) < seen_size and rng.random() < 0.25:
+            # The size was on the platter before the bytes were.
+            self.durable.extend(bytes(seen_size - len(self.durable)))
+        self.unsynced.clear()
+        self.content = bytearray(self.durable)
+        self.uncached_below = len(self.content)
+
+
+def draw_survivors(changes: Sequence[T], rng: random.Random) -> list[tuple[T, bool]]:
+    """What a power cut leaves of unsynced changes, in their order; True with those of which only a part is left."""
+    way = rng.choice(("nothing", "everything", "beginning", "each"))
+    if way == "nothing":
+        return []
+    if way == "everything":
+        return [(change, False) for change in changes]
+    if way == "beginning":
+        size = rng.randint(0, len(changes))
+        return [(change, number == size) for number, change in enumerate(changes[:size], start=1)]
+    return [(change, rng.random() < 0.4) for change in changes if rng.random() < 0.6]
+
+
+@dataclass(slots=True, eq=False)
+class FolderNode:
+    modified_ms: int
+    entries: "dict[str, FileNode | FolderNode]" = field(default_factory=dict)
+    durable_entries: "dict[str, FileNode | FolderNode]" = field(default_factory=dict)
+
+
+Node = FileNode | FolderNode
+Place = tuple[FolderNode, str]
+
+
+@dataclass(slots=True, eq=False)
+class _EntryChange:
+    """A name that was made (no `source`), removed (no `target`), or both at once: a rename is never half there."""
+
+    node: Node
+    source: Place | None
+    target: Place | None
+
+    def touches(self, folder: FolderNode) -> bool:
+        return any(place is not None and place[0] is folder for place in (self.source, self.target))
+
+    def apply(self) -> None:
+        if self.target is None:
+            assert self.source is not None
+            folder, name = self.source
+            if folder.durable_entries.get(name) is self.node:
+                del folder.durable_entries[name]
+            return
+        if self.source is not None:
+            # An earlier rename of the same node may have been lost: the node is in one place all the same.
+            for folder in (self.source[0], self.target[0]):
+                for name in [name for name, node in folder.durable_entries.items() if node is self.node]:
+                    del folder.durable_entries[name]
+        folder, name = self.target
+        folder.durable_entries[name] = self.node
+
+
+class DiskStore:
+    """The files and folders of one file system. Names are relative to its root."""
+
+    def __init__(self) -> None:
+        self.root = FolderNode(0)
+        # Names that the platter does not have yet, or still has, in order.
+        self._changes: list[_EntryChange] = []
+
+    # --- finding -------------------------------------------------------------------------------------------------
+    def find(self, name: str) -> Node | None:
+        node: Node = self.root
+        for part in name.split("/") if name else ():
+            if not isinstance(node, FolderNode):
+                return None
+            found = node.entries.get(part)
+            if found is None:
+                return None
+            node = found
+        return node
+
+    def folder(self, name: str) -> FolderNode:
+        """Raises OSError."""
+        folder = self.find(name)
+        if folder is None:
+            fail(errno.ENOENT)
+        if not isinstance(folder, FolderNode):
+            fail(errno.ENOTDIR)
+        return folder
+
+    def parent(self, name: str) -> Place:
+        """The folder that holds `name`, and the last part of it. Raises OSError."""
+        above, _, last = name.rpartition("/")
+        return self.folder(above), last
+
+    def walk(self, *, durable: bool = False) -> Iterator[tuple[str, Node]]:
+        """Every name with its node, sorted, a folder before what is in it."""
+        yield from _walk("", self.root, durable)
+
+    def used_bytes(self) -> int:
+        return sum(len(node.content) for _, node in self.walk() if isinstance(node, FileNode))
+
+    # --- changing, as system calls do ----------------------------------------------------------------------------
+    def create_file(self, name: str, now_ms: int) -> FileNode:
+        """Opens with O_CREAT. Raises OSError."""
+        folder, last = self.parent(name)
+        node = folder.entries.get(last)
+        if node is None:
+            node = FileNode(bytearray(), now_ms)
+            self._link(folder, last, node)
+        if not isinstance(node, FileNode):
+            fail(errno.EISDIR)
+        return node
+
+    def mkdir(self, name: str, now_ms: int) -> None:
+        folder, last = self.parent(name)
+        if last in folder.entries:
+            fail(errno.EEXIST)
+        self._link(folder, last, FolderNode(now_ms))
+
+    def rename(self, old: str, new: str) -> None:
+        source, old_last = self.parent(old)
+        target, new_last = self.parent(new)
+        node = source.entries.get(old_last)
+        if node is None:
+            fail(errno.ENOENT)
+        replaced = target.entries.get(new_last)
+        if isinstance(replaced, FolderNode) and (isinstance(node, FileNode) or replaced.entries):
+            fail(errno.EISDIR if isinstance(node, FileNode) else errno.ENOTEMPTY)
+        if isinstance(replaced, FileNode) and isinstance(node, FolderNode):
+            fail(errno.ENOTDIR)
+        del source.entries[old_last]
+        target.entries[new_last] = node
+        self._changes.append(_EntryChange(node, (source, old_last), (target, new_last)))
+
+    def remove(self, name: str) -> Iterator[None]:
+        """Removes a file or a folder with all in it, one name after the other. Missing already is no error."""
+        node = self.find(name)
+        if isinstance(node, FolderNode):
+            for entry in sorted(node.entries):
+                yield from self.remove(f"{name}/{entry}")
+        if node is not None:
+            folder, last = self.parent(name)
+            del folder.entries[last]
+            self._changes.append(_EntryChange(node, (folder, last), None))
+            yield
+
+    def sync_folder(self, folder: FolderNode) -> None:
+        """fsync of a folder: its names are on the platter, a rename's other side included."""
+        pending, self._changes = self._changes, []
+        for change in pending:
+            if change.touches(folder):
+                change.apply()
+            else:
+                self._changes.append(change)
+
+    def _link(self, folder: FolderNode, name: str, node: Node) -> None:
+        folder.entries[name] = node
+        self._changes.append(_EntryChange(node, None, (folder, name)))
+
+    # --- what happens to the whole of it -------------------------------------------------------------------------
+    def put(self, name: str, content: bytes) -> None:
+        """A file on the platter at once, with the folders above it."""
+        *folders, last = name.split("/")
+        folder = self.root
+        for part in folders:
+            found = folder.entries.get(part)
+            if found is None:
+                found = FolderNode(0)
+                _put_entry(folder, part, found)
+            if not isinstance(found, FolderNode):
+                fail(errno.ENOTDIR)
+            folder = found
+        _put_entry(folder, last, FileNode(bytearray(content), 0))
+
+    def delete(self, name: str) -> None:
+        """A file or folder is gone from the platter at once."""
+        folder, last = self.parent(name)
+        node = folder.entries.pop(last)
+        for name in [name for name, held in folder.durable_entries.items() if held is node]:
+            del folder.durable_entries[name]
+        self._changes = [change for change in self._changes if change.node is not node]
+
+    def drop_clean_pages(self) -> None:
+        for _, node in self.walk():
+            if isinstance(node, FileNode):
+                node.drop_clean_pages()
+
+    def lose_unsynced(self, rng: random.Random) -> None:
+        """A power cut."""
+        for change, _ in draw_survivors(self._changes, rng):
+            change.apply()
+        self._changes.clear()
+        self.root.entries = dict(self.root.durable_entries)
+        for _, node in self.walk(durable=True):
+            if isinstance(node, FolderNode):
+                node.entries = dict(node.durable_entries)
+            else:
+                node.lose_unsynced(rng)
+
+    def copy(self) -> "DiskStore":
+        """What a reader sees, copied to another platter."""
+        store = DiskStore()
+        for name, node in self.walk():
+            if isinstance(node, FileNode):
+                store.put(name, bytes(node.content))
+            else:
+                folder, last = store.parent(name)
+                _put_entry(folder, last, FolderNode(node.modified_ms))
+        return store
+
+
+def _put_entry(folder: FolderNode, name: str, node: Node) -> None:
+    folder.entries[name] = folder.durable_entries[name] = node
+
+
+def _walk(prefix: str, folder: FolderNode, durable: bool) -> Iterator[tuple[str, Node]]:
+    entries = folder.durable_entries if durable else folder.entries
+    for name, node in sorted(entries.items(), key=lambda entry: entry[0]):
+        yield prefix + name, node
+        if isinstance(node, FolderNode):
+            yield from _walk(f"{prefix}{name}/", node, durable)

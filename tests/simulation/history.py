@@ -1,0 +1,116 @@
+"""Everything that clients did: each operation with its begin, its end and its outcome.
+
+Shell of the tests. The checkers judge the cluster by this alone, as a client would. Easy to get wrong: an operation without
+an answer, or with an error that can come after the append, has the outcome *unknown*: its records may turn up or not, and
+both are right. *Failed* is only what can certainly never be read.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from common.ids import TopicId
+from common.protocol.errors import ErrorCode
+
+# A refusal before anything was appended.
+CERTAIN_REFUSALS = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+    }
+)
+
+
+class Outcome(Enum):
+    """How an operation ended, as far as its client can know."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class Operation:
+    """`end_ns` is None while the operation is under way."""
+
+    client: str
+    begin_ns: int
+    end_ns: int | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    error: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Produce(Operation):
+    """One batch. Its values are unique in the whole history."""
+
+    topic: str
+    # The topic that the client meant. The request carries the name only.
+    topic_id: TopicId
+    index: int
+    acks: int
+    values: tuple[bytes, ...]
+    # The offset of the first record, if it was acknowledged.
+    offset: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class Poll(Operation):
+    """One fetch of one partition."""
+
+    topic: str
+    topic_id: TopicId
+    index: int
+    offset: int
+    leader_epoch: int
+    records: tuple[tuple[int, bytes], ...] = ()
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class LatestOffset(Operation):
+    """One ListOffsets for the end of a partition."""
+
+    topic: str
+    # The topic that the client meant; the request carries its name.
+    topic_id: TopicId
+    index: int
+    leader_epoch: int
+    offset: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicChange(Operation):
+    """A topic was created or deleted."""
+
+    topic: str
+    is_creation: bool
+    # Of the topic that was created, if the answer told.
+    topic_id: TopicId | None = None
+    min_insync_replicas: int = 1
+
+
+@dataclass(slots=True)
+class History:
+    """In the order in which the operations began."""
+
+    produces: list[Produce] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    latest_offsets: list[LatestOffset] = field(default_factory=list)
+    topic_changes: list[TopicChange] = field(default_factory=list)
+
+    def acknowledged(self, *, acks: int) -> list[Produce]:
+        """The batches that were written with these acks and acknowledged."""
+        return [each for each in self.produces if each.acks == acks and each.outcome is Outcome.OK]
+
+    def summary(self) -> str:
+        """One line of figures."""
+        ok = sum(each.outcome is Outcome.OK for each in self.produces)
+        failed = sum(each.outcome is Outcome.FAILED for each in self.produces)
+        unknown = len(self.produces) - ok - failed
+        read = sum(len(each.records) for each in self.polls)
+        return f"{ok} batches acknowledged, {failed} refused, {unknown} unknown; {read} records read"

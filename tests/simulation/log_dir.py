@@ -1,0 +1,589 @@
+"""The LogDir over a simulated disk, for one life of one node.
+
+Shell of the tests. An operation is queued when it is called, takes a small seeded time and takes effect at its end:
+operations on one name in order, operations on names and folders (mkdir, rename, list, ...) in order with everything.
+The easy thing to get wrong: what an operation that is still queued wanted is lost when its node dies, what took effect stays
+(the kernel has it), and the one that the disk was at may have come half-way.
+"""
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from common.environment.disk_errors import FSYNC_STEP
+from common.environment.interface import (
+    DirectoryEntry,
+    FileStat,
+    LogDir,
+    LogDirError,
+    LogDirLocked,
+    LogFile,
+    SpaceStat,
+)
+from common.parts import FileRegion
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
+from tests.simulation.loop import SimulatedLoop
+
+OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"replace_file", "probe"})
+
+# The name of the real probe's file.
+PROBE_FILE = ".diskraft-probe"
+PROBE_BYTES = bytes(4096)
+
+
+class Owner(Protocol):
+    """What a LogDir needs of the node that opened it."""
+
+    @property
+    def is_dead(self) -> bool: ...
+
+    @property
+    def loop(self) -> SimulatedLoop: ...
+
+    def wall_ms(self) -> int: ...
+
+    def trace(self, *facts: object) -> None: ...
+
+
+class _Broken(Exception):
+    """The disk's own answer to an operation."""
+
+    def __init__(self, errno_code: int, detail: str = "") -> None:
+        super().__init__(errno_code, detail)
+        self.errno_code = errno_code
+        self.detail = detail
+
+
+class SimulatedLogFile(LogFile):
+    """A handle. It keeps its file when the name is renamed or removed, as a descriptor does."""
+
+    def __init__(self, log_dir: "SimulatedLogDir", name: str, node: FileNode) -> None:
+        self.log_dir = log_dir
+        self.name = name
+        self.node = node
+        self.is_closed = False
+
+
+class SimulatedRegion(FileRegion):
+    """A range of a simulated file. Its bytes are read when they leave, as sendfile does."""
+
+    def __init__(self, file: SimulatedLogFile, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def content(self) -> bytes:
+        """The bytes as they are now; for tests, and for the disk itself."""
+        return bytes(self.file.node.content[self.position : self.position + self.size])
+
+    def load(self) -> asyncio.Future[bytes]:
+        """Reads the bytes as an operation of the directory, with all that can go wrong there."""
+        return self.file.log_dir.load_region(self)
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One call of a LogDir, from the call to its end."""
+
+    log_dir: "SimulatedLogDir"
+    kind: str
+    name: str
+    is_barrier: bool
+    effect: Callable[[], Any]
+    future: asyncio.Future[Any]
+    queued_ns: int
+    deadline_ns: int
+    # The append was joined into one write with an earlier one, which failed with this errno.
+    failed_with: int | None = None
+    # What is done of it when its process is killed in the middle, where that can be seen afterwards.
+    cut_short: Callable[[], None] | None = None
+
+    def comes_before(self, later: "Operation") -> bool:
+        """True when the two must take effect in the order in which they were queued."""
+        if self.log_dir is not later.log_dir:
+            return False
+        return self.is_barrier or later.is_barrier or self.name == later.name
+
+
+class SimulatedLogDir(LogDir):
+    """LogDir over one SimulatedDisk, for one life of one node."""
+
+    def __init__(
+        self, owner: Owner, path: str, disk_at: Callable[[str, bool], SimulatedDisk | None], operation_timeout_ns: int
+    ) -> None:
+        self.path = path
+        self.on_error: Callable[[LogDirError], None] | None = None
+        self._owner = owner
+        self._disk_at = disk_at
+        self._operation_timeout_ns = operation_timeout_ns
+        self._attached: SimulatedDisk | None = None
+        # What was at the path when it was attached: a descriptor follows neither a mount nor a replaced disk.
+        self._held: DiskStore | None = None
+        self._attach_was_called = False
+        self._closed: LogDirError | None = None
+        self._stuck: Operation | None = None
+        self._offline: LogDirError | None = None
+        self._pending: deque[Operation] = deque()
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._lane_ends: dict[str, int] = {}
+        self._barrier_end = 0
+        self._loop = owner.loop
+        # The latencies of a directory that is not there come from nowhere else.
+        self._absent_rng = random.Random(path)
+
+    @property
+    def oldest_operation_age_ns(self) -> int:
+        self._forget_finished()
+        return self._loop.now_ns - self._pending[0].queued_ns if self._pending else 0
+
+    # --- the queue -----------------------------------------------------------------------------------------------
+    def _queue(
+        self,
+        kind: str,
+        name: str,
+        effect: Callable[[], Any],
+        *,
+        is_barrier: bool = False,
+        cut_short: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._owner.is_dead:
+            future.cancel("the node is gone")
+            return future
+        refusal = self._offline or self._closed
+        if refusal is not None:
+            self._fail(future, refusal)
+            return future
+        if not self._attach_was_called:
+            error = LogDirError(self.path, kind, errno.EBADF, detail="not attached")
+            self._tell_owner(error)
+            self._fail(future, error)
+            return future
+        now_ns = self._loop.now_ns
+        deadline_ns = now_ns + self._operation_timeout_ns
+        operation = Operation(self, kind, name, is_barrier, effect, future, now_ns, deadline_ns, cut_short=cut_short)
+        self._pending.append(operation)
+        self._arm_deadline()
+        finish_ns = self._schedule_after_its_predecessors(operation)
+        self._loop.call_at_ns(finish_ns, lambda: self._reach(operation))
+        return future
+
+    def _schedule_after_its_predecessors(self, operation: Operation) -> int:
+        disk = self._attached
+        latency_ns = disk.latency_ns(operation.kind) if disk else self._absent_rng.randint(10_000, 100_000)
+        earliest_ns = self._loop.now_ns + latency_ns
+        if operation.is_barrier:
+            before_ns = max(self._lane_ends.values(), default=0)
+            finish_ns = max(earliest_ns, before_ns + 1, self._barrier_end + 1)
+            self._lane_ends.clear()
+            self._barrier_end = finish_ns
+            return finish_ns
+        before_ns = self._lane_ends.get(operation.name, 0)
+        finish_ns = max(earliest_ns, before_ns + 1, self._barrier_end + 1)
+        self._lane_ends[operation.name] = finish_ns
+        return finish_ns
+
+    def _reach(self, operation: Operation) -> None:
+        disk = self._attached
+        if disk is not None and disk.stalls(operation):
+            disk.stalled.append(operation)
+            return
+        self.carry_out(operation)
+
+    def carry_out(self, operation: Operation) -> None:
+        """The end of an operation: its effect, unless the directory was given up, and the news to whoever still waits."""
+        if operation is self._stuck:
+            # The thread comes back from the kernel, finds that it is not wanted any more, and lets go of everything.
+            self._stuck = None
+            self.release_lock_now()
+        elif self._offline is not None or self._owner.is_dead:
+            return
+        try:
+            self._fail_if_broken(operation)
+            result = operation.effect()
+        except _Broken as broken:
+            self._report(operation, broken.errno_code, broken.detail)
+        except OSError as error:
+            self._report(operation, error.errno or errno.EIO)
+        except LogDirLocked as error:
+            if not operation.future.done():
+                operation.future.set_exception(error)
+        else:
+            self._owner.trace("disk", self.path, operation.kind, operation.name)
+            if not operation.future.done():
+                operation.future.set_result(result)
+
+    def _fail_if_broken(self, operation: Operation) -> None:
+        disk = self._attached
+        if disk is None:
+            return
+        errno_code = operation.failed_with or disk.failure_of(operation.kind)
+        if errno_code is not None:
+            if operation.kind == "append" and disk.joins_appends():
+                self._fail_joined(operation, errno_code)
+            raise _Broken(errno_code)
+        if operation.kind in OPERATIONS_WITH_AN_FSYNC_INSIDE:
+            errno_code = disk.sticky_failure_of("fsync")
+            if errno_code is not None:
+                raise _Broken(errno_code, FSYNC_STEP)
+
+    def _fail_joined(self, failed: Operation, errno_code: int) -> None:
+        """Appends of one file that wait behind each other may be one write, which fails as a whole."""
+        behind = [operation for operation in self._pending if operation.name == failed.name]
+        for operation in behind[behind.index(failed) + 1 :] if failed in behind else ():
+            if operation.kind != "append":
+                break
+            operation.failed_with = errno_code
+
+    def _report(self, operation: Operation, errno_code: int, detail: str = "") -> None:
+        self._owner.trace("disk", self.path, operation.kind, operation.name, errno_code)
+        if operation.future.done() or self._owner.is_dead:
+            return
+        error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
+        self._tell_owner(error)
+        # The owner may have taken the directory offline just now, which has told the waiting task already.
+        if not operation.future.done():
+            self._fail(operation.future, error)
+
+    def _tell_owner(self, error: LogDirError) -> None:
+        if self.on_error is not None:
+            self.on_error(error)
+
+    @staticmethod
+    def _fail(future: asyncio.Future[Any], error: LogDirError) -> None:
+        future.set_exception(error)
+        # Nobody has to wait for an operation: on_error has told the owner. Asking marks the error as seen.
+        future.exception()
+
+    def _forget_finished(self) -> None:
+        while self._pending and self._pending[0].future.done():
+            self._pending.popleft()
+
+    def _arm_deadline(self) -> None:
+        if self._deadline_timer is None:
+            deadline_ns = self._pending[0].deadline_ns
+            self._deadline_timer = self._loop.call_at_ns(deadline_ns, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline_timer = None
+        self._forget_finished()
+        while self._pending and self._pending[0].deadline_ns <= self._loop.now_ns:
+            operation = self._pending.popleft()
+            self._report(operation, errno.ETIMEDOUT, "the operation's deadline passed")
+            self._forget_finished()
+        if self._pending:
+            self._arm_deadline()
+
+    # --- the directory itself ------------------------------------------------------------------------------------
+    def attach(self, *, create: bool = False) -> Awaitable[None]:
+        self._attach_was_called = True
+
+        def effect() -> None:
+            self._attached = self._disk_at(self.path, create)
+            if self._attached is None:
+                fail(errno.ENOENT)
+            self._held = self._attached.store
+
+        # A disk that is there may be hung or failed already, which attach must meet as any other operation.
+        self._attached = self._disk_at(self.path, False)
+        return self._queue("attach", "", effect, is_barrier=True)
+
+    def lock(self) -> Awaitable[None]:
+        def effect() -> None:
+            disk = self.disk
+            if disk.lock_holder is not None and disk.lock_holder is not self:
+                raise LogDirLocked(f"{self.path} is in use by another process")
+            if disk.is_read_only and self.store.find(".lock") is None:
+                fail(errno.EROFS)
+            disk.lock_holder = self
+            self.store.create_file(".lock", self._owner.wall_ms())
+
+        return self._queue("lock", ".lock", effect, is_barrier=True)
+
+    def probe(self) -> Awaitable[None]:
+        def effect() -> None:
+            found = self._disk_at(self.path, False)
+            if found is None or found.store is not self.store:
+                fail(errno.ESTALE)
+            self._require_room(len(PROBE_BYTES))
+            self.disk.require_readable_platter()
+
+        def steps() -> Iterator[None]:
+            yield from self._write_new_file(PROBE_FILE + ".tmp", PROBE_BYTES)
+            self.store.rename(PROBE_FILE + ".tmp", PROBE_FILE)
+            yield
+
+        return self._queue("probe", ".probe", effect, cut_short=lambda: self._some_of(steps()))
+
+    def _require_room(self, size: int) -> None:
+        room = self.disk.room_bytes()
+        if room is not None and size > room:
+            fail(errno.ENOSPC)
+
+    def statvfs(self) -> Awaitable[SpaceStat]:
+        def effect() -> SpaceStat:
+            disk = self.disk
+            usable = max(0, disk.capacity_bytes - self.store.used_bytes())
+            return SpaceStat(total_bytes=disk.capacity_bytes, usable_bytes=usable, free_inodes=1_000_000)
+
+        return self._queue("statvfs", "", effect)
+
+    def take_offline(self, error: LogDirError) -> None:
+        if self._offline is not None:
+            return
+        self._offline = error
+        self._find_stuck()
+        while self._pending:
+            future = self._pending.popleft().future
+            if not future.done():
+                self._fail(future, error)
+        if self._stuck is None:
+            # A thread that hangs in the kernel keeps its descriptors, the lock's included.
+            self.release_lock_now()
+
+    def _find_stuck(self) -> None:
+        """What is queued has no effect any more, but a call that hangs inside the kernel will."""
+        stalled = self._attached.stalled if self._attached else []
+        self._stuck = next((operation for operation in stalled if operation.log_dir is self), None)
+
+    def close(self) -> Awaitable[None]:
+        if self._offline is not None or self._closed is not None or not self._attach_was_called:
+            done = self._loop.create_future()
+            done.set_result(None)
+            return done
+        closing = self._queue("close", "", self.release_lock_now, is_barrier=True)
+        self._closed = LogDirError(self.path, "close", errno.EBADF, detail="closed")
+        return closing
+
+    def release_lock_now(self) -> None:
+        if self._attached is not None and self._attached.lock_holder is self:
+            self._attached.lock_holder = None
+
+    def die(self) -> None:
+        """The node is gone: nothing queued has an effect, except what hangs inside the kernel and what was just going on."""
+        if self._offline is None:
+            self._find_stuck()
+            self._cut_short()
+        while self._pending:
+            self._pending.popleft().future.cancel("the node is gone")
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
+        self.release_lock_now()
+
+    def _cut_short(self) -> None:
+        """The operation that the disk was at, unless it hangs: a kill comes between two system calls, or ends a write."""
+        self._forget_finished()
+        operation = self._pending[0] if self._pending else None
+        if operation is None or operation is self._stuck or operation.cut_short is None or self._held is None:
+            return
+        if operation.queued_ns < self._loop.now_ns and operation.failed_with is None and not self.disk.is_broken(operation):
+            self._owner.trace("disk", self.path, "cut short", operation.kind, operation.name)
+            with contextlib.suppress(OSError, _Broken):
+                operation.cut_short()
+
+    def _some_of(self, steps: Iterator[None]) -> None:
+        for _ in itertools.islice(steps, self.disk.steps_before_the_end()):
+            pass
+
+    @property
+    def disk(self) -> SimulatedDisk:
+        if self._attached is None:
+            fail(errno.ENOENT)
+        return self._attached
+
+    @property
+    def store(self) -> DiskStore:
+        """The file system that this LogDir holds open, wherever it is mounted by now."""
+        if self._held is None:
+            fail(errno.ENOENT)
+        return self._held
+
+    def _create(self, name: str) -> FileNode:
+        if self.disk.is_read_only and self.store.find(name) is None:
+            fail(errno.EROFS)
+        return self.store.create_file(name, self._owner.wall_ms())
+
+    # --- files ---------------------------------------------------------------------------------------------------
+    def open(self, name: str, *, create: bool = False) -> Awaitable[LogFile]:
+        def effect() -> LogFile:
+            node = self._create(name) if create else self.store.find(name)
+            if node is None:
+                fail(errno.ENOENT)
+            if not isinstance(node, FileNode):
+                fail(errno.EISDIR)
+            return SimulatedLogFile(self, name, node)
+
+        return self._queue("open", name, effect)
+
+    def _queue_on_file(
+        self, kind: str, file: LogFile, effect: Callable[[FileNode], Any], cut_short: Callable[[], None] | None = None
+    ) -> asyncio.Future[Any]:
+        assert isinstance(file, SimulatedLogFile)
+        assert file.log_dir is self
+        was_closed = file.is_closed
+
+        def effect_on_file() -> Any:
+            if was_closed:
+                fail(errno.EBADF)
+            return effect(file.node)
+
+        return self._queue(kind, file.name, effect_on_file, cut_short=None if was_closed else cut_short)
+
+    def close_file(self, file: LogFile) -> None:
+        assert isinstance(file, SimulatedLogFile)
+        file.is_closed = True
+
+    def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
+        promised = b"".join(buffers)
+
+        assert isinstance(file, SimulatedLogFile)
+        node = file.node
+
+        def effect(_: FileNode) -> None:
+            if b"".join(buffers) != promised:
+                raise AssertionError(f"the buffers of an append to {file.name} changed before it was done")
+            room = self.disk.room_bytes()
+            if room is not None and position + len(promised) - len(node.content) > room:
+                self._write_what_fits(node, position, promised, room)
+                fail(errno.ENOSPC)
+            node.write(position, promised)
+            node.modified_ms = self._owner.wall_ms()
+
+        def cut_short() -> None:
+            node.write(position, promised[: self.disk.bytes_before_the_end(len(promised))])
+
+        return self._queue_on_file("append", file, effect, cut_short)
+
+    @staticmethod
+    def _write_what_fits(node: FileNode, position: int, data: bytes, room: int) -> None:
+        """A nearly full disk takes the beginning silently; the next write gets the error, and all of it is cut off."""
+        fitting = len(node.content) + room - position
+        if fitting > 0:
+            node.write(position, data[:fitting])
+            node.truncate(position)
+
+    def read(self, file: LogFile, position: int, size: int) -> Awaitable[bytes]:
+        def effect(node: FileNode) -> bytes:
+            self.disk.require_readable(node, position)
+            return bytes(node.content[position : position + size])
+
+        return self._queue_on_file("read", file, effect)
+
+    def region(self, file: LogFile, position: int, size: int) -> FileRegion:
+        assert isinstance(file, SimulatedLogFile)
+        if position + size > len(file.node.content):
+            raise AssertionError(f"a region of {file.name} ends at {position + size}, written is {len(file.node.content)}")
+        return SimulatedRegion(file, position, size)
+
+    def load_region(self, region: SimulatedRegion) -> asyncio.Future[bytes]:
+        """Not of LogDir: how the simulated network gets the bytes of a region. A shorter answer means a cut file."""
+
+        def effect() -> bytes:
+            self.disk.require_readable(region.file.node, region.position)
+            return region.content()
+
+        return self._queue("region", region.file.name, effect)
+
+    def truncate(self, file: LogFile, size: int) -> Awaitable[None]:
+        def effect(node: FileNode) -> None:
+            node.truncate(size)
+            node.modified_ms = self._owner.wall_ms()
+
+        return self._queue_on_file("truncate", file, effect)
+
+    def fsync(self, file: LogFile) -> Awaitable[None]:
+        return self._queue_on_file("fsync", file, self._sync)
+
+    def _sync(self, node: FileNode) -> None:
+        errno_code = self.disk.take_failing_writeback()
+        if errno_code is not None:
+            node.fail_writeback()
+            raise _Broken(errno_code, FSYNC_STEP)
+        node.sync()
+
+    # --- names ---------------------------------------------------------------------------------------------------
+    def mkdir(self, name: str) -> Awaitable[None]:
+        def effect() -> None:
+            self._require_room(1)
+            self.store.mkdir(name, self._owner.wall_ms())
+
+        return self._queue("mkdir", name, effect, is_barrier=True)
+
+    def rename(self, old: str, new: str) -> Awaitable[None]:
+        return self._queue("rename", old, lambda: self.store.rename(old, new), is_barrier=True)
+
+    def fsync_dir(self, name: str = "") -> Awaitable[None]:
+        return self._queue("fsync_dir", name, lambda: self.store.sync_folder(self.store.folder(name)), is_barrier=True)
+
+    def list(self, name: str = "") -> Awaitable[list[DirectoryEntry]]:
+        def effect() -> list[DirectoryEntry]:
+            entries = sorted(self.store.folder(name).entries.items(), key=lambda entry: entry[0])
+            return [DirectoryEntry(name=entry, is_directory=isinstance(node, FolderNode)) for entry, node in entries]
+
+        return self._queue("list", name, effect, is_barrier=True)
+
+    def remove(self, name: str) -> Awaitable[None]:
+        def effect() -> None:
+            for _ in self.store.remove(name):
+                pass
+
+        return self._queue("remove", name, effect, is_barrier=True, cut_short=lambda: self._some_of(self.store.remove(name)))
+
+    def stat(self, name: str) -> Awaitable[FileStat | None]:
+        def effect() -> FileStat | None:
+            node = self.store.find(name)
+            if node is None:
+                return None
+            size = len(node.content) if isinstance(node, FileNode) else 4096
+            return FileStat(size=size, modified_ms=node.modified_ms, is_directory=isinstance(node, FolderNode))
+
+        return self._queue("stat", name, effect)
+
+    def read_file(self, name: str) -> Awaitable[bytes | None]:
+        def effect() -> bytes | None:
+            node = self.store.find(name)
+            if node is None:
+                return None
+            if isinstance(node, FolderNode):
+                fail(errno.EISDIR)
+            self.disk.require_readable(node, 0)
+            return bytes(node.content)
+
+        return self._queue("read_file", name, effect)
+
+    def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
+        def steps() -> Iterator[None]:
+            folder, _ = self.store.parent(name)
+            yield from self._write_new_file(name + ".tmp", content)
+            self.store.rename(name + ".tmp", name)
+            yield
+            self.store.sync_folder(folder)
+
+        def effect() -> None:
+            for _ in steps():
+                pass
+
+        return self._queue("replace_file", name, effect, cut_short=lambda: self._some_of(steps()))
+
+    def _write_new_file(self, name: str, content: bytes) -> Iterator[None]:
+        """open with O_CREAT and O_TRUNC, write, fsync: the steps between which a process can be killed."""
+        node = self._create(name)
+        node.truncate(0)
+        node.modified_ms = self._owner.wall_ms()
+        yield
+        room = self.disk.room_bytes()
+        if room is not None and len(content) > room:
+            fail(errno.ENOSPC)
+        for start, end in ((0, len(content) // 2), (len(content) // 2, len(content))):
+            node.write(start, content[start:end])
+            yield
+        self._sync(node)
+        yield

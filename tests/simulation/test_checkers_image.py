@@ -1,0 +1,144 @@
+"""The checker of the committed metadata: lawful records pass, each unlawful one breaks its invariant."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from common.ids import TopicId, Uuid
+from common.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    KnownRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from tests.simulation.checkers.image import ImageChecker, ImageModel, compare_images
+from tests.simulation.violations import InvariantViolated
+
+TOPIC = TopicId(Uuid(b"t" * 16))
+RESERVED = Uuid(bytes(15) + b"\x63")
+
+
+def directory(broker_id: int, number: int = 1) -> Uuid:
+    return Uuid(bytes([broker_id, number]) * 8)
+
+
+def register(broker_id: int, *directories: Uuid, life: int = 1) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=Uuid(bytes([broker_id, life]) * 8),
+        broker_epoch=100 * life + broker_id,
+        fenced=False,
+        log_dirs=list(directories or (directory(broker_id), directory(broker_id, 2))),
+    )
+
+
+def broker_change(broker_id: int, *log_dirs: Uuid, fenced: int = 0) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=100 + broker_id, fenced=fenced, log_dirs=list(log_dirs)
+    )
+
+
+def change(*, isr: Sequence[int] | None = None, leader: int = -2) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=None if isr is None else list(isr), leader=leader)
+
+
+class Log:
+    """A metadata log under the checker: each call of `commit` is one batch."""
+
+    def __init__(self) -> None:
+        self.checker = ImageChecker()
+        self.commit(*(register(broker_id) for broker_id in (1, 2, 3)))
+        self.commit(
+            TopicRecord(name="t", topic_id=TOPIC),
+            PartitionRecord(
+                partition_id=0,
+                topic_id=TOPIC,
+                replicas=[1, 2, 3],
+                isr=[1, 2, 3],
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[directory(1), directory(2), directory(3)],
+            ),
+        )
+
+    def commit(self, *records: KnownRecord) -> None:
+        base_offset = self.checker.next_offset
+        self.checker.committed("node", base_offset, base_offset + len(records) - 1, 1, records)
+
+
+def test_a_lawful_directory_failure_passes() -> None:
+    """Leadership and ISR follow a lost directory, then the broker comes back in a new incarnation."""
+    log = Log()
+    log.commit(change(isr=[2, 3], leader=2), broker_change(1, directory(1, 2)))
+    log.commit(register(1, life=2))
+    log.commit(change(isr=[2, 3, 1]))
+    assert log.checker.image.partitions[TOPIC, 0].leader_epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("invariant", "records"),
+    [
+        ("I1", [change(isr=[1, 2]), change(isr=[1, 3], leader=3)]),
+        ("I6", [change(isr=[1, 2, 2])]),
+        ("I6", [change(isr=[1, 4])]),
+        ("I6", [change(isr=[2, 3])]),
+        ("I6", [broker_change(2, fenced=1)]),
+        ("I7", [broker_change(2, directory(2, 2))]),
+        ("I7", [broker_change(1, directory(1, 2))]),
+        ("I9", [register(2, directory(2), RESERVED, life=2)]),
+        ("I9", [register(2, directory(2), directory(1), life=2)]),
+        ("I10", [PartitionChangeRecord(partition_id=0, topic_id=TOPIC, directories=[directory(1), directory(2)])]),
+        ("I12", [change(leader=2)]),
+        ("I16", [broker_change(1, directory(1), directory(1, 2), directory(1, 3))]),
+        ("I17", [register(1, life=0)]),
+        ("I17", [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=1)]),
+        ("I5", [PartitionChangeRecord(partition_id=9, topic_id=TOPIC, leader=2)]),
+        ("I5", [TopicRecord(name="t", topic_id=TopicId(Uuid(b"u" * 16)))]),
+    ],
+)
+def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) -> None:
+    """Each list of batches, one record each, breaks one invariant, and the last batch is the one that does."""
+    log = Log()
+    for record in records[:-1]:
+        log.commit(record)
+    with pytest.raises(InvariantViolated) as caught:
+        log.commit(records[-1])
+    assert caught.value.invariant == invariant
+
+
+def test_a_replica_in_a_healthy_directory_must_not_be_hit() -> None:
+    """I12: the failure of a directory takes the broker out of the ISR of a partition whose replica is elsewhere."""
+    log = Log()
+    with pytest.raises(InvariantViolated, match="I12"):
+        log.commit(change(isr=[1, 3]), broker_change(2, directory(2)))
+
+
+def test_a_lost_directory_stays_lost_within_an_incarnation() -> None:
+    """I16: the same incarnation registers again and names a directory that it lost."""
+    log = Log()
+    log.commit(change(isr=[2, 3], leader=2), broker_change(1, directory(1, 2)))
+    again = register(1)
+    with pytest.raises(InvariantViolated, match="I16"):
+        log.commit(again)
+
+
+def test_nodes_must_agree_on_what_is_committed() -> None:
+    """I5: two nodes know different records at one offset."""
+    log = Log()
+    with pytest.raises(InvariantViolated, match="I5"):
+        log.checker.committed("other", 0, 0, 1, [register(1)])
+
+
+def test_images_are_compared() -> None:
+    """I5: an image that differs in one partition, and one that does not differ."""
+    log = Log()
+    compare_images(log.checker.image, log.checker.image.copy(), "a copy")
+    other = log.checker.image.copy()
+    other.replay(change(isr=[1, 2]), 9)
+    with pytest.raises(InvariantViolated, match="t-0 is"):
+        compare_images(log.checker.image, other, "a node")
+    with pytest.raises(InvariantViolated, match="broker 1"):
+        compare_images(log.checker.image, ImageModel(topics=log.checker.image.topics), "a node")

@@ -1,0 +1,35 @@
+"""The clients that the simulated seeds use, on a cluster without trouble, watched by all checkers."""
+
+import asyncio
+
+from tests.simulation.checkers import Checkers
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.history import History, Outcome
+from tests.simulation.workload import Workload, WorkloadSettings
+
+
+def test_clients_write_and_read_a_healthy_cluster() -> None:
+    """Without faults every operation on a lasting topic succeeds, with both kinds of acks, and no invariant is broken."""
+    history = History()
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, history)
+        checkers.install()
+        async with asyncio.TaskGroup() as group:
+            workload = Workload(cluster, history, WorkloadSettings(topic_pause=0.5), group)
+            await workload.start()
+            await world.sleep(3)
+            await workload.stop()
+        await checkers.at_quiescence()
+        checkers.at_end()
+        assert checkers.image.next_offset > 0
+
+    SimulatedWorld(seed=1).run(scenario)
+    lasting = [each for each in history.produces if each.topic.startswith("lasting")]
+    assert {each.outcome for each in lasting} == {Outcome.OK}
+    assert {each.acks for each in lasting} == {1, -1}
+    assert sum(len(poll.records) for poll in history.polls) > 10
+    assert {change.is_creation for change in history.topic_changes if change.outcome is Outcome.OK} == {True, False}
