@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-report analytics test check integration interop simulate bench clean
+.PHONY: help demo demo-report analytics test check integration interop simulate simulate-mutants bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
@@ -19,6 +19,7 @@ help:
 	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
+	@echo "make simulate-mutants  plants bugs and counts the seeds until the simulator finds each (BUG=part of a name, SEEDS=n)"
 	@echo "make bench        every figure, one JSON line each"
 
 $(VENV)/bin/python:
@@ -70,6 +71,9 @@ interop: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS))
+
+simulate-mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.simulation.mutants $(if $(BUG),--bug "$(BUG)") $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
 bench: $(VENV)/.dev $(VENV)/.analytics
 	$(BIN)/python -m tests.benchmarks

@@ -306,6 +306,10 @@ class Replicas:
         """What the controller should be told: the true directory, the failed one, or LOST."""
         return dict(self._wishes)
 
+    def is_being_created(self, key: TopicIdPartition) -> bool:
+        """Whether the log of this replica is about to be there, and what there is to tell about it with it."""
+        return key in self._creating
+
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         """Whether no directory has room for this replica."""
         return key in self._unplaceable
