@@ -14,17 +14,18 @@ from dataclasses import dataclass, field
 
 from common.metadata.directory_ids import is_reserved
 from tests.simulation.checkers import Checkers
-from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import KINDS, SECOND, Fault, Lab, Target, draw_fault
 from tests.simulation.history import History, Outcome
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
-from tests.simulation.workload import ALL, Workload, WorkloadSettings
+from tests.simulation.workload import ALL, Workload, WorkloadClient, WorkloadSettings
 
 CHAOS_SECONDS = 50.0
 FAULTS_MAX = 25
 # From the end of the repairs to the last replica in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
+LAST_WRITES_BOUND_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +177,24 @@ class SeedRun:
             self._is_over = True
             self._lab.end()
             await asyncio.gather(*keepers)
+            await self._write_once_more(group, workload.lasting_topics)
             await self._checkers.at_quiescence()
-            await self._read_back(group, workload.lasting_topics)
         self._checkers.at_end()
         self._count()
 
-    async def _read_back(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
-        """Every partition that stays takes one more record, and everything acknowledged is there."""
-        client = SimulatedClient(self._cluster, group)
-        for produce in self.history.acknowledged(acks=ALL):
-            if self._cluster.state.topic_ids.get(produce.topic) == produce.topic_id:
-                known = client.acknowledged.setdefault((produce.topic, produce.index), {})
-                known.update(enumerate(produce.values, start=produce.offset))
+    async def _write_once_more(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
+        """Every partition that stays takes one more record."""
+        client = WorkloadClient(self._cluster, self.history, "client-last", group)
+        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * SECOND)
         for topic in topics:
             for index in range(self.plan.workload.partitions):
-                await client.produce(topic, index, b"at the end")
-        await client.assert_nothing_lost()
+                produce = await client.produce(topic, index)
+                while produce is None or produce.outcome is not Outcome.OK:
+                    if self.world.now_ns() > deadline_ns:
+                        answer = "no leader is known" if produce is None else produce.error
+                        raise NotConverged(f"all is well, but {topic}-{index} takes no record: {answer}")
+                    await self.world.sleep(LOOK_SECONDS)
+                    produce = await client.produce(topic, index)
         client.close()
 
     def _count(self) -> None:
