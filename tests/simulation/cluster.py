@@ -83,9 +83,9 @@ class SimulatedCluster:
             ignore_formatted=ignore_formatted,
         )
 
-    def start_node(self, node_id: int) -> None:
-        """Starts a node that does not run, on the disks that it has."""
-        properties = self.properties(node_id)
+    def start_node(self, node_id: int, overrides: Mapping[str, str] | None = None) -> None:
+        """Starts a node that does not run, on the disks that it has. `overrides` changes its configuration for this life."""
+        properties = {**self.properties(node_id), **(overrides or {})}
         config = load_server_config(properties)
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stops[node_id] = stop
@@ -107,6 +107,14 @@ class SimulatedCluster:
     def crash(self, node_id: int) -> None:
         """kill -9."""
         self.world.crash(self.name(node_id))
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP."""
+        self.world.pause(self.name(node_id))
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self.world.resume(self.name(node_id))
 
     def power_cut(self, node_id: int) -> None:
         """The machine loses power: what its disks had not synced may be gone, whole or in part."""
