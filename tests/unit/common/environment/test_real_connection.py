@@ -524,7 +524,7 @@ async def test_connect_meets_its_deadline(env: RealEnvironment) -> None:
 @pytest.mark.parametrize("host", ["a" * 64 + ".b", "two..dots", "nul\0", "\ud800"])
 async def test_names_that_no_host_can_have(env: RealEnvironment, host: str) -> None:
     """Whoever registers with such an address costs nobody more than a failed connection; nor can one listen there."""
-    with pytest.raises(ConnectFailed, match="no host can have this name"):
+    with pytest.raises(ConnectFailed, match="cannot connect to"):
         await env.connect(host, 9092, never, deadline_ns=env.now_ns() + 1_000_000_000)
     with pytest.raises(ListenFailed):
         env.listen(host, 0, never)
