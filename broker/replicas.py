@@ -197,6 +197,7 @@ class Replicas:
         )
         for directory in list(self._directories.values()):
             content = contents.get(directory.directory_id, DirectoryContent())
+            directory.files.loaded(content.checkpoints)
             for loaded in content.logs:
                 self._host(loaded, directory)
             for folder in content.deleted_folders:
@@ -512,6 +513,7 @@ class Replicas:
     async def _create_log(self, key: TopicIdPartition, topic: str, directory: _Directory) -> None:
         name = partition_folder(topic, key[1])
         try:
+            await directory.files.forget((topic, key[1]), self._hosted_in(directory.directory_id))
             log = await self._create_or_put_aside(directory.log_dir, name, topic, key)
         except LogDirError as error:
             if self._creating.pop(key, None) is not None:
@@ -541,6 +543,8 @@ class Replicas:
             # Nobody here knows this folder, so it is not ours to take; it may hold somebody's data.
             stray = marked_partition_folder(topic, key[1], FolderKind.STRAY, self._env.uuid())
             await log_dir.rename(name, stray)
+            # Before the name is given to another folder, which would take this one's place if the rename were lost.
+            await log_dir.fsync_dir()
             self._env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
             return await Log.create(log_dir, name, self._topic_config(topic), key[0])
 
