@@ -830,6 +830,8 @@ class Log:
         yield from kept.index_removal_steps()
         assert kept.file is not None
         yield self.log_dir.truncate(kept.file.handle, position)
+        # A power cut must not bring back what was cut off, below a recovery point or in front of a newer segment.
+        yield self.log_dir.fsync(kept.file.handle)
         self._release(kept)
         for segment in removed:
             yield from segment.delete_steps()
