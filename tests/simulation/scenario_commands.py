@@ -8,7 +8,7 @@ records` and `show requests` show what is new since they, or `cluster` or `creat
 import asyncio
 import errno
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -39,6 +39,7 @@ from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
+from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.cluster import (
     CLUSTER_ID,
     CONTROLLER_ID,
@@ -62,6 +63,7 @@ from tests.simulation.scenario_views import (
     partition_line,
     record_line,
     registration_line,
+    with_assignments_together,
     without_repeats,
 )
 
@@ -70,8 +72,7 @@ METADATA_SEGMENT = f"__cluster_metadata-0/{0:020d}.log"
 # How `await` and `produce` say how long it took: close enough for people, and the same for every seed.
 STEPS_NS = (
     ("50 ms", SECOND_NS // 20),
-    ("500 ms", SECOND_NS // 2),
-    *((f"{s} s", s * SECOND_NS) for s in (1, 2, 4, 8, 16, 32)),
+    *((f"{seconds} s", seconds * SECOND_NS) for seconds in (2, 5, 10, 20, 40)),
 )
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
@@ -181,6 +182,8 @@ class ScenarioRun:
     async def start(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         await cluster.start()
+        # Until every broker sends the heartbeats of its daily life.
+        await self.world.sleep(1)
         self._client = SimulatedClient(cluster, self._task_group)
         self.forget()
 
@@ -209,7 +212,8 @@ class ScenarioRun:
         return self.world.disk(f"/b{broker_id}/{name if name == 'metadata' else f'd{name}'}")
 
     def live_broker(self) -> int:
-        return next(id_ for id_ in self.cluster.broker_ids if not self.cluster.env(id_).is_dead)
+        """The one that clients ask; scenarios mostly hurt the first."""
+        return next(id_ for id_ in reversed(self.cluster.broker_ids) if not self.cluster.env(id_).is_dead)
 
     def note_killed(self, node_id: int) -> None:
         self._killed.add(self.cluster.env(node_id))
@@ -237,21 +241,18 @@ class ScenarioRun:
         self._seen_records += len(records)
         return [line for record in records if (line := record_line(self.look(), record)) is not None]
 
-    def new_exchanges(self) -> list[str]:
+    def new_exchanges(self, sender: str | None) -> list[str]:
         """Heartbeats are shown where they differ from the one before of the same broker."""
-        before: dict[str, str] = {}
-        shown: list[str] = []
         names = self.look()
-        for number, exchange in enumerate(self._network.exchanges):
-            line = exchange_line(names, exchange)
-            is_heartbeat = isinstance(exchange.request, BrokerHeartbeatRequest)
-            is_repeated = is_heartbeat and before.get(exchange.sender) == line
-            if is_heartbeat:
-                before[exchange.sender] = line
-            if number >= self._seen_exchanges and not is_repeated:
-                shown.append(line)
+        before = {
+            exchange.sender: exchange_line(names, exchange)
+            for exchange in self._network.exchanges[: self._seen_exchanges]
+            if isinstance(exchange.request, BrokerHeartbeatRequest)
+        }
+        fresh = [each for each in self._network.exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
         self._seen_exchanges = len(self._network.exchanges)
-        return shown
+        unusual = _without_usual_heartbeats(names, before, fresh)
+        return [exchange_line(names, exchange) for exchange in with_assignments_together(unusual)]
 
     def _records(self) -> list[Struct]:
         content = self.world.disk("/controller/metadata").files().get(METADATA_SEGMENT, b"")
@@ -264,8 +265,20 @@ class ScenarioRun:
             return "STARTING" if node is None or node.broker is None else node.broker.lifecycle.state.name
         if env.exit_code is None:
             return "killed" if env in self._killed else "stopped"
-        ends = [e for e in self.world.events if e.node == env.name and e.name in ("node_halted", "start_refused")]
+        ends = [e for e in self.world.events if e.node == env.name and e.name in ("node_halted", "node_not_started")]
         return f"exited with status {env.exit_code}: {self.look().in_text(ends[-1].fields['reason'])}"
+
+
+def _without_usual_heartbeats(names: Names, before: dict[str, str], exchanges: list[Exchange]) -> Iterator[Exchange]:
+    """`before` is the line of each broker's last heartbeat."""
+    for exchange in exchanges:
+        if isinstance(exchange.request, BrokerHeartbeatRequest):
+            line = exchange_line(names, exchange)
+            is_usual = before.get(exchange.sender) == line
+            before[exchange.sender] = line
+            if is_usual:
+                continue
+        yield exchange
 
 
 def _partition(text: str) -> tuple[str, int]:
@@ -712,7 +725,7 @@ async def show_log(run: ScenarioRun, arguments: Arguments) -> list[str]:
     if "controller" in arguments.words:
         arguments.words.remove("controller")
         node = "controller"
-    return without_repeats(run.new_events(node, frozenset(arguments.rest()) or STORY | {"start_refused"})) or ["nothing"]
+    return without_repeats(run.new_events(node, frozenset(arguments.rest()) or STORY | {"node_not_started"})) or ["nothing"]
 
 
 @command("show records")
@@ -725,10 +738,10 @@ async def show_records(run: ScenarioRun, arguments: Arguments) -> list[str]:
 @command("show requests")
 async def show_requests(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """show requests [broker=2] [BrokerHeartbeat ...]: what brokers asked of the controller, and its answers."""
-    sender = f"broker {arguments.broker()} " if "broker" in arguments.options else ""
+    sender = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
     words = arguments.rest()
-    lines = [line for line in run.new_exchanges() if line.startswith(sender)]
-    return without_repeats([line for line in lines if not words or any(word in line.split() for word in words)]) or ["none"]
+    lines = [line for line in run.new_exchanges(sender) if not words or any(word in line.split() for word in words)]
+    return without_repeats(lines) or ["none"]
 
 
 @command("show metadata")
@@ -775,6 +788,18 @@ async def show_disk(run: ScenarioRun, arguments: Arguments) -> list[str]:
     marker = [".kafka_cleanshutdown"] if ".kafka_cleanshutdown" in disk.files() else []
     folders = [re.sub(r"\.[0-9a-f]{32}-", ".<hex>-", name) for name in disk.folders()]
     return [" ".join(marker + folders) or "empty"]
+
+
+@command("show meta.properties")
+async def show_meta_properties(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """show meta.properties broker=2: of each of its directories, by path."""
+    config = run.cluster.config(arguments.broker())
+    names = run.look()
+    rows = []
+    for path in config.all_log_dirs:
+        content = run.world.disk(path).files().get("meta.properties")
+        rows.append((path, "none" if content is None else names.in_text(str(parse_meta_properties(content)))))
+    return in_columns(rows)
 
 
 @command("show metric")

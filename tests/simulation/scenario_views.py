@@ -7,6 +7,7 @@ later; an id that a disk gets anew has a stroke (`b2/d1'`). Easy to get wrong: w
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from common.ids import BrokerId, DirectoryId, TopicId, Uuid, uuid_from_text, uuid_text
@@ -54,7 +55,9 @@ STORY = frozenset(
 )
 
 # Fields that differ from seed to seed, or say what the line says already.
-HIDDEN_FIELDS = frozenset("broker_epoch incarnation_id topic_id epoch end_offset elapsed_ms advice renamed_to".split())
+HIDDEN_FIELDS = frozenset(
+    "broker_epoch incarnation_id topic_id epoch end_offset elapsed_ms advice renamed_to listeners log_dirs".split()
+)
 
 # Which operation meets a dead disk first is a matter of chance.
 AN_IO_ERROR = re.compile(r"\w+ on \S+ failed with (E[A-Z]+)")
@@ -211,6 +214,28 @@ def exchange_line(names: Names, exchange: Exchange) -> str:
     """A request to the controller and its answer."""
     question, answer = _exchange(names, exchange.request, exchange.response)
     return f"{question} -> {answer}"
+
+
+def with_assignments_together(exchanges: Iterable[Exchange]) -> list[Exchange]:
+    """How many requests a bunch of assignments takes is a matter of chance: here it is one."""
+    together: list[Exchange] = []
+    for exchange in exchanges:
+        request, response = exchange.request, exchange.response
+        before = together[-1] if together else exchange
+        if (
+            isinstance(request, AssignReplicasToDirsRequest)
+            and isinstance(response, AssignReplicasToDirsResponse)
+            and isinstance(before.request, AssignReplicasToDirsRequest)
+            and isinstance(before.response, AssignReplicasToDirsResponse)
+            and before is not exchange
+            and before.sender == exchange.sender
+            and before.response.error_code == response.error_code
+        ):
+            request = replace(request, directories=[*before.request.directories, *request.directories])
+            response = replace(response, directories=[*before.response.directories, *response.directories])
+            together.pop()
+        together.append(Exchange(exchange.sender, request, response))
+    return together
 
 
 def _exchange(names: Names, request: Struct, response: Any) -> tuple[str, str]:
