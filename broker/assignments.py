@@ -26,6 +26,8 @@ class PlacedReplicas(Protocol):
 
     def wished_assignments(self) -> Mapping[TopicIdPartition, DirectoryId]: ...
 
+    def is_being_created(self, key: TopicIdPartition) -> bool: ...
+
     def is_unplaceable(self, key: TopicIdPartition) -> bool: ...
 
 
@@ -71,7 +73,8 @@ class Assignments:
             hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
             for key in self._state.partitions_of_broker(self._broker_id):
                 assigned = self._assigned(key)
-                if key in wishes or (assigned != hosted.get(key) and self._is_online(assigned)):
+                is_expected = self._is_online(assigned) or self._replicas.is_being_created(key)
+                if key in wishes or (assigned != hosted.get(key) and is_expected):
                     differing.append(key)
         self._gate.fix(differing)
         self._look_at_gate()
@@ -99,9 +102,14 @@ class Assignments:
             assigned=self._assigned,
             hosted=self._replicas.hosted_directories(),
             # A replica whose directory the controller holds for offline, and about which there is nothing to say, waits
-            # for nobody.
+            # for nobody. About one that is created elsewhere there will be something to say.
             unplaceable=lambda key: (
-                self._replicas.is_unplaceable(key) or (key not in wishes and not self._is_online(self._assigned(key)))
+                self._replicas.is_unplaceable(key)
+                or (
+                    key not in wishes
+                    and not self._replicas.is_being_created(key)
+                    and not self._is_online(self._assigned(key))
+                )
             ),
         )
         if self._gate.is_open:

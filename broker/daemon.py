@@ -189,7 +189,9 @@ class BrokerDaemon:
         replicas = len(self.replicas.describe(directory_id))
         self.replicas.handle_directory_offline(directory_id)
         self._env.log.error("log_dir_offline", log_dir=path, directory_id=directory_id, cause=cause, replicas=replicas)
-        self._loop.directory_failed(directory_id)
+        if len(self._config.log_dirs) > 1:
+            # KIP-858: with a single directory the failure is never named, the end of the broker says it.
+            self._loop.directory_failed(directory_id)
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()

@@ -13,6 +13,7 @@ from broker.partition import Partition
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId
+from common.metadata.registrations import TopicIdPartition
 from common.storage.checkpoints import (
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -50,6 +51,8 @@ class DirectoryContent:
     logs: list[LoadedLog] = field(default_factory=list)
     # Folders whose deletion had been decided before the last end.
     deleted_folders: list[str] = field(default_factory=list)
+    # What the checkpoint files say, logs that are gone included.
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
 
 async def load_directory(
@@ -65,7 +68,13 @@ async def load_directory(
     log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
     high_watermarks = await _load_checkpoint(env, log_dir, HIGH_WATERMARK_CHECKPOINT_FILE)
     await remove_clean_shutdown(log_dir)
-    content = DirectoryContent()
+    content = DirectoryContent(
+        checkpoints={
+            RECOVERY_POINT_CHECKPOINT_FILE: recovery_points,
+            LOG_START_OFFSET_CHECKPOINT_FILE: log_starts,
+            HIGH_WATERMARK_CHECKPOINT_FILE: high_watermarks,
+        }
+    )
     for entry in await log_dir.list():
         if not entry.is_directory:
             continue
@@ -133,18 +142,47 @@ def _tell_recovery(env: Environment, log: Log) -> None:
         )
 
 
-def refuse_duplicates(found: Mapping[str, Sequence[LoadedLog]]) -> None:
-    """Raises DuplicateLog when two directories (by path) hold the same partition: which one is right nobody can tell."""
-    seen: dict[tuple[TopicId, int], str] = {}
-    for path, logs in found.items():
+def find_superfluous(
+    found: Mapping[DirectoryId, Sequence[LoadedLog]],
+    *,
+    named_by_metadata: Callable[[TopicIdPartition], DirectoryId | None],
+    is_in_isr: Callable[[TopicIdPartition], bool],
+) -> list[tuple[DirectoryId, LoadedLog]]:
+    """The logs to put aside where several directories hold one partition, as after a disk that was thought lost came back.
+
+    The directory that the metadata names is right. Where it names none of them, a replica outside the ISR may keep any, for
+    it is brought in line with its leader. Raises DuplicateLog when nobody can tell.
+    """
+    places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
+    for directory_id, logs in found.items():
         for loaded in logs:
-            other = seen.setdefault((loaded.topic_id, loaded.index), path)
-            if other != path:
-                name = f"{loaded.topic}-{loaded.index}"
-                raise DuplicateLog(
-                    f"{name} has a log in {other} and in {path}; move the one that is out of date out of its directory, "
-                    "then start again"
-                )
+            places.setdefault((loaded.topic_id, loaded.index), []).append((directory_id, loaded))
+    superfluous: list[tuple[DirectoryId, LoadedLog]] = []
+    for key, candidates in places.items():
+        if len(candidates) == 1:
+            continue
+        kept = next((each for each in candidates if each[0] == named_by_metadata(key)), None)
+        if kept is None and is_in_isr(key):
+            raise _duplicate(candidates)
+        kept = kept or max(candidates, key=lambda each: each[1].log.log_end_offset)
+        superfluous += [each for each in candidates if each is not kept]
+    return superfluous
+
+
+def _duplicate(candidates: Sequence[tuple[DirectoryId, LoadedLog]]) -> DuplicateLog:
+    paths = " and in ".join(loaded.log.log_dir.path for _, loaded in candidates)
+    loaded = candidates[0][1]
+    return DuplicateLog(
+        f"{loaded.topic}-{loaded.index} has a log in {paths}, and the metadata names neither; move the one that is out of "
+        "date out of its directory, then start again"
+    )
+
+
+async def put_aside(env: Environment, loaded: LoadedLog) -> None:
+    """Closes a log that is not to be served and renames its folder, so that nothing looks at it. Raises LogDirError."""
+    await loaded.log.close()
+    folder = PartitionFolder(loaded.topic, loaded.index)
+    await _rename_stray(env, loaded.log.log_dir, loaded.log.name, folder)
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
@@ -155,7 +193,13 @@ class CheckpointFiles:
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
-        self._stored: dict[str, dict[TopicPartition, int]] = {}
+        # What each file holds, or will hold when the operation that is under way ends.
+        self._content: dict[str, dict[TopicPartition, int]] = {}
+        self._under_way: dict[str, int] = {}
+
+    def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
+        """What loading found in the files."""
+        self._content.update(checkpoints)
 
     async def store_high_watermarks(self, partitions: Iterable[Partition]) -> None:
         await self._store(HIGH_WATERMARK_CHECKPOINT_FILE, {_key(each): each.high_watermark for each in partitions})
@@ -166,11 +210,26 @@ class CheckpointFiles:
     async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
         await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
 
+    async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
+        """Before a new log gets this name: no file may tell of an earlier one, or a crash would make its offsets the new
+        log's. `partitions` are those that the directory holds."""
+        if name in self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, ()):
+            await self.store_recovery_points(partitions)
+        if name in self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, ()):
+            await self.store_log_starts(partitions)
+        if name in self._content.get(HIGH_WATERMARK_CHECKPOINT_FILE, ()):
+            await self.store_high_watermarks(partitions)
+
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        if self._stored.get(name) == offsets:
+        # While it is under way the same content is written again: who asks for it relies on its being durable.
+        if self._content.get(name) == offsets and not self._under_way.get(name):
             return
-        self._stored[name] = offsets
-        await store_offset_checkpoint(self._log_dir, name, offsets)
+        self._content[name] = offsets
+        self._under_way[name] = self._under_way.get(name, 0) + 1
+        try:
+            await store_offset_checkpoint(self._log_dir, name, offsets)
+        finally:
+            self._under_way[name] -= 1
 
 
 def _key(partition: Partition) -> TopicPartition:

@@ -25,8 +25,9 @@ from broker.directory_logs import (
     LoadedLog,
     ReplicaDescription,
     close_directory,
+    find_superfluous,
     load_directory,
-    refuse_duplicates,
+    put_aside,
 )
 from broker.fetchers import Fetchers
 from broker.partition import IsrCounts, Partition
@@ -42,6 +43,7 @@ from common.metadata.directory_ids import LOST
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.records.batch import BatchError
 from common.records.metadata_records import ConfigResourceType
 from common.storage.errors import LogClosed, LogExists
 from common.storage.log import Log
@@ -188,15 +190,12 @@ class Replicas:
                 group.create_task(self._load_directory(directory, contents, unloadable))
         if unloadable:
             raise ReplicasNotLoaded("; ".join(unloadable))
-        refuse_duplicates(
-            {
-                directory.log_dir.path: contents[directory.directory_id].logs
-                for directory in self._directories.values()
-                if directory.directory_id in contents
-            }
-        )
+        await self._put_superfluous_aside(contents, unloadable)
+        if unloadable:
+            raise ReplicasNotLoaded("; ".join(unloadable))
         for directory in list(self._directories.values()):
             content = contents.get(directory.directory_id, DirectoryContent())
+            directory.files.loaded(content.checkpoints)
             for loaded in content.logs:
                 self._host(loaded, directory)
             for folder in content.deleted_folders:
@@ -214,14 +213,40 @@ class Replicas:
                 self._env, directory.log_dir, is_placed_here=self._is_placed_here, config_of=self._topic_config
             )
         except LogDirError as error:
-            if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-                # Serving without these logs would look like a disk that lost them.
-                unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
-            self._directories.pop(directory.directory_id, None)
+            self._give_up_loading(directory, error, unloadable)
             return
         if directory.directory_id in self._directories:
             contents[directory.directory_id] = content
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
+
+    def _give_up_loading(self, directory: _Directory, error: LogDirError, unloadable: list[str]) -> None:
+        if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
+            # Serving without these logs would look like a disk that lost them.
+            unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
+        self._directories.pop(directory.directory_id, None)
+
+    async def _put_superfluous_aside(self, contents: dict[DirectoryId, DirectoryContent], unloadable: list[str]) -> None:
+        for directory_id, loaded in find_superfluous(
+            {directory_id: contents[directory_id].logs for directory_id in self._directories if directory_id in contents},
+            named_by_metadata=self._directory_named_by_metadata,
+            is_in_isr=self._is_in_isr,
+        ):
+            directory = self._directories.get(directory_id)
+            if directory is None:
+                continue
+            try:
+                await put_aside(self._env, loaded)
+            except LogDirError as error:
+                self._give_up_loading(directory, error, unloadable)
+            contents[directory_id].logs.remove(loaded)
+
+    def _directory_named_by_metadata(self, key: TopicIdPartition) -> DirectoryId | None:
+        registration = self._placed_here(key)
+        return None if registration is None else registration.directory(self._broker_id)
+
+    def _is_in_isr(self, key: TopicIdPartition) -> bool:
+        registration = self._placed_here(key)
+        return registration is not None and self._broker_id in (registration.leader, *registration.isr)
 
     def _host(self, loaded: LoadedLog, directory: _Directory) -> None:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
@@ -305,6 +330,10 @@ class Replicas:
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
         """What the controller should be told: the true directory, the failed one, or LOST."""
         return dict(self._wishes)
+
+    def is_being_created(self, key: TopicIdPartition) -> bool:
+        """Whether the log of this replica is about to be there, and what there is to tell about it with it."""
+        return key in self._creating
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         """Whether no directory has room for this replica."""
@@ -512,13 +541,14 @@ class Replicas:
     async def _create_log(self, key: TopicIdPartition, topic: str, directory: _Directory) -> None:
         name = partition_folder(topic, key[1])
         try:
+            await directory.files.forget((topic, key[1]), self._hosted_in(directory.directory_id))
             log = await self._create_or_put_aside(directory.log_dir, name, topic, key)
         except LogDirError as error:
-            if self._creating.pop(key, None) is not None:
+            if self._was_creating(key, directory):
                 directory.log_count -= 1
                 self._creation_failed(key, directory, error)
             return
-        if self._creating.pop(key, None) is None:
+        if not self._was_creating(key, directory):
             # The directory went offline at this moment, which has settled everything.
             return
         partition = self._new_partition(topic, key[0], key[1], directory, log)
@@ -534,6 +564,13 @@ class Replicas:
         # Where nothing has to be told, the unfence gate may wait for this place all the same.
         self._wishes_changed()
 
+    def _was_creating(self, key: TopicIdPartition, directory: _Directory) -> bool:
+        """Ends the creation. False when it was given up meanwhile: the replica may be on its way to another directory."""
+        if self._creating.get(key) != directory.directory_id:
+            return False
+        del self._creating[key]
+        return True
+
     async def _create_or_put_aside(self, log_dir: LogDir, name: str, topic: str, key: TopicIdPartition) -> Log:
         try:
             return await Log.create(log_dir, name, self._topic_config(topic), key[0])
@@ -541,6 +578,8 @@ class Replicas:
             # Nobody here knows this folder, so it is not ours to take; it may hold somebody's data.
             stray = marked_partition_folder(topic, key[1], FolderKind.STRAY, self._env.uuid())
             await log_dir.rename(name, stray)
+            # Before the name is given to another folder, which would take this one's place if the rename were lost.
+            await log_dir.fsync_dir()
             self._env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
             return await Log.create(log_dir, name, self._topic_config(topic), key[0])
 
@@ -687,8 +726,9 @@ class Replicas:
                 again = partial(directory.work.submit, lambda: self._reload(former, directory))
                 self._after(f"reload {key[0].hex()}-{key[1]}", _CREATION_RETRY_NS, again)
             return
-        if self._reloading.pop(key, None) is None:
+        if self._reloading.get(key) != directory.directory_id:
             return
+        del self._reloading[key]
         self._env.log.warning("log_reloaded", partition=former.name, log_dir=directory.log_dir.path)
         self._host(LoadedLog(former.topic, key[0], key[1], log, former.high_watermark), directory)
         directory.log_count -= 1  # It was counted all the time.
@@ -763,6 +803,9 @@ class Replicas:
             except (LogDirError, LogClosed):
                 # Deleted or failed meanwhile; the others are looked at all the same.
                 continue
+            except BatchError as error:
+                # Without its time index only the batches tell how old a segment is. Readers are told of the damage, too.
+                self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
     def _raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """As follower: the leader has deleted everything below `offset`."""

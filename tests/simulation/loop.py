@@ -1,16 +1,25 @@
 """An asyncio event loop whose clock is a number: waiting costs nothing and every run of a seed is the same run.
 
-Shell of the tests. asyncio's own BaseEventLoop runs the callbacks; only its selector is ours: where a real selector would
-sleep, this one moves the clock to the next timer. Nothing to wait for means that the program waits for ever, which is
-reported as `SimulationDeadlock` with the waiting tasks. Threads are refused. The easy thing to get wrong: TaskGroup and
-`asyncio.wait` keep *sets*, so tasks and futures hash by sequence number here, never by address.
+Shell of the tests. asyncio's BaseEventLoop with rounds of our own: with nothing to do the clock jumps to the next timer.
+Nothing to wait for means that the program waits for ever, which is reported as `SimulationDeadlock` with the waiting tasks.
+Threads, executors, sockets and signals are refused. The easy thing to get wrong: TaskGroup and `asyncio.wait` keep *sets*,
+so tasks and futures hash by sequence number here, never by address.
 """
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Generator
+import heapq
+import math
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Executor
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
+from unittest import mock
+
+from tests.simulation.process import NO_PROCESS, PROCESS
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -22,6 +31,9 @@ ROUNDS_AT_ONE_INSTANT_MAX = 1_000_000
 
 # How many failed futures may be held before the ones that somebody looked at are forgotten.
 FAILED_KEPT = 1024
+
+# How many cancelled timers wait for their time before they are looked for and thrown away.
+CANCELLED_TIMERS_KEPT = 100
 
 
 class SimulationDeadlock(Exception):
@@ -65,22 +77,15 @@ class SimulatedTask(asyncio.Task[Any]):
         # Registering a task hashes it, so the number comes first.
         self.sequence = loop.next_sequence()
         text = f"task-{self.sequence}" if name is None else str(name)
-        super().__init__(coro, loop=loop, name=text, context=context)
-        self.add_done_callback(loop.note_done)
+        own_context = contextvars.copy_context() if context is None else context
+        self.process = own_context.get(PROCESS)
+        super().__init__(coro, loop=loop, name=text, context=own_context)
+        if self.process is not None:
+            self.process.tasks[self] = None
+        self.add_done_callback(loop.note_done, context=NO_PROCESS)
 
     def __hash__(self) -> int:
         return self.sequence
-
-
-class _ClockSelector:
-    """Stands where BaseEventLoop wants a selector: there are no files to watch, only the next timer to jump to."""
-
-    def __init__(self, loop: "SimulatedLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[object]:
-        self._loop.wait(timeout)
-        return []
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -91,10 +96,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now_ns = NANOSECONDS
         self.limit_ns: int | None = None
         self.failed: list[asyncio.Future[Any]] = []
+        # How many processes are paused or dead: only then a callback's owner has to be looked at.
+        self.stopped_processes = 0
+        self._callbacks: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._cancelled_timers = 0
         self._sequence = 0
         self._rounds_at_this_instant = 0
-        self._selector = _ClockSelector(self)
-        self._clock_resolution = 1e-9
         self.set_task_factory(self._make_task)
 
     def __del__(self) -> None:
@@ -103,9 +111,116 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now_ns / NANOSECONDS
 
-    def call_at_ns(self, deadline_ns: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
+    # --- callbacks and timers ------------------------------------------------------------------------------------
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Arguments]], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._callbacks.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[_Arguments]], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self._add_timer(self.now_ns + math.ceil(delay * NANOSECONDS), callback, args, context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[_Arguments]], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self._add_timer(round(when * NANOSECONDS), callback, args, context)
+
+    def call_at_ns(
+        self, deadline_ns: int, callback: Callable[[], object], *, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
         """`call_at` on the clock's own integers: the callback never runs before `now_ns >= deadline_ns`."""
-        return self.call_at(deadline_ns / NANOSECONDS, callback)
+        return self._add_timer(deadline_ns, callback, (), context)
+
+    def _add_timer(
+        self, deadline_ns: int, callback: Callable[..., object], args: Any, context: contextvars.Context | None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(deadline_ns / NANOSECONDS, callback, args, self, context)
+        # BaseEventLoop's mark for a timer that it has to be told of when it is cancelled.
+        timer._scheduled = True  # type: ignore[attr-defined]
+        self._sequence += 1
+        heapq.heappush(self._timers, (deadline_ns, self._sequence, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if not handle._scheduled:  # type: ignore[attr-defined]
+            return
+        self._cancelled_timers += 1
+        if self._cancelled_timers > CANCELLED_TIMERS_KEPT and self._cancelled_timers * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            # This one is marked after this call.
+            self._cancelled_timers = 1
+
+    def next_timer_ns(self) -> int | None:
+        """When the next timer runs out; None when there is none."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+            self._cancelled_timers -= 1
+        return self._timers[0][0] if self._timers else None
+
+    def _run_once(self) -> None:
+        """One round: what has been called for, and the timers that have run out. With nothing to do the clock jumps."""
+        callbacks = self._callbacks
+        next_ns = self.next_timer_ns()
+        if callbacks or self._stopping:  # type: ignore[attr-defined]
+            self._count_round()
+        elif next_ns is None:
+            raise SimulationDeadlock(self._describe_waiting())
+        else:
+            self._move_clock(next_ns)
+        while next_ns is not None and next_ns <= self.now_ns:
+            timer = heapq.heappop(self._timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            callbacks.append(timer)
+            next_ns = self.next_timer_ns()
+        for _ in range(len(callbacks)):
+            handle = callbacks.popleft()
+            if not handle._cancelled and not (self.stopped_processes and self._is_held(handle)):
+                handle._run()
+
+    @staticmethod
+    def _is_held(handle: asyncio.Handle) -> bool:
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is None or not process.is_stopped:
+            return False
+        process.hold(handle)
+        return True
+
+    def close(self) -> None:
+        super().close()
+        self._callbacks.clear()
+        self._timers.clear()
+
+    def run_again(self, handles: Iterable[asyncio.Handle]) -> None:
+        """Queues callbacks that were held back."""
+        self._callbacks.extend(handles)
+
+    def _move_clock(self, to_ns: int) -> None:
+        if to_ns > self.now_ns:
+            self._rounds_at_this_instant = 0
+            self.now_ns = to_ns
+        if self.limit_ns is not None and self.now_ns > self.limit_ns:
+            raise SimulationTooLong(f"the clock passed {self.limit_ns} ns: {self._describe_waiting()}")
+
+    def _count_round(self) -> None:
+        self._rounds_at_this_instant += 1
+        if self._rounds_at_this_instant > ROUNDS_AT_ONE_INSTANT_MAX:
+            raise SimulationLivelock(f"the clock stands at {self.now_ns} ns: {self._describe_waiting()}")
 
     async def sleep_until(self, deadline_ns: int) -> None:
         woken = self.create_future()
@@ -115,6 +230,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         finally:
             timer.cancel()
 
+    # --- tasks and futures ---------------------------------------------------------------------------------------
     def next_sequence(self) -> int:
         self._sequence += 1
         return self._sequence
@@ -123,6 +239,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return SimulatedFuture(loop=self)
 
     def note_done(self, task: asyncio.Future[Any]) -> None:
+        assert isinstance(task, SimulatedTask)
+        if task.process is not None:
+            task.process.tasks.pop(task, None)
         if not task.cancelled() and task._log_traceback:
             self.note_failed(task)
 
@@ -138,22 +257,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return [error for future in found if (error := future.exception()) is not None]
 
     def waiting_tasks(self) -> list[asyncio.Task[Any]]:
-        """All unfinished tasks, oldest first."""
-        return sorted(asyncio.all_tasks(self), key=hash)
-
-    def wait(self, timeout: float | None) -> None:
-        """What the selector does instead of sleeping."""
-        if timeout is None:
-            raise SimulationDeadlock(self._describe_waiting())
-        if timeout == 0:
-            self._rounds_at_this_instant += 1
-            if self._rounds_at_this_instant > ROUNDS_AT_ONE_INSTANT_MAX:
-                raise SimulationLivelock(f"the clock stands at {self.now_ns} ns: {self._describe_waiting()}")
-            return
-        self._rounds_at_this_instant = 0
-        self.now_ns += max(1, round(timeout * NANOSECONDS))
-        if self.limit_ns is not None and self.now_ns > self.limit_ns:
-            raise SimulationTooLong(f"the clock passed {self.limit_ns} ns: {self._describe_waiting()}")
+        """All unfinished tasks that are not of a dead process, oldest first."""
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
+        return sorted((task for task in tasks if task.process is None or not task.process.is_dead), key=hash)
 
     def _describe_waiting(self) -> str:
         lines = []
@@ -188,8 +294,25 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[_Result]:
         raise RuntimeError(f"there are no threads in the simulation: {func} cannot run in one")
 
-    def _process_events(self, event_list: list[object]) -> None:
-        """Nothing but timers ever happens."""
+    async def create_connection(self, *_: object, **__: object) -> NoReturn:
+        raise RuntimeError("there are no sockets in the simulation: use env.connect")
 
-    def _write_to_self(self) -> None:
-        """Nobody sleeps, so nobody has to be woken."""
+    async def create_server(self, *_: object, **__: object) -> NoReturn:
+        raise RuntimeError("there are no sockets in the simulation: use env.listen")
+
+    async def create_datagram_endpoint(self, *_: object, **__: object) -> NoReturn:
+        raise RuntimeError("there are no sockets in the simulation")
+
+
+@contextmanager
+def nothing_from_outside() -> Iterator[None]:
+    """Nobody may start a thread or make a socket meanwhile, whether through the loop or not."""
+
+    def refuse_thread(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError(f"there are no threads in the simulation: {thread} cannot start")
+
+    def refuse_socket(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("there are no sockets in the simulation")
+
+    with mock.patch.object(threading.Thread, "start", refuse_thread), mock.patch.object(socket, "socket", refuse_socket):
+        yield

@@ -10,18 +10,23 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Protocol
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
 from tests.simulation.disk import MICROSECOND
 from tests.simulation.log_dir import SimulatedRegion
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.loop import NANOSECONDS, SimulatedLoop
+from tests.simulation.process import NO_PROCESS
 
 WINDOW = 128 * 1024
 EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 40_000
+LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
+SLOW_READS_A_SECOND = 20
+RESET = "connection reset by peer"
 
 
 class Peer(Protocol):
@@ -31,6 +36,12 @@ class Peer(Protocol):
 
     @property
     def is_dead(self) -> bool: ...
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    @property
+    def context(self) -> Context: ...
 
     def trace(self, *facts: object) -> None: ...
 
@@ -71,6 +82,7 @@ class SimulatedConnection(Connection):
         self.is_open = True
         self.is_closing = False
         self.reading_is_paused = False
+        self.is_in_the_backlog = False
         self.buffer_was_taken = False
 
     @property
@@ -80,6 +92,11 @@ class SimulatedConnection(Connection):
     def send(self, parts: Sequence[Part]) -> None:
         if self.is_open and not self.is_closing and not self.node.is_dead:
             self.outgoing.queue(parts)
+
+    @property
+    def receives(self) -> bool:
+        """Whether what arrives is given to the owner. When not, it stays in the kernel's buffer."""
+        return not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
 
     def take_buffer(self) -> None:
         self.buffer_was_taken = True
@@ -98,7 +115,7 @@ class SimulatedConnection(Connection):
             self.outgoing.finish()
 
     def abort(self) -> None:
-        self.break_off(None, "connection reset by peer")
+        self.break_off(None, RESET)
 
     def break_off(self, own_reason: str | None, peer_reason: str | None) -> None:
         """Both sides lose the connection, this one at once, the other after a moment; what is on its way is lost."""
@@ -114,7 +131,7 @@ class SimulatedConnection(Connection):
             self.is_open = False
             self.outgoing.drop()
             self.network.forget_connection(self)
-            self.network.loop.call_soon(self._tell_lost, reason)
+            self.network.loop.call_soon(self._tell_lost, reason, context=self.node.context.copy())
 
     def _tell_lost(self, reason: str | None) -> None:
         if self.receiver is not None and not self.node.is_dead:
@@ -127,7 +144,7 @@ class SimulatedConnection(Connection):
             return
         self.node.trace("received", self.peer, len(content), zlib.crc32(content))
         self.buffer_was_taken = False
-        self.receiver.data_received(memoryview(content))
+        self.node.context.copy().run(self.receiver.data_received, memoryview(content))
         if not self.buffer_was_taken:
             content[:] = b"\xdd" * len(content)
 
@@ -143,7 +160,8 @@ class _Pipe:
         self._is_loading = False
         self._is_finishing = False
         self._flush_is_scheduled = False
-        self._delivery: asyncio.TimerHandle | None = None
+        self._delivery: asyncio.Handle | None = None
+        self._last_size = 0
         self.queued_bytes = 0
 
     def queue(self, parts: Sequence[Part]) -> None:
@@ -160,7 +178,7 @@ class _Pipe:
         # At the end of the step, as the real one does: until then all of it counts as queued.
         if self._queue and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
-            self._sender.network.loop.call_soon(self._flush)
+            self._sender.network.loop.call_soon(self._flush, context=self._sender.node.context.copy())
 
     def finish(self) -> None:
         """No more will be queued: the connection ends when all that is queued has left."""
@@ -183,7 +201,9 @@ class _Pipe:
             self._delivery = None
 
     def _advance(self) -> None:
-        """Moves what fits from the queue into the window."""
+        """Moves what fits from the queue into the window. The process does this, so a paused one does not."""
+        if self._sender.node.is_paused:
+            return
         while self._queue and not self._is_loading:
             room = WINDOW - len(self._on_the_way)
             if room <= 0:
@@ -207,12 +227,13 @@ class _Pipe:
         """The sender is done. The receiver is told when it has everything."""
         self._sender.is_open = False
         self._sender.network.forget_connection(self._sender)
-        self._sender.network.loop.call_soon(self._sender._tell_lost, None)
+        self._sender.network.loop.call_soon(self._sender._tell_lost, None, context=self._sender.node.context.copy())
         self.schedule_delivery()
 
     def _load(self, region: SimulatedRegion) -> None:
         self._is_loading = True
-        region.load().add_done_callback(lambda done: self._loaded(region, done))
+        loaded = region.load()
+        loaded.add_done_callback(lambda done: self._loaded(region, done), context=self._sender.node.context.copy())
 
     def _loaded(self, region: SimulatedRegion, done: "asyncio.Future[bytes]") -> None:
         self._is_loading = False
@@ -222,20 +243,26 @@ class _Pipe:
         if error is not None and not isinstance(error, LogDirError):
             raise error
         if done.cancelled() or error is not None or len(done.result()) < len(region):
-            self._sender.break_off(f"a file region could not be sent: {error}", "connection reset by peer")
+            self._sender.break_off(f"a file region could not be sent: {error}", RESET)
             return
         self._queue[0] = done.result()
         self._advance()
         self._tell_writable()
 
-    def schedule_delivery(self) -> None:
-        sender = self._sender
-        if self._delivery is not None or sender.other.reading_is_paused:
+    def schedule_delivery(self, *, at_once: bool = False) -> None:
+        """`at_once` for what the receiver's kernel had received already."""
+        sender, receiver = self._sender, self._sender.other
+        if self._delivery is not None or not receiver.receives:
             return
-        if sender.network.is_cut(sender.node.name, sender.other.node.name):
+        network = sender.network
+        if network.is_cut(sender.node.name, receiver.node.name):
             return
-        if self._on_the_way or self._is_at_the_end():
-            self._delivery = sender.network.later(self._deliver)
+        if not self._on_the_way and not self._is_at_the_end():
+            return
+        if at_once:
+            self._delivery = network.loop.call_soon(self._deliver, context=NO_PROCESS)
+        else:
+            self._delivery = network.later(self._deliver, after_ns=network.reading_ns(receiver.node.name, self._last_size))
 
     def _is_at_the_end(self) -> bool:
         return self._is_finishing and not self._queue and not self._on_the_way
@@ -243,27 +270,34 @@ class _Pipe:
     def _deliver(self) -> None:
         self._delivery = None
         receiver = self._sender.other
-        if receiver.reading_is_paused:
+        if not receiver.receives:
             return
         if self._is_at_the_end():
             receiver.lose(None)
             return
-        size = self._sender.network.piece_size(len(self._on_the_way))
+        size = self._sender.network.piece_size(receiver.node.name, len(self._on_the_way))
+        self._last_size = size
         piece = self._on_the_way[:size]
         del self._on_the_way[:size]
         receiver.deliver(piece)
         if self._sender.is_open:
-            self._advance()
-            self._tell_writable()
+            self.advance_and_tell()
         else:
             self.schedule_delivery()
+
+    def advance_and_tell(self) -> None:
+        """There is room again, or the sender goes on."""
+        if not self._sender.node.is_paused:
+            self._advance()
+            self._tell_writable()
+        self.schedule_delivery()
 
     def _tell_writable(self) -> None:
         sender = self._sender
         if self._had_left_over and not self._queue and sender.is_open and not sender.is_closing:
             self._had_left_over = False
             if sender.receiver is not None and not sender.node.is_dead:
-                sender.receiver.writable()
+                sender.node.context.copy().run(sender.receiver.writable)
 
 
 class SimulatedNetwork:
@@ -276,7 +310,9 @@ class SimulatedNetwork:
         # Insertion ordered, for the order shows when a node dies.
         self._connections: dict[SimulatedConnection, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
-        self._held_back: list[Callable[[], None]] = []
+        self._held_back: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._slow_readers: dict[str, int] = {}
+        self._latency_range_ns = LATENCY_NS
         self._next_port = FIRST_FREE_PORT
 
     # --- faults --------------------------------------------------------------------------------------------------
@@ -284,12 +320,13 @@ class SimulatedNetwork:
         """Nothing more arrives from node `sender` at node `receiver`; what is sent waits for `mend`."""
         self._cut[sender, receiver] = None
 
-    def mend(self) -> None:
-        """Ends all cuts; what was held back arrives."""
-        self._cut.clear()
-        held_back, self._held_back = self._held_back, []
-        for callback in held_back:
-            self.loop.call_at_ns(self.loop.now_ns + self._latency_ns(), callback)
+    def mend(self, sender: str | None = None, receiver: str | None = None) -> None:
+        """Ends the cut of one way, all cuts of one node, or all; what was held back arrives."""
+        for way in [way for way in self._cut if receiver is None or way == (sender, receiver)]:
+            if sender is None or sender in way:
+                del self._cut[way]
+                for callback in self._held_back.pop(way, ()):
+                    self.later(callback)
         for connection in list(self._connections):
             connection.outgoing.schedule_delivery()
             connection.other.outgoing.schedule_delivery()
@@ -297,26 +334,59 @@ class SimulatedNetwork:
     def is_cut(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._cut
 
+    def reset(self, one: str, other: str) -> None:
+        """RST: every connection between two nodes ends at once for both, what is on its way is lost."""
+        for connection in list(self._connections):
+            if (connection.node.name, connection.other.node.name) in ((one, other), (other, one)):
+                connection.outgoing.drop()
+                connection.lose(RESET)
+
+    def slow_reader(self, name: str, bytes_per_second: int | None) -> None:
+        """The node takes only so many bytes a second from each of its connections; None ends it."""
+        if bytes_per_second is None:
+            self._slow_readers.pop(name, None)
+        else:
+            self._slow_readers[name] = bytes_per_second
+
+    def set_latency(self, minimum_ns: int, maximum_ns: int) -> None:
+        """How long bytes, connects and ends of connections are on their way, from now on."""
+        self._latency_range_ns = (minimum_ns, maximum_ns)
+
     def drop_node(self, node: Peer) -> None:
         """The node is gone: nobody listens there any more, and its connections are reset."""
         self._listeners = [listener for listener in self._listeners if listener.node is not node]
         for connection in [connection for connection in self._connections if connection.node is node]:
-            connection.break_off(None, "connection reset by peer")
+            connection.break_off(None, RESET)
+
+    def resume_node(self, node: Peer) -> None:
+        """The node runs again: what its kernel received is given to it, what it had queued leaves."""
+        for connection in [connection for connection in self._connections if connection.node is node]:
+            connection.other.outgoing.schedule_delivery(at_once=True)
+            connection.outgoing.advance_and_tell()
 
     # --- for the connections -------------------------------------------------------------------------------------
-    def later(self, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return self.loop.call_at_ns(self.loop.now_ns + self._latency_ns(), callback)
+    def later(self, callback: Callable[[], None], *, after_ns: int = 0) -> asyncio.TimerHandle:
+        """Calls back after a latency, of nobody's process: what is on its way arrives whatever becomes of its sender."""
+        return self.loop.call_at_ns(self.loop.now_ns + max(self._latency_ns(), after_ns), callback, context=NO_PROCESS)
 
     def when_reachable(self, sender: Peer, receiver: Peer, callback: Callable[[], None]) -> None:
         """After a moment, or when the way from `sender` to `receiver` is mended."""
         if self.is_cut(sender.name, receiver.name):
-            self._held_back.append(callback)
+            self._held_back.setdefault((sender.name, receiver.name), []).append(callback)
         else:
             self.later(callback)
 
-    def piece_size(self, available: int) -> int:
+    def piece_size(self, reader: str, available: int) -> int:
         """How many of the bytes that are there arrive together: mostly all, sometimes cut anywhere."""
+        rate = self._slow_readers.get(reader)
+        if rate is not None:
+            available = min(available, max(1, rate // SLOW_READS_A_SECOND))
         return available if self._rng.random() < 0.6 else self._rng.randint(1, available)
+
+    def reading_ns(self, reader: str, size: int) -> int:
+        """How long a slow reader is busy with so many bytes."""
+        rate = self._slow_readers.get(reader)
+        return 0 if rate is None else size * NANOSECONDS // rate
 
     def forget_listener(self, listener: SimulatedListener) -> None:
         if listener in self._listeners:
@@ -326,7 +396,7 @@ class SimulatedNetwork:
         self._connections.pop(connection, None)
 
     def _latency_ns(self) -> int:
-        return self._rng.randint(20 * MICROSECOND, 400 * MICROSECOND)
+        return self._rng.randint(*self._latency_range_ns)
 
     # --- for the environment -------------------------------------------------------------------------------------
     def listen(self, node: Peer, host: str, port: int, accept: Callable[[Connection], Receiver]) -> SimulatedListener:
@@ -363,9 +433,23 @@ class SimulatedNetwork:
         self._connections[near] = None
         self._connections[far] = None
         node.trace("connected", target)
-        far.receiver = listener.accept(far)
+        self._accept(listener, far)
         near.receiver = accept(near)
         return near
+
+    def _accept(self, listener: SimulatedListener, connection: SimulatedConnection) -> None:
+        def accept() -> None:
+            if connection.is_open:
+                connection.receiver = listener.accept(connection)
+                connection.is_in_the_backlog = False
+                connection.other.outgoing.schedule_delivery(at_once=True)
+
+        if connection.node.is_paused:
+            # The kernel's backlog: connected, and nobody there yet.
+            connection.is_in_the_backlog = True
+            self.loop.call_soon(accept, context=connection.node.context.copy())
+        else:
+            connection.node.context.copy().run(accept)
 
     def _is_unreachable(self, one: Peer, other: Peer) -> bool:
         return self.is_cut(one.name, other.name) or self.is_cut(other.name, one.name)

@@ -6,12 +6,22 @@ production modules: the checkers are one more listener of each node's metadata l
 fixed pace of virtual time.
 """
 
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from broker.daemon import BrokerDaemon
+from common.configuration.server import load_server_config
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
-from tests.simulation.checkers.image import ImageChecker
-from tests.simulation.cluster import SimulatedCluster
+from controller.quorum_controller import QuorumController
+from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.history import check_history
+from tests.simulation.checkers.image import ImageChecker, Key
+from tests.simulation.checkers.quiescence import problems
+from tests.simulation.checkers.replicas import ReplicaChecker
+from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
 from tools.node import Node
@@ -19,6 +29,7 @@ from tools.node import Node
 __all__ = ["Checkers", "InvariantViolated"]
 
 LOOK_INTERVAL_NS = 10_000_000
+SETTLED_INTERVAL_SECONDS = 0.05
 
 
 class Checkers:
@@ -26,27 +37,66 @@ class Checkers:
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self.image = ImageChecker()
+        timeout_ms = load_server_config(cluster.properties(cluster.broker_ids[0])).log_dir_failure_timeout_ms
+        self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=timeout_ms * 1_000_000)
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
-        self._has_failed = False
+        self._events_seen = 0
+        self._is_over = False
 
     def install(self) -> None:
         """From now on every committed batch and, at a fixed pace, every replica is looked at."""
         self._look()
 
-    async def at_quiescence(self) -> None:
-        """After the heal, when nothing is to be waited for any more. Raises InvariantViolated."""
+    def stop(self) -> None:
+        """Looks at nothing any more by itself."""
+        self._is_over = True
 
-    def at_end(self) -> None:
-        """The clients are gone. Raises InvariantViolated."""
+    async def at_quiescence(self, within_seconds: float = 60) -> None:
+        """After the heal, with the clients stopped: waits until everything has settled, which it must within this time of
+        the simulation. Raises InvariantViolated for the first thing that has not."""
+        world = self._cluster.world
+        deadline_ns = world.now_ns() + round(within_seconds * SECOND_NS)
+        while violation := self._unsettled():
+            if world.now_ns() >= deadline_ns:
+                raise InvariantViolated(violation.invariant, f"{violation.text} ({within_seconds} s after the heal)")
+            await world.sleep(SETTLED_INTERVAL_SECONDS)
+
+    def at_end(self, *, excused: Iterable[Key] = ()) -> None:
+        """With the clients gone and everything settled: the history by itself, then the files on the disks against history
+        and metadata. Partitions whose disks were all lost are excused from keeping records. Raises InvariantViolated."""
+        self.stop()
+        forgiven = frozenset(excused)
+        check_history(self._history, excused=forgiven)
+        directories = self._directories()
+        judged = {key: part for key, part in self.image.image.partitions.items() if key not in forgiven}
+        raw_logs.check_logs(directories, judged, self.image.image.name, self.replicas.committed, self._history)
+        logs = {
+            self._cluster.name(id_): raw_logs.read_log(
+                self._cluster.world.disk(self._cluster.config(id_).metadata_log_dir).files(), raw_logs.METADATA_FOLDER
+            )
+            for id_ in (CONTROLLER_ID, *self.brokers())
+        }
+        raw_logs.check_metadata_logs(logs, self.image, leader=self._cluster.name(CONTROLLER_ID))
+
+    # --- looking -------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        if self._has_failed:
+        if self._is_over:
             return
         loop = self._cluster.world.loop
         loop.call_at_ns(loop.now_ns + LOOK_INTERVAL_NS, self._look)
         self._attach_to_new_nodes()
+        self._guarded(self._look_at_replicas)
+
+    def _look_at_replicas(self) -> None:
+        # What happened since the last look comes first: it is judged by what was committed before it.
+        events = self._cluster.world.events
+        for event in events[self._events_seen :]:
+            self.replicas.happened(event)
+        self._events_seen = len(events)
+        self.replicas.look(self.brokers(), self._cluster.world.now_ns())
 
     def _attach_to_new_nodes(self) -> None:
         for node_id, node in self._cluster.nodes.items():
@@ -55,11 +105,64 @@ class Checkers:
                 self._attached[node_id] = node
                 driver.register(_Listener(self, self._cluster.name(node_id)))
 
-    def raise_later(self, violation: InvariantViolated) -> None:
-        """Ends the run with this violation, whatever code found it in whatever daemon's step."""
-        if not self._has_failed:
-            self._has_failed = True
-            self._cluster.world.loop.call_soon(_raise, violation)
+    def committed(self, node: str, batch: CommittedBatch) -> None:
+        """A node's metadata log delivers a batch."""
+        if not self._is_over:
+            self._guarded(partial(self._check_batch, node, batch))
+
+    def loaded(self, node: str, snapshot: LoadedSnapshot) -> None:
+        """A node's metadata log begins with a snapshot."""
+        self._guarded(partial(self.image.loaded, node, snapshot.end_offset, snapshot.records))
+
+    def _check_batch(self, node: str, batch: CommittedBatch) -> None:
+        is_news = self.image.committed(node, batch.base_offset, batch.last_offset, batch.epoch, batch.records)
+        if is_news and batch.records:
+            self.replicas.committed_batch(batch.records, self.brokers())
+            self._look_at_replicas()
+
+    def _guarded(self, check: Callable[[], object]) -> None:
+        """Ends the run with a violation, whatever daemon's step it was found in."""
+        try:
+            check()
+        except InvariantViolated as violation:
+            if not self._is_over:
+                self._is_over = True
+                self._cluster.world.loop.call_soon(_raise, violation)
+
+    def _unsettled(self) -> InvariantViolated | None:
+        problem = next(problems(self.controller(), self.brokers(), self.image.image), None)
+        if problem is not None:
+            return InvariantViolated(*problem)
+        try:
+            raw_logs.check_directories(self._directories(), self.image.image)
+        except InvariantViolated as violation:
+            # A folder may be on its way out.
+            return violation
+        return None
+
+    # --- what there is -------------------------------------------------------------------------------------------
+
+    def brokers(self) -> dict[int, BrokerDaemon]:
+        """The brokers that live."""
+        found = {}
+        for broker_id in self._cluster.broker_ids:
+            node = self._cluster.nodes.get(broker_id)
+            if node is not None and node.broker is not None and not self._cluster.env(broker_id).is_dead:
+                found[broker_id] = node.broker
+        return found
+
+    def _directories(self) -> list[raw_logs.RawDirectory]:
+        """Every online data directory by its files."""
+        return [
+            raw_logs.read_directory(broker_id, log_dir.path, self._cluster.world.disk(log_dir.path).files())
+            for broker_id, broker in self.brokers().items()
+            for log_dir in broker._directories.online.values()
+        ]
+
+    def controller(self) -> QuorumController | None:
+        """The controller of the node that lives."""
+        node = self._cluster.nodes.get(CONTROLLER_ID)
+        return None if node is None or node.controller is None else node.controller.controller
 
 
 class _Listener:
@@ -70,16 +173,10 @@ class _Listener:
         self._node = node
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        try:
-            self._checkers.image.committed(self._node, batch.base_offset, batch.last_offset, batch.epoch, batch.records)
-        except InvariantViolated as violation:
-            self._checkers.raise_later(violation)
+        self._checkers.committed(self._node, batch)
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> None:
-        try:
-            self._checkers.image.loaded(self._node, snapshot.end_offset, snapshot.records)
-        except InvariantViolated as violation:
-            self._checkers.raise_later(violation)
+        self._checkers.loaded(self._node, snapshot)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Who leads is judged by the epochs of the batches."""

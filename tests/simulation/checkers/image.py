@@ -217,8 +217,10 @@ class ImageChecker:
         # Everything before it is in the image.
         self.next_offset = 0
         self.batches: dict[int, SeenBatch] = {}
-        # When each partition was created and where; deleted ones stay.
+        # Deleted ones stay.
         self.names: dict[Key, str] = {}
+        # Who was made leader in which epoch.
+        self.elections: dict[tuple[Key, int], int] = {}
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
         self._is_in_transaction = False
@@ -290,8 +292,9 @@ class ImageChecker:
         check_directory_failure(before, after, records, offset)
 
     def _note_names(self) -> None:
-        for key in self.image.partitions:
+        for key, part in self.image.partitions.items():
             self.names.setdefault(key, self.image.name(key))
+            self.elections.setdefault((key, part.leader_epoch), part.leader)
 
     def _check_broker(self, broker_id: int, before: ModelBroker | None, after: ModelBroker, offset: int) -> None:
         for directory_id in after.directories:
@@ -406,4 +409,5 @@ def _text(part: ModelPartition | None) -> str:
 
 
 def _texts(ids: Iterable[Uuid]) -> str:
-    return "[" + ", ".join(uuid_text(id_)[:6] for id_ in sorted(ids)) + "]"
+    ordered = sorted(ids) if isinstance(ids, frozenset) else ids
+    return "[" + ", ".join(uuid_text(id_)[:6] for id_ in ordered) + "]"

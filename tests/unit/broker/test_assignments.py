@@ -31,6 +31,7 @@ class Places:
     def __init__(self) -> None:
         self.hosted: dict[TopicIdPartition, DirectoryId] = {}
         self.wishes: dict[TopicIdPartition, DirectoryId] = {}
+        self.creating: list[TopicIdPartition] = []
         self.unplaceable: list[TopicIdPartition] = []
         self.looks = 0
 
@@ -40,6 +41,9 @@ class Places:
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
         self.looks += 1
         return dict(self.wishes)
+
+    def is_being_created(self, key: TopicIdPartition) -> bool:
+        return key in self.creating
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         return key in self.unplaceable
@@ -290,6 +294,29 @@ def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_w
             into=broker.state,
         )
         broker.assignments.fix_gate()
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
+    """Its disk was replaced: the metadata names a directory that is gone, and the broker stays fenced until it names the
+    one in which the log is created now."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P1: D2}
+        broker.places.creating = [P0]
+        replay(
+            register(1, directories=[D2, D3], epoch=200, incarnation=2),
+            PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]),
+            into=broker.state,
+        )
+        broker.assignments.fix_gate()
+        assert broker.gate.waiting == (P0,)
+        broker.places.creating, broker.places.hosted[P0], broker.places.wishes = [], D3, {P0: D3}
+        await broker.look()
+        assert broker.opened == []
+        broker.assign(P0, D3)
         assert broker.opened == [1]
 
     run(scenario)

@@ -1,0 +1,138 @@
+"""What must be true once everything is healed and has had time to settle: I11 and I19, and that all nodes agree (I5).
+
+Shell of the tests. `problems` names everything that is not yet as it must be in the end; while the cluster converges the
+list shrinks, and at the bound it must be empty. Easy to get wrong: a broker that is down stays out of it, and everything
+must be in sync without it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from broker.core.partition_replica import Role
+from broker.daemon import BrokerDaemon
+from common.ids import NO_LEADER, Uuid, uuid_text
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.state import MetadataState
+from controller.quorum_controller import QuorumController
+from tests.simulation.checkers.image import ImageModel, Key, ModelBroker, ModelPartition
+from tests.simulation.checkers.replicas import hosted
+
+Problem = tuple[str, str]
+
+
+def problems(
+    controller: QuorumController | None, brokers: Mapping[int, BrokerDaemon], image: ImageModel
+) -> Iterator[Problem]:
+    """Pairs of invariant and text."""
+    if controller is None or not controller.is_active:
+        yield "I19", "no controller is active"
+        return
+    for broker_id, broker in brokers.items():
+        yield from _broker_problems(broker_id, broker, image)
+    for key, part in image.partitions.items():
+        yield from _partition_problems(image.name(key), key, part, brokers, image)
+    yield from _image_problems(controller.state, brokers, image)
+
+
+# --- brokers ----------------------------------------------------------------------------------------------------------
+
+
+def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) -> Iterator[Problem]:
+    registered = image.brokers.get(broker_id)
+    if registered is None or registered.fenced or registered.shutting_down:
+        yield "I19", f"broker {broker_id} lives and is not in service: {registered}"
+        return
+    online = frozenset(broker._directories.online)
+    if online != registered.directories:
+        yield "I16", f"broker {broker_id} has {_names(online)} online, registered are {_names(registered.directories)}"
+    if broker.queue.size:
+        yield "I11", f"broker {broker_id} has {broker.queue.size} assignments queued"
+    for key, partition in hosted(broker):
+        part = image.partitions.get(key)
+        if part is None or broker_id not in part.replicas:
+            yield "I11", f"broker {broker_id} hosts {partition.name}, which the metadata does not place there"
+        elif part.directory(broker_id) != partition.directory_id:
+            yield (
+                "I11",
+                f"{partition.name} is in {uuid_text(partition.directory_id)[:6]} on broker {broker_id}, assigned to "
+                f"{uuid_text(part.directory(broker_id))[:6]}",
+            )
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _partition_problems(
+    name: str, key: Key, part: ModelPartition, brokers: Mapping[int, BrokerDaemon], image: ImageModel
+) -> Iterator[Problem]:
+    serving = [id_ for id_ in part.replicas if id_ in brokers and _may_serve(image.brokers.get(id_), part.directory(id_))]
+    if part.leader == NO_LEADER:
+        if any(member in serving for member in part.isr):
+            yield "I19", f"{name} has no leader; ISR {list(part.isr)}, in service {serving}"
+        return
+    if set(serving) != set(part.isr):
+        yield "I19", f"{name}: ISR {list(part.isr)}, in service {serving}"
+    leader = brokers[part.leader].replicas._partitions.get(key) if part.leader in brokers else None
+    if leader is None or leader.replica.role is not Role.LEADER or leader.replica.leader_epoch != part.leader_epoch:
+        yield "I19", f"{name}: broker {part.leader} does not lead in epoch {part.leader_epoch}, as the metadata says"
+        return
+    if leader.replica.proposal is not None:
+        yield "I19", f"{name}: an ISR change of leader {part.leader} is not settled"
+    end = (leader.log.written_offset, leader.replica.high_watermark)
+    if end[0] != end[1]:
+        yield "I19", f"{name}: leader {part.leader} has written {end[0]}, its high watermark is {end[1]}"
+    for member in serving:
+        if part.directory(member) == UNASSIGNED:
+            yield "I11", f"{name} is assigned to no directory of broker {member}"
+        follower = brokers[member].replicas._partitions.get(key)
+        if follower is None:
+            yield "I19", f"{name} is not hosted by broker {member}, which is online and assigned"
+        elif (follower.log.written_offset, follower.replica.high_watermark) != end:
+            yield (
+                "I19",
+                f"{name}: broker {member} has written {follower.log.written_offset} with high watermark "
+                f"{follower.replica.high_watermark}, leader {part.leader} {end[0]} with {end[1]}",
+            )
+
+
+def _may_serve(broker: ModelBroker | None, directory_id: Uuid) -> bool:
+    return broker is not None and directory_id != LOST and broker.may_lead(directory_id)
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def _image_problems(state: MetadataState, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> Iterator[Problem]:
+    yield from _differences("the controller", state, image)
+    for broker_id, broker in brokers.items():
+        if broker.state != state:
+            yield "I5", f"the image of broker {broker_id} is not the controller's"
+
+
+def _differences(who: str, state: MetadataState, image: ImageModel) -> Iterator[Problem]:
+    """Between a production image and the one that the checkers have replayed themselves."""
+    if {id_: topic.name for id_, topic in state.topics.items()} != image.topics:
+        yield "I5", f"{who} has other topics than its log"
+    for broker_id, broker in state.brokers.items():
+        model = image.brokers.get(broker_id)
+        seen = (broker.epoch, broker.fenced, broker.in_controlled_shutdown, frozenset(broker.directories))
+        if model is None or seen != (model.epoch, model.fenced, model.shutting_down, model.directories):
+            yield "I5", f"{who} has broker {broker_id} as {broker}, its log as {model}"
+        elif frozenset(broker.lost_directories) != model.lost:
+            yield "I16", f"{who}: broker {broker_id} lost {_names(model.lost)}, not {_names(broker.lost_directories)}"
+    for topic_id, topic in state.topics.items():
+        for index, part in topic.partitions.items():
+            known = image.partitions.get((topic_id, index))
+            facts = (part.replicas, part.directories, part.isr, part.leader, part.leader_epoch, part.partition_epoch)
+            if known is None or facts != (
+                known.replicas,
+                known.directories,
+                known.isr,
+                known.leader,
+                known.leader_epoch,
+                known.partition_epoch,
+            ):
+                yield "I5", f"{who} has {topic.name}-{index} as {part}, its log as {known}"
+
+
+def _names(ids: Iterable[Uuid]) -> str:
+    return str(sorted(uuid_text(id_)[:6] for id_ in ids))

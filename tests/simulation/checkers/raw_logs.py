@@ -1,0 +1,305 @@
+"""The second validator: what the files on the disks really hold, read without any of the code that wrote them.
+
+Shell of the tests. A small reader of meta.properties, partition folders, segments, record batches and the metadata log. It
+is given the files of the simulated disks and compares them with the history and with the committed image: I1, I2, I3, I5,
+I9, I10 and I11 as the disks tell. Easy to get wrong: a folder belongs to a topic by partition.metadata, not by its name, and
+only the bytes below the high watermark must be equal everywhere.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from common.ids import DirectoryId, TopicId, Uuid, uuid_from_text
+from common.protocol.numbering import Numbering
+from common.records.metadata_frame import decode_record
+from common.records.metadata_records import KnownRecord
+from tests.simulation.checkers.history import acknowledged_records
+from tests.simulation.checkers.image import ImageChecker, ImageModel, Key, ModelPartition, compare_images
+from tests.simulation.history import History, Outcome, Produce
+from tests.simulation.violations import InvariantViolated
+
+_HEAD = struct.Struct(">qiibIhiqqqhii")
+_BEFORE_CRC_RANGE = 21
+_BEFORE_LENGTH_ENDS = 12
+METADATA_FOLDER = "__cluster_metadata-0"
+CONTROL = 0x20
+ALL = -1
+
+
+class UnreadableLog(Exception):
+    """The bytes are no record batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """One batch as it lies in a file."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    is_control: bool
+    data: bytes
+    # One for each record, in order.
+    values: tuple[bytes | None, ...]
+
+
+@dataclass(slots=True)
+class RawLog:
+    """The batches of one folder, all segments joined."""
+
+    folder: str
+    batches: list[RawBatch] = field(default_factory=list)
+
+    @property
+    def start_offset(self) -> int:
+        return self.batches[0].base_offset if self.batches else 0
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].last_offset + 1 if self.batches else 0
+
+    def records(self) -> Iterator[tuple[int, bytes | None]]:
+        for batch in self.batches:
+            yield from enumerate(batch.values, start=batch.base_offset)
+
+
+@dataclass(slots=True)
+class RawDirectory:
+    """One disk: its identity and the current logs on it."""
+
+    broker_id: int
+    path: str
+    directory_id: DirectoryId | None
+    logs: dict[Key, RawLog] = field(default_factory=dict)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_batches(content: bytes) -> Iterator[RawBatch]:
+    """Every batch of a segment's bytes. Raises UnreadableLog at the first byte that is not part of a whole one."""
+    position = 0
+    while position < len(content):
+        if len(content) - position < _HEAD.size:
+            raise UnreadableLog(f"{len(content) - position} bytes are left at {position}")
+        base, length, epoch, magic, crc, attributes, delta, *_, count = _HEAD.unpack_from(content, position)
+        end = position + _BEFORE_LENGTH_ENDS + length
+        if magic != 2 or length < _HEAD.size - _BEFORE_LENGTH_ENDS or end > len(content):
+            raise UnreadableLog(f"no batch at {position}: magic {magic}, length {length}")
+        if crc32c(content[position + _BEFORE_CRC_RANGE : end]) != crc:
+            raise UnreadableLog(f"the checksum of the batch at {position} is wrong")
+        values = tuple(_record_values(content[position + _HEAD.size : end], count))
+        yield RawBatch(base, base + delta, epoch, bool(attributes & CONTROL), content[position:end], values)
+        position = end
+
+
+def _record_values(content: bytes, count: int) -> Iterator[bytes | None]:
+    position = 0
+    for _ in range(count):
+        length, position = _varint(content, position)
+        end = position + length
+        position += 1
+        _, position = _varint(content, position)
+        _, position = _varint(content, position)
+        key_length, position = _varint(content, position)
+        position += max(key_length, 0)
+        value_length, position = _varint(content, position)
+        yield None if value_length < 0 else content[position : position + value_length]
+        position = end
+
+
+def _varint(content: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+
+
+def read_log(files: Mapping[str, bytes], folder: str) -> RawLog:
+    """All segments of a folder in order. Raises UnreadableLog."""
+    log = RawLog(folder)
+    names = sorted(name for name in files if name.startswith(f"{folder}/") and name.endswith(".log"))
+    for name in names:
+        try:
+            found = list(read_batches(files[name]))
+        except UnreadableLog as error:
+            raise UnreadableLog(f"{name}: {error}") from error
+        first = int(name.rpartition("/")[2].removesuffix(".log"))
+        for batch in found:
+            expected = log.end_offset if log.batches else max(first, batch.base_offset)
+            if batch.base_offset != expected:
+                raise UnreadableLog(f"{name}: offset {batch.base_offset} follows {expected - 1}")
+            log.batches.append(batch)
+    return log
+
+
+def properties(content: bytes) -> dict[str, str]:
+    """The lines of a properties file."""
+    lines = [line.partition("=") for line in content.decode().splitlines() if line and not line.startswith("#")]
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def read_directory(broker_id: int, path: str, files: Mapping[str, bytes]) -> RawDirectory:
+    """A disk by its files. Raises UnreadableLog, and InvariantViolated for one topic in two folders."""
+    meta = properties(files.get("meta.properties", b""))
+    directory_id = DirectoryId(uuid_from_text(meta["directory.id"])) if "directory.id" in meta else None
+    directory = RawDirectory(broker_id, path, directory_id)
+    for name, content in sorted(files.items()):
+        folder, _, file = name.rpartition("/")
+        if (
+            file != "partition.metadata"
+            or "." in folder.rpartition("-")[2]
+            or folder.endswith(("-delete", "-stray", "-future"))
+        ):
+            continue
+        topic_id = TopicId(uuid_from_text(_topic_id_line(content)))
+        directory.logs[topic_id, int(folder.rpartition("-")[2])] = read_log(files, folder)
+    return directory
+
+
+def _topic_id_line(content: bytes) -> str:
+    for line in content.decode().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            return value.strip()
+    raise UnreadableLog(f"partition.metadata without a topic id: {content!r}")
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def check_directories(directories: Sequence[RawDirectory], image: ImageModel) -> None:
+    """I9, I10 and I11: every id once, every replica once on its broker and where the metadata says."""
+    owners: dict[Uuid, str] = {}
+    places: dict[tuple[int, Key], RawDirectory] = {}
+    for directory in directories:
+        if directory.directory_id is None:
+            continue
+        owner = owners.setdefault(directory.directory_id, directory.path)
+        if owner != directory.path:
+            raise InvariantViolated("I9", f"{owner} and {directory.path} have the same directory.id")
+        for key in directory.logs:
+            other = places.setdefault((directory.broker_id, key), directory)
+            if other is not directory:
+                raise InvariantViolated("I10", f"{image.name(key)} is in {other.path} and in {directory.path}")
+    for (broker_id, key), directory in places.items():
+        part = image.partitions.get(key)
+        if part is None or broker_id not in part.replicas:
+            raise InvariantViolated("I11", f"{directory.path} has {directory.logs[key].folder}, which does not belong there")
+        if part.directory(broker_id) != directory.directory_id:
+            raise InvariantViolated("I11", f"{image.name(key)} is in {directory.path}, the metadata names another directory")
+
+
+def check_logs(
+    directories: Sequence[RawDirectory],
+    partitions: Mapping[Key, ModelPartition],
+    name_of: Callable[[Key], str],
+    committed: Mapping[Key, int],
+    history: History,
+) -> None:
+    """I1, I2 and I3: the replicas are equal and hold everything that was promised, once."""
+    written = {value: produce for produce in history.produces for value in produce.values}
+    promised: dict[Key, list[Produce]] = {}
+    for produce in history.acknowledged(acks=ALL):
+        promised.setdefault((produce.topic_id, produce.index), []).append(produce)
+    read: dict[Key, dict[int, bytes]] = {}
+    for poll in history.polls:
+        read.setdefault((poll.topic_id, poll.index), {}).update(poll.records)
+    for key, part in partitions.items():
+        replicas = {
+            directory.broker_id: directory.logs[key]
+            for directory in directories
+            if key in directory.logs and directory.broker_id in part.isr
+        }
+        name = name_of(key)
+        if set(replicas) != set(part.isr):
+            raise InvariantViolated("I1", f"{name}: ISR {list(part.isr)}, logs found on {sorted(replicas)}")
+        check_equal(name, replicas, committed.get(key, 0))
+        for broker_id, log in replicas.items():
+            where = f"{name} on broker {broker_id}"
+            found = dict(log.records())
+            check_values(name, where, found, written)
+            for produce in promised.get(key, []):
+                check_found(where, found, acknowledged_records(produce), log.start_offset, "was acknowledged")
+            check_found(where, found, read.get(key, {}).items(), log.start_offset, "was read")
+
+
+def check_equal(name: str, replicas: Mapping[int, RawLog], committed: int) -> None:
+    """I3: below the committed offset all replicas have the same bytes, as far as retention has left them."""
+    by_offset: dict[int, tuple[int, bytes]] = {}
+    for broker_id, log in replicas.items():
+        if log.end_offset < committed:
+            raise InvariantViolated("I1", f"{name} on broker {broker_id} ends at {log.end_offset}; committed is {committed}")
+        for batch in log.batches:
+            if batch.base_offset >= committed:
+                break
+            other, data = by_offset.setdefault(batch.base_offset, (broker_id, batch.data))
+            if data != batch.data:
+                raise InvariantViolated(
+                    "I3", f"{name}: offset {batch.base_offset} is not the same on brokers {other} and {broker_id}"
+                )
+
+
+def check_values(name: str, where: str, found: Mapping[int, bytes | None], written: Mapping[bytes, Produce]) -> None:
+    """I2: every value was sent and not refused, and is there once."""
+    seen: dict[bytes, int] = {}
+    for offset, value in found.items():
+        produce = None if value is None else written.get(value)
+        if value is None or produce is None or f"{produce.topic}-{produce.index}" != name:
+            raise InvariantViolated("I2", f"{where}: offset {offset} holds {value!r}, which nobody wrote there")
+        if produce.outcome is Outcome.FAILED:
+            raise InvariantViolated("I2", f"{where}: offset {offset} was refused with {produce.error}")
+        if seen.setdefault(value, offset) != offset:
+            raise InvariantViolated("I2", f"{where}: offsets {seen[value]} and {offset} hold the same record")
+
+
+def check_found(
+    where: str,
+    found: Mapping[int, bytes | None],
+    promised: Iterable[tuple[int, bytes]],
+    start_offset: int,
+    why: str,
+) -> None:
+    """I1: every promised record that retention has not deleted is at its offset."""
+    for offset, value in promised:
+        if offset >= start_offset and found.get(offset) != value:
+            there = found.get(offset)
+            seen = "nothing" if there is None else there.rstrip(b".").decode(errors="replace")
+            raise InvariantViolated("I1", f"{where}: {value.rstrip(b'.').decode()} {why} at {offset}; there is {seen}")
+
+
+# --- the metadata log -------------------------------------------------------------------------------------------------
+
+
+def check_metadata_logs(logs: Mapping[str, RawLog], image: ImageChecker, *, leader: str) -> None:
+    """I5: every node's log is the same as far as it goes, and the leader's has everything that was committed."""
+    first = logs[leader]
+    by_offset = {batch.base_offset: batch for batch in first.batches}
+    if first.end_offset < image.next_offset:
+        raise InvariantViolated("I5", f"the log of {leader} ends at {first.end_offset}; committed is {image.next_offset}")
+    for node, log in logs.items():
+        for batch in log.batches:
+            known = by_offset.get(batch.base_offset)
+            if known is not None and batch.base_offset < image.next_offset and known.data != batch.data:
+                raise InvariantViolated("I5", f"offset {batch.base_offset} is not the same on {node} and {leader}")
+    if first.start_offset == 0:
+        replayed = ImageModel()
+        for offset, record in decoded(first, image.next_offset):
+            replayed.replay(record, offset)
+        compare_images(image.image, replayed, f"the log of {leader}")
+
+
+def decoded(log: RawLog, end_offset: int) -> Iterator[tuple[int, KnownRecord]]:
+    """The metadata records of a log below an offset, with their offsets."""
+    for batch in log.batches:
+        if batch.is_control or batch.base_offset >= end_offset:
+            continue
+        for offset, value in enumerate(batch.values, start=batch.base_offset):
+            yield offset, decode_record(value or b"", Numbering.KIP858)

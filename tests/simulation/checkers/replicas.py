@@ -1,0 +1,209 @@
+"""What must be true of the replicas in the brokers at every moment: I3, I4, I8, I11, I12, I13, I14.
+
+Shell of the tests. The brokers are looked at from outside, at a fixed pace and whenever metadata is committed; what one
+broker believes is compared with the committed image and with what the others really hold, which no broker can do. Easy to
+get wrong: a broker may know less than the committed image, never more; and a member of the ISR counts only while its log is
+loaded, because a broker that is starting, or lost the directory, has not been asked yet.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.core.partition_replica import Role
+from broker.daemon import BrokerDaemon
+from broker.partition import Partition
+from common.ids import Uuid, uuid_text
+from common.metadata.directory_ids import LOST
+from common.protocol.errors import ErrorCode
+from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
+from tests.simulation.checkers.image import ImageChecker, Key, ModelPartition
+from tests.simulation.environment import SimulatedEvent
+from tests.simulation.violations import InvariantViolated
+
+MS = 1_000_000
+# Between a directory's failure in the broker and the end of its leadership, beyond log.dir.failure.timeout.ms.
+DIRECTORY_FAILURE_SLACK_NS = 5_000 * MS
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One replica as it was at the last look."""
+
+    partition: Partition
+    high_watermark: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+class ReplicaChecker:
+    """See the module's docstring. `image` is the committed one."""
+
+    def __init__(self, image: ImageChecker, *, directory_failure_timeout_ns: int) -> None:
+        self._image = image
+        self._directory_failure_timeout_ns = directory_failure_timeout_ns
+        self._seen: dict[tuple[int, Key], _Seen] = {}
+        self._leaders: dict[tuple[Key, int], int] = {}
+        # The highest high watermark that any replica has had: everything below it is committed.
+        self.committed: dict[Key, int] = {}
+        # Since when a broker has known that a directory is offline in which it leads.
+        self._led_offline_since: dict[tuple[int, Uuid], int] = {}
+
+    def look(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
+        """Looks at every replica of every broker that runs. Raises InvariantViolated."""
+        for broker_id, broker in brokers.items():
+            for key, partition in hosted(broker):
+                self._look_at(broker_id, key, partition)
+            self._look_at_offline_directories(broker_id, broker, now_ns)
+        for key, part in self._image.image.partitions.items():
+            if part.leader in brokers:
+                self._check_isr(key, part, brokers)
+        for gone in self._led_offline_since.keys() - {
+            (id_, directory_id) for id_, broker in brokers.items() for directory_id in _offline(broker)
+        }:
+            del self._led_offline_since[gone]
+
+    # --- one replica ---------------------------------------------------------------------------------------------
+
+    def _look_at(self, broker_id: int, key: Key, partition: Partition) -> None:
+        replica = partition.replica
+        where = f"{partition.name} on broker {broker_id}"
+        seen = self._seen.get((broker_id, key))
+        if seen is None or seen.partition is not partition:
+            self._seen[broker_id, key] = _Seen(
+                partition, replica.high_watermark, replica.leader_epoch, replica.partition_epoch
+            )
+        else:
+            if replica.high_watermark < seen.high_watermark and not self._may_lose(key):
+                raise InvariantViolated(
+                    "I3", f"{where}: the high watermark fell from {seen.high_watermark} to {replica.high_watermark}"
+                )
+            if replica.leader_epoch < seen.leader_epoch or replica.partition_epoch < seen.partition_epoch:
+                raise InvariantViolated("I4", f"{where}: an epoch of the replica went back")
+            seen.high_watermark = replica.high_watermark
+            seen.leader_epoch, seen.partition_epoch = replica.leader_epoch, replica.partition_epoch
+        if partition.gone is ErrorCode.NONE and not partition.is_restructuring:
+            self._check_offsets(where, partition)
+        if replica.role is Role.LEADER:
+            self._check_leader(broker_id, key, replica.leader_epoch, where)
+        if replica.high_watermark > self.committed.get(key, 0):
+            self.committed[key] = replica.high_watermark
+
+    def _check_offsets(self, where: str, partition: Partition) -> None:
+        log, replica = partition.log, partition.replica
+        if not log.log_start_offset <= replica.high_watermark <= log.written_offset <= log.log_end_offset:
+            raise InvariantViolated(
+                "I3",
+                f"{where}: start {log.log_start_offset}, high watermark {replica.high_watermark}, written "
+                f"{log.written_offset}, end {log.log_end_offset}",
+            )
+
+    def _check_leader(self, broker_id: int, key: Key, leader_epoch: int, where: str) -> None:
+        other = self._leaders.setdefault((key, leader_epoch), broker_id)
+        if other != broker_id:
+            raise InvariantViolated("I4", f"{where} leads in epoch {leader_epoch}, in which broker {other} led")
+        elected = self._image.elections.get((key, leader_epoch), broker_id)
+        if elected != broker_id:
+            raise InvariantViolated("I4", f"{where} leads in epoch {leader_epoch}, for which {elected} was elected")
+
+    def _may_lose(self, key: Key) -> bool:
+        return self._image.image.topics.get(key[0]) in self._image.image.unclean_topics
+
+    # --- the ISR -------------------------------------------------------------------------------------------------
+
+    def _check_isr(self, key: Key, part: ModelPartition, brokers: Mapping[int, BrokerDaemon]) -> None:
+        leader = _find(brokers[part.leader], key)
+        if leader is None or leader.replica.role is not Role.LEADER or leader.replica.leader_epoch != part.leader_epoch:
+            return
+        maximal = leader.replica.maximal_isr
+        if not set(part.isr) <= set(maximal):
+            raise InvariantViolated(
+                "I8", f"{leader.name}: leader {part.leader} counts on ISR {list(maximal)}, recorded is {list(part.isr)}"
+            )
+        for member in part.isr:
+            follower = _find(brokers[member], key) if member in brokers else None
+            if follower is None or follower.is_restructuring or self._may_lose(key):
+                continue
+            if follower.log.written_offset < leader.replica.high_watermark:
+                raise InvariantViolated(
+                    "I8",
+                    f"{leader.name}: the high watermark of leader {part.leader} is {leader.replica.high_watermark}, ISR "
+                    f"member {member} has {follower.log.written_offset}",
+                )
+
+    # --- directories ---------------------------------------------------------------------------------------------
+
+    def _look_at_offline_directories(self, broker_id: int, broker: BrokerDaemon, now_ns: int) -> None:
+        """I13: a partition led from an offline directory, or the broker, must be gone after a while."""
+        for directory_id in _offline(broker):
+            led = [
+                key
+                for key, part in self._image.image.partitions.items()
+                if part.leader == broker_id and part.directory(broker_id) == directory_id
+            ]
+            if not led:
+                self._led_offline_since.pop((broker_id, directory_id), None)
+                continue
+            since_ns = self._led_offline_since.setdefault((broker_id, directory_id), now_ns)
+            if now_ns - since_ns > self._directory_failure_timeout_ns + DIRECTORY_FAILURE_SLACK_NS:
+                raise InvariantViolated(
+                    "I13",
+                    f"{self._image.image.name(led[0])} is led by broker {broker_id} from directory "
+                    f"{uuid_text(directory_id)[:6]}, offline there for {(now_ns - since_ns) / 1e9:.1f} s",
+                )
+
+    # --- happenings ----------------------------------------------------------------------------------------------
+
+    def happened(self, event: SimulatedEvent) -> None:
+        """I14: a log was created. Raises InvariantViolated when it is the log of an ISR member that had records."""
+        if event.name != "log_created":
+            return
+        broker_id = int(event.node.rpartition("-")[2])
+        image = self._image.image
+        key = next((key for key in image.partitions if image.name(key) == event.fields["partition"]), None)
+        if key is None:
+            return
+        part = image.partitions[key]
+        if broker_id in part.isr and not part.is_recovering and self.committed.get(key, 0) > 0:
+            raise InvariantViolated(
+                "I14",
+                f"{image.name(key)}: broker {broker_id} is in ISR {list(part.isr)} and begins with an empty log; committed "
+                f"are {self.committed[key]} records",
+            )
+
+    def committed_batch(self, records: Sequence[KnownRecord], brokers: Mapping[int, BrokerDaemon]) -> None:
+        """I11: a broker that is unfenced for the first time has told where everything is that it had. It may have had more
+        before its registration than it can name now, so only what it hosts is compared."""
+        for record in records:
+            if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
+                broker = brokers.get(record.broker_id)
+                if broker is not None and broker.lifecycle.broker_epoch == record.broker_epoch:
+                    self._check_unfenced(record.broker_id, broker)
+
+    def _check_unfenced(self, broker_id: int, broker: BrokerDaemon) -> None:
+        image = self._image.image
+        registered_at = image.brokers[broker_id].registered_at
+        for key, directory_id in broker.replicas.hosted_directories().items():
+            part = image.partitions.get(key)
+            if part is None or broker_id not in part.replicas or part.created_at > registered_at:
+                continue
+            assigned = part.directory(broker_id)
+            if assigned not in (directory_id, LOST):
+                raise InvariantViolated(
+                    "I11",
+                    f"broker {broker_id} is unfenced, and {image.name(key)} is in {uuid_text(directory_id)[:6]} there, "
+                    f"assigned to {uuid_text(assigned)[:6]}",
+                )
+
+
+def hosted(broker: BrokerDaemon) -> Iterator[tuple[Key, Partition]]:
+    """The replicas whose logs are loaded in a broker."""
+    return iter(broker.replicas._partitions.items())
+
+
+def _find(broker: BrokerDaemon, key: Key) -> Partition | None:
+    found = broker.replicas._partitions.get(key)
+    return None if found is None or found.gone is not ErrorCode.NONE else found
+
+
+def _offline(broker: BrokerDaemon) -> list[Uuid]:
+    return [each.directory_id for each in broker._directories.offline.values() if each.directory_id is not None]

@@ -1,0 +1,148 @@
+"""`python -m tests.simulation.mutants`: plants one bug after the other and lets the simulator find it.
+
+The simulator must be able to fail. For each bug of planted_bugs.py the swarm runs seeds until one of them fails, and the
+table says how many were needed and what found it. Easy to get wrong: a seed that fails without the bug as well has found
+nothing, so each such seed is run once more as it is.
+"""
+
+import argparse
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import FrameType
+from typing import Protocol
+
+from tests.simulation.planted_bugs import PLANTED_BUGS
+from tests.simulation.planting import PlantedBug
+from tests.simulation.swarm import run_seed
+
+SEEDS_MAX = 500
+# Real time. A bug may well keep the simulation from ever ending.
+SEED_SECONDS_MAX = 300
+FOUND_BY_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One seed with one bug, by its name, or with none. It goes to another process and is nothing but data."""
+
+    seed: int
+    bug: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The seed that failed because of a bug, how many were run until then, and what it failed with."""
+
+    seed: int
+    seeds: int
+    found_by: str
+
+
+class SeedNeverEnded(BaseException):
+    """Not an Exception: nothing in a daemon may catch it."""
+
+
+class Runner(Protocol):
+    """Carries out runs, perhaps side by side; the failures come in their order, None for a seed that passed."""
+
+    def __call__(self, runs: Sequence[Run]) -> list[str | None]: ...
+
+
+def failure_of(run: Run) -> str | None:
+    """What a seed fails with, in one line; None when it passes."""
+    bug = next((each for each in PLANTED_BUGS if each.name == run.bug), None)
+    try:
+        with nullcontext() if bug is None else bug.planted():
+            run_seed(run.seed)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001 (whatever a seed fails with has found the bug)
+        return _in_one_line(failure)
+    return None
+
+
+def _in_one_line(failure: BaseException) -> str:
+    """The first single exception inside of groups, with the first line of its text."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    text = str(failure).strip().partition("\n")[0]
+    return f"{type(failure).__name__}: {text}"[:FOUND_BY_WIDTH]
+
+
+class Hunter:
+    """Hunts one bug after the other and remembers which seeds fail by themselves."""
+
+    def __init__(self, run_all: Runner, *, side_by_side: int = 1) -> None:
+        self._run_all = run_all
+        self._side_by_side = side_by_side
+        self._own_failures: dict[int, str | None] = {}
+
+    def hunt(self, bug: PlantedBug, seeds: Sequence[int]) -> Found | None:
+        """Runs seeds with the bug planted until one fails that passes without it; None when it survives them all."""
+        for begin in range(0, len(seeds), self._side_by_side):
+            group = seeds[begin : begin + self._side_by_side]
+            failures = self._run_all([Run(seed, bug.name) for seed in group])
+            for number, (seed, failure) in enumerate(zip(group, failures, strict=True), start=begin + 1):
+                if failure is not None and self._own_failure(seed) is None:
+                    return Found(seed, number, failure)
+        return None
+
+    def _own_failure(self, seed: int) -> str | None:
+        if seed not in self._own_failures:
+            [self._own_failures[seed]] = self._run_all([Run(seed)])
+            if self._own_failures[seed] is not None:
+                print(f"seed {seed} fails without a bug: {self._own_failures[seed]}", file=sys.stderr, flush=True)
+        return self._own_failures[seed]
+
+
+def _failure_within_time(run: Run) -> str | None:
+    """`failure_of` in a process of its own."""
+
+    def give_up(_: int, __: FrameType | None) -> None:
+        raise SeedNeverEnded(f"not over after {SEED_SECONDS_MAX} s of real time")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(SEED_SECONDS_MAX)
+    try:
+        return failure_of(run)
+    finally:
+        signal.alarm(0)
+
+
+def main() -> int:
+    """Exit status 1 when a bug survives."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("--bug", default="", help="only those whose name contains this")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"give up after N seeds (default {SEEDS_MAX})")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds that run side by side (default 1)")
+    arguments = parser.parse_args()
+    bugs = [bug for bug in PLANTED_BUGS if arguments.bug in bug.name]
+    # A new process now and then: a run that failed leaves much behind.
+    with multiprocessing.get_context("spawn").Pool(arguments.jobs, maxtasksperchild=20) as pool:
+        hunter = Hunter(lambda runs: pool.map(_failure_within_time, runs, chunksize=1), side_by_side=arguments.jobs)
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        found = _print_table(bugs, lambda bug: hunter.hunt(bug, seeds))
+    print(f"{found} of {len(bugs)} planted bugs found within {arguments.seeds} seeds")
+    return 0 if found == len(bugs) else 1
+
+
+def _print_table(bugs: Sequence[PlantedBug], hunt: Callable[[PlantedBug], Found | None]) -> int:
+    """One line for each bug as soon as its hunt is over; returns how many were found."""
+    width = max((len(bug.name) for bug in bugs), default=0)
+    count = 0
+    print(f"{'bug':{width}}  seeds  found by")
+    for bug in bugs:
+        found = hunt(bug)
+        count += found is not None
+        result = "    -  SURVIVED" if found is None else f"{found.seeds:5}  {found.found_by} (seed {found.seed})"
+        print(f"{bug.name:{width}}  {result}", flush=True)
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

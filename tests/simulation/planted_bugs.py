@@ -1,0 +1,390 @@
+"""The bugs that the simulator has to find, one at a time.
+
+Each is a mistake that somebody could make in good faith, in a place where the design took care not to; its story tells what
+the author may have thought. Easy to get wrong: a bug that another rule makes harmless is no bug. If it survives, either a
+fault, a piece of workload or a checker is missing, or it belongs to no list of bugs.
+"""
+
+from broker.core import reconcile
+from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.lifecycle import BrokerLifecycle
+from broker.core.partition_replica import PartitionReplica
+from broker.replica_fetcher import ReplicaFetcher
+from broker.replicas import Replicas
+from broker.requests import fetch, produce
+from common.environment import disk_errors
+from common.log_dirs import probe
+from common.raft.driver import QuorumDriver
+from common.storage import clean_shutdown, recovery
+from common.storage.log import Log
+from controller import quorum_controller
+from controller.core import (
+    alter_partition,
+    assign_replicas_to_dirs,
+    broker_epochs,
+    broker_state,
+    directory_failure,
+    election,
+    fencing,
+    heartbeat,
+    partition_change,
+    registration,
+)
+from tests.simulation.planting import Edit, PlantedBug
+
+
+def _bug(name: str, story: str, *edits: Edit) -> PlantedBug:
+    return PlantedBug(name, story, edits)
+
+
+_DISKS = (
+    _bug(
+        "retry after a failed fsync",
+        "An fsync that failed once may well succeed the second time; no reason to give up a whole disk.",
+        Edit(
+            disk_errors.classify,
+            "FSYNC_STEP:\n        return Verdict.DIRECTORY_FAILED",
+            "FSYNC_STEP:\n        return Verdict.PROCESS_TROUBLE",
+        ),
+        Edit(
+            Log._sync,
+            "except LogDirError as error:\n        self._fail(error)\n        raise",
+            "except LogDirError:\n        await self.log_dir.fsync(segment.file.handle)",
+        ),
+    ),
+    _bug(
+        "recovery point without fsync",
+        "The kernel has the bytes, and kernels do not crash.",
+        Edit(Log._sync, "await self.log_dir.fsync(segment.file.handle)", "pass"),
+    ),
+    _bug(
+        "no checksums at recovery",
+        "The length is right, so the content will be.",
+        Edit(recovery._Loading._validate, "validate_integrity(header, view)", "pass"),
+    ),
+    _bug(
+        "the marker of an orderly end stays",
+        "It is overwritten at the next orderly end.",
+        Edit(clean_shutdown.remove_clean_shutdown, "await log_dir.remove(CLEAN_SHUTDOWN_FILE)", "pass"),
+    ),
+    _bug(
+        "one worker for all disks",
+        "Threads are expensive.",
+        Edit(
+            Replicas.load,
+            "self._directories[directory_id] = _Directory(directory_id, log_dir)",
+            "self._directories[directory_id] = _Directory(directory_id, log_dir)\n"
+            "        self._directories[directory_id].work = next(iter(self._directories.values())).work",
+        ),
+    ),
+    _bug(
+        "no probe of idle disks",
+        "Somebody will notice when somebody writes.",
+        Edit(probe.probe_log_dir, "while is_online():", "while False:"),
+    ),
+    _bug(
+        "an empty log for a member of the ISR",
+        "Not there? Then it has to be created.",
+        Edit(
+            reconcile._decide_absent_in_isr,
+            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
+            "return _create(situation, metadata_directory)",
+        ),
+    ),
+    _bug(
+        "a replica of a failed disk gets a new log",
+        "The disk is dead, so the replica goes to another one and fetches everything again.",
+        Edit(reconcile.decide, "if situation.failed_directory is not None:", "if False:"),
+        Edit(
+            reconcile._decide_absent_in_isr,
+            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
+            "return _create(situation, metadata_directory)",
+        ),
+    ),
+)
+
+_REPLICATION = (
+    _bug(
+        "acknowledging before the ISR has it",
+        "It is written here, and the followers are quick.",
+        Edit(produce._Produce._written, "if self._request.acks == ACKS_ALL:", "if False:"),
+    ),
+    _bug(
+        "reading beyond the high watermark",
+        "What is in the log can be read.",
+        Edit(
+            fetch._Fetch.read_all,
+            "partition.log.written_offset if self.is_follower else partition.high_watermark",
+            "partition.log.written_offset",
+        ),
+    ),
+    _bug(
+        "the high watermark waits for the recorded ISR only",
+        "Who is not yet in the ISR need not be waited for.",
+        Edit(
+            PartitionReplica._maybe_advance_high_watermark,
+            "if broker_id in maximal_isr or could_join:",
+            "if broker_id in self.committed_isr:",
+        ),
+    ),
+    _bug(
+        "a follower confirms what it has only queued",
+        "It is in the queue of the disk, that is as good as written.",
+        Edit(
+            ReplicaFetcher._ready,
+            "        and followed.partition.log.written_offset == followed.partition.log.log_end_offset\n",
+            "",
+        ),
+        Edit(ReplicaFetcher._request, "fetch_offset=log.written_offset", "fetch_offset=log.log_end_offset"),
+        Edit(ReplicaFetcher._append, "    followed.is_appending = True\n    appends.append(done)\n", ""),
+    ),
+    _bug(
+        "no truncation where logs part",
+        "A follower's log is a prefix of the leader's.",
+        Edit(
+            fetch._diverging_epoch,
+            "if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:",
+            "if False:",
+        ),
+    ),
+    _bug(
+        "into the ISR before it has caught up",
+        "It fetches, so it is in sync.",
+        Edit(PartitionReplica._maybe_expand_isr, "follower.log_end_offset < reached or ", ""),
+    ),
+    _bug(
+        "a former incarnation's fetch counts",
+        "A follower is a follower.",
+        Edit(
+            PartitionReplica.is_stale_fetch,
+            "return broker_epoch != NO_BROKER_EPOCH and registration is not None and registration.epoch > broker_epoch",
+            "return False",
+        ),
+        Edit(
+            PartitionReplica._is_eligible,
+            "        and follower.broker_epoch in (NO_BROKER_EPOCH, registration.epoch)\n",
+            "",
+        ),
+        Edit(
+            alter_partition._validated,
+            "registration is not None and epoch not in (NO_EPOCH, registration.epoch)",
+            "False",
+        ),
+    ),
+    _bug(
+        "acks=all with too few in sync",
+        "Whoever is in the ISR has it.",
+        Edit(
+            PartitionReplica.has_enough_in_sync,
+            "return len(self.committed_isr) >= self.min_isr(min_insync_replicas)",
+            "return True",
+        ),
+    ),
+    _bug(
+        "the leader's high watermark as it comes",
+        "The leader knows best.",
+        Edit(
+            PartitionReplica.leader_high_watermark,
+            "bounded = min(high_watermark, self.log_end_offset)",
+            "bounded = high_watermark",
+        ),
+    ),
+    _bug(
+        "a loaded log counts as committed",
+        "It was on the disk before, so it must have been committed.",
+        Edit(
+            PartitionReplica.load_high_watermark,
+            "min(max(checkpointed, self.log_start_offset), self.log_end_offset)",
+            "self.log_end_offset",
+        ),
+    ),
+)
+
+_CONTROLLER = (
+    _bug(
+        "no broker epoch check",
+        "A broker's id says who it is.",
+        Edit(broker_epochs.registration_of, "if registration.epoch != broker_epoch:", "if False:"),
+    ),
+    _bug(
+        "a heartbeat elects before it looks at lost directories",
+        "First unfence, then the rest.",
+        Edit(
+            heartbeat.handle_broker_heartbeat,
+            "Eligibility(state, subject=broker_id, after=after)",
+            "Eligibility(state, subject=broker_id, after=replace(after, directories=registration.directories))",
+        ),
+    ),
+    _bug(
+        "a lost directory stays registered",
+        "Leaders are moved, what else is there to write?",
+        Edit(
+            heartbeat._records,
+            "registration_change(state.metadata_version, registration, after)",
+            "registration_change(state.metadata_version, registration, "
+            "replace(after, directories=registration.directories))",
+        ),
+    ),
+    _bug(
+        "only leaders leave a lost directory",
+        "A follower does no harm.",
+        Edit(
+            directory_failure.handle_directory_failure,
+            "if broker_id not in state.topics[topic_id].partitions[index].isr:",
+            "if broker_id != state.topics[topic_id].partitions[index].leader:",
+        ),
+    ),
+    _bug(
+        "the ISR may become empty",
+        "Nobody is in sync, so nobody is in the ISR.",
+        Edit(partition_change.partition_change, "tuple(isr) if isr else", "tuple(isr) if isr is not None else"),
+    ),
+    _bug(
+        "a fenced broker stays in the ISR",
+        "It will be back soon.",
+        Edit(
+            fencing.generate_fencing_records,
+            "records = generate_removal_records("
+            "state, PartitionChanges(state, settings, eligibility), registration.broker_id)",
+            "records: list[ApiMessageAndVersion] = []",
+        ),
+    ),
+    _bug(
+        "a new incarnation inherits the ISR",
+        "It is the same broker.",
+        Edit(
+            registration._register_new_incarnation,
+            "records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), broker_id)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "any replica may lead",
+        "Better an old leader than none.",
+        Edit(election.elect_leader, "if is_unclean_allowed:", "if True:"),
+    ),
+    _bug(
+        "unfencing too early",
+        "It registered and sends heartbeats: it is there.",
+        Edit(
+            broker_state._next_after_fenced,
+            "if wish.wants_fence or not wish.is_caught_up or wish.may_not_be_unfenced or wish.has_lost_everything:",
+            "if wish.may_not_be_unfenced or wish.has_lost_everything:",
+        ),
+    ),
+    _bug(
+        "no session ever ends",
+        "A broker that wants to go says so.",
+        Edit(fencing.fence_stale_broker, "if broker_id is None:", "if True:"),
+    ),
+    _bug(
+        "a broker that shuts down keeps what it leads",
+        "Its session will end.",
+        Edit(
+            heartbeat._records,
+            "if after.in_controlled_shutdown or (after.fenced and not registration.fenced):",
+            "if after.fenced and not registration.fenced:",
+        ),
+    ),
+    _bug(
+        "an ISR change from any epoch",
+        "The leader asked for it.",
+        Edit(
+            alter_partition._validated,
+            "if wish.leader_epoch < partition.leader_epoch:",
+            "if False:",
+        ),
+        Edit(alter_partition._validated, "if leader != partition.leader:", "if False:"),
+    ),
+    _bug(
+        "an ISR change with anybody in it",
+        "The leader knows who is in sync.",
+        Edit(
+            alter_partition._validated,
+            "if not eligibility.is_eligible(broker_id, partition.directory(broker_id)) or (",
+            "if (",
+        ),
+        Edit(
+            PartitionReplica._is_eligible,
+            "        and registration.has_online_directory(self.directories[self.replicas.index(broker_id)])\n",
+            "",
+        ),
+    ),
+    _bug(
+        "assigned to a lost directory and still in the ISR",
+        "An assignment says where a replica is, nothing else.",
+        Edit(
+            assign_replicas_to_dirs._assignment,
+            "if not registration.has_online_directory(directory_id):",
+            "if False:",
+        ),
+    ),
+    _bug(
+        "answering before the commit",
+        "It will be committed in a moment.",
+        Edit(
+            quorum_controller.QuorumController._park,
+            "if parked.offset <= self._feed.committed_offset:",
+            "if True:",
+        ),
+    ),
+    _bug(
+        "metadata committed before it is synced",
+        "Written is written.",
+        Edit(
+            QuorumDriver._append_group,
+            "await self._log.log.flush(group[-1].batch.next_offset)\n",
+            "pass\n",
+        ),
+    ),
+)
+
+_BROKER = (
+    _bug(
+        "an assignment is sent once",
+        "The network is reliable.",
+        Edit(
+            DirectoryAssignments.handle_failure,
+            "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "acknowledging a directory that was not in the request",
+        "The heartbeat was answered, so the controller knows.",
+        Edit(
+            BrokerLifecycle._handle_heartbeat_answered,
+            "self._acknowledge(event.offline_directories)",
+            "self._acknowledge(tuple(self._failures))",
+        ),
+    ),
+    _bug(
+        "no end for a broker that cannot tell",
+        "The controller will find out some day.",
+        Edit(
+            BrokerLifecycle._check_deadlines,
+            "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
+            "if True:",
+        ),
+    ),
+    _bug(
+        "a failed disk is told at the next heartbeat, if at all",
+        "One directory is not worth a request of its own.",
+        Edit(
+            BrokerLifecycle._maybe_send,
+            "offline = tuple(d for d in self._failures if d in self._registered_directories)",
+            "offline = tuple(d for d in self._failures if d in self._registered_directories)[:1]",
+        ),
+    ),
+    _bug(
+        "deleted topics stay",
+        "Disk space is cheap.",
+        Edit(
+            Replicas.apply,
+            "for index in topic.partitions:\n            self.reconcile((topic_id, index))",
+            "pass",
+        ),
+    ),
+)
+
+PLANTED_BUGS: tuple[PlantedBug, ...] = (*_DISKS, *_REPLICATION, *_CONTROLLER, *_BROKER)

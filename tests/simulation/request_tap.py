@@ -1,0 +1,94 @@
+"""A network that keeps what is asked of the controller and what it answers, so that a scenario can show the RPCs of a KIP.
+
+Shell of the tests. Nothing is changed on the way: the bytes are decoded beside the listener that receives them. Easy to get
+wrong: a response is decoded by the version of its request, so each connection remembers what it was asked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from common.environment.interface import Connection, Receiver
+from common.parts import FileRegion, Part
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode
+from common.protocol.framing import RequestFramer, parse_request, parse_response, response_correlation_id
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct
+from tests.simulation.network import Peer, SimulatedListener, SimulatedNetwork
+
+FRAME_MAX = 1 << 30
+
+SHOWN_APIS = (
+    ApiKey.ALTER_PARTITION,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and its answer."""
+
+    sender: str
+    request: Struct
+    response: Struct
+
+
+class TappedNetwork(SimulatedNetwork):
+    """Listens in on every listener of one port."""
+
+    def __init__(self, plain: SimulatedNetwork, seed: object, *, port: int) -> None:
+        super().__init__(plain.loop, seed)
+        self.exchanges: list[Exchange] = []
+        self._port = port
+
+    def listen(self, node: Peer, host: str, port: int, accept: Callable[[Connection], Receiver]) -> SimulatedListener:
+        def accept_tapped(connection: Connection) -> Receiver:
+            return _TappedReceiver(connection, accept(connection), self.exchanges)
+
+        return super().listen(node, host, port, accept_tapped if port == self._port else accept)
+
+
+class _TappedReceiver:
+    """The server's side of one connection."""
+
+    def __init__(self, connection: Connection, receiver: Receiver, exchanges: list[Exchange]) -> None:
+        self._receiver = receiver
+        self._exchanges = exchanges
+        self._sender = connection.peer.rpartition(":")[0]
+        self._requests = RequestFramer(FRAME_MAX)
+        self._responses = RequestFramer(FRAME_MAX)
+        self._asked: dict[int, tuple[RequestHeader, Struct]] = {}
+        self._send = connection.send
+        connection.send = self._note_response  # type: ignore[method-assign]
+
+    def data_received(self, view: memoryview) -> None:
+        self._requests.receive_data(bytes(view))
+        while (frame := self._requests.next_frame()) is not None:
+            header, body = parse_request(frame)
+            if header.request_api_key in SHOWN_APIS:
+                api = APIS[ApiKey(header.request_api_key)]
+                self._asked[header.correlation_id] = header, decode(api.request, body, header.request_api_version)
+        self._receiver.data_received(view)
+
+    def connection_lost(self, reason: str | None) -> None:
+        self._receiver.connection_lost(reason)
+
+    def writable(self) -> None:
+        self._receiver.writable()
+
+    def _note_response(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self._responses.receive_data(bytes(len(part)) if isinstance(part, FileRegion) else part)
+        while (frame := self._responses.next_frame()) is not None:
+            asked = self._asked.pop(response_correlation_id(frame), None)
+            if asked is not None:
+                header, request = asked
+                _, response = parse_response(
+                    APIS[ApiKey(header.request_api_key)].response, frame, header.request_api_version
+                )
+                self._exchanges.append(Exchange(self._sender, request, response))
+        self._send(parts)

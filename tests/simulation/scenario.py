@@ -1,0 +1,70 @@
+"""Scenarios: text files of commands to a simulated cluster, with what it answered recorded below each of them.
+
+Shell of the tests. A line that begins with `#` is a comment, one that begins with a blank is recorded output, any other is
+a command of `scenario_commands`; `play` gives the file back with the output as it is now. Easy to get wrong: what is shown
+must be the same for every seed, because latencies, ids and the order of independent things differ from seed to seed, and
+from one form of the code to the next.
+"""
+
+import asyncio
+import shlex
+from pathlib import Path
+
+from tests.simulation.cluster import CONTROLLER_PORT
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.request_tap import TappedNetwork
+from tests.simulation.scenario_commands import COMMANDS, Arguments, ScenarioRun
+
+FOLDER = Path(__file__).parents[1] / "scenarios"
+INDENT = "    "
+
+
+class ScenarioFailed(AssertionError):
+    """A command could not be carried out; the text names its line."""
+
+
+def scenario_files() -> list[Path]:
+    """All scenarios, by name."""
+    return sorted(FOLDER.glob("*.txt"))
+
+
+def play(text: str, *, seed: int) -> str:
+    """Carries out the commands of a scenario; returns it with what they show now."""
+    world = SimulatedWorld(seed)
+    world.network = network = TappedNetwork(world.network, seed, port=CONTROLLER_PORT)
+    lines: list[str] = []
+    failures: list[ScenarioFailed] = []
+
+    async def whole(_: SimulatedWorld) -> None:
+        async with asyncio.TaskGroup() as group:
+            run = ScenarioRun(world, network, group)
+            try:
+                for number, line in enumerate(text.splitlines(), start=1):
+                    if not line.startswith(" "):
+                        lines.append(line.rstrip())
+                        lines.extend(INDENT + shown for shown in await _carry_out(run, number, line))
+            except ScenarioFailed as failed:
+                # Raised below, since a TaskGroup would wrap it.
+                failures.append(failed)
+            run.close()
+
+    world.run(whole)
+    for failed in failures:
+        raise failed
+    return "\n".join(lines) + "\n"
+
+
+async def _carry_out(run: ScenarioRun, number: int, line: str) -> list[str]:
+    if not line.strip() or line.startswith("#"):
+        return []
+    words = shlex.split(line)
+    name = next((name for size in (2, 1) if (name := " ".join(words[:size])) in COMMANDS), None)
+    if name is None:
+        raise ScenarioFailed(f"line {number}: no command is called '{line}'")
+    arguments = Arguments(words[len(name.split()) :])
+    try:
+        shown = await COMMANDS[name](run, arguments)
+        arguments.check_that_all_were_used()
+    except (AssertionError, KeyError, ValueError) as error:
+        raise ScenarioFailed(f"line {number}: {line}: {error}") from error
+    return shown or []

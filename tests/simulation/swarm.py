@@ -1,0 +1,272 @@
+"""A seed of trouble: it draws a cluster, clients and the whole schedule of faults beforehand, and runs them on virtual time.
+
+Phases: chaos (clients work while the schedule is carried out), heal (everything is repaired), converge (within a bound all
+brokers run and every replica is in sync), check. Because the schedule is plain data, a prefix of it can be run again, which
+is how a failure is shrunk. Easy to get wrong: a fault that would cost a partition its last untouched in-sync replica is
+withheld when its time comes, so leaving one fault out may let another happen.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from common.metadata.directory_ids import is_reserved
+from tests.simulation.checkers import Checkers
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.faults import KINDS, SECOND, Fault, Lab, Target, draw_fault
+from tests.simulation.history import History, Outcome
+from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
+from tests.simulation.workload import ALL, Workload, WorkloadClient, WorkloadSettings
+
+CHAOS_SECONDS = 50.0
+FAULTS_MAX = 25
+# From the end of the repairs to the last replica in sync.
+CONVERGENCE_BOUND_SECONDS = 60.0
+LAST_WRITES_BOUND_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a seed decides, drawn before anything happens."""
+
+    seed: int
+    brokers: int
+    disks: int
+    workload: WorkloadSettings
+    overrides: Mapping[str, str]
+    schedule: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.brokers} brokers with {self.disks} disks, "
+            f"{self.workload.topics} + {self.workload.passing_topics} topics of {self.workload.partitions} partitions, "
+            f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
+        )
+
+
+@dataclass(slots=True)
+class SeedReport:
+    """What a seed did, in numbers."""
+
+    seed: int
+    faults: list[str] = field(default_factory=list)
+    """The faults that happened."""
+    withheld: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    convergence_seconds: float = 0.0
+    virtual_seconds: float = 0.0
+    trace_hash: str = ""
+
+
+def run_seed(seed: int) -> SeedReport:
+    """Runs one seed. Raises whatever is wrong: a violated invariant, a lost record, no convergence, a failed daemon."""
+    return SeedRun(draw_plan(seed)).run()
+
+
+# --- drawing -----------------------------------------------------------------------------------------------------
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed; the same on every machine."""
+    rng = random.Random(f"{seed}/plan")
+    brokers = rng.randint(3, 5)
+    disks = rng.randint(1, 5)
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        disks=disks,
+        workload=_draw_workload(rng),
+        overrides={},
+        schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
+    )
+
+
+def _draw_workload(rng: random.Random) -> WorkloadSettings:
+    return WorkloadSettings(
+        producers=rng.randint(1, 3),
+        consumers=rng.randint(1, 2),
+        topics=rng.randint(1, 3),
+        passing_topics=rng.choice([0, 1, 1, 2]),
+        partitions=rng.randint(1, 4),
+        produce_pause=rng.choice([0.03, 0.1, 0.3]),
+        poll_pause=rng.choice([0.05, 0.2]),
+        topic_pause=rng.choice([1.0, 5.0, 15.0]),
+        acks_one_share=rng.choice([0.0, 0.2, 0.5]),
+        value_bytes_max=rng.choice([10, 600, 5_000]),
+    )
+
+
+def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tuple[Fault, ...]:
+    kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
+    mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
+    # Some seeds are crowded, some give every fault time to play out.
+    mean_gap = math.exp(rng.uniform(math.log(0.8), math.log(8.0)))
+    # Some seeds pick on one broker only.
+    victims = [rng.choice(brokers)] if rng.random() < 0.2 else brokers
+    end_ns = round(CHAOS_SECONDS * SECOND)
+    schedule: list[Fault] = []
+    at = rng.expovariate(1 / mean_gap)
+    while at < CHAOS_SECONDS and len(schedule) < FAULTS_MAX:
+        kind = rng.choices(list(mix), weights=list(mix.values()))[0]
+        fault = draw_fault(rng, kind, round(at * SECOND), brokers=victims, disks=disks, end_ns=end_ns)
+        if not any(_is_one_place(fault, earlier) for earlier in schedule):
+            schedule.append(fault)
+        at += rng.expovariate(1 / mean_gap)
+    return tuple(schedule)
+
+
+def _is_one_place(fault: Fault, earlier: Fault) -> bool:
+    """Whether an earlier fault is not over yet where this one would happen."""
+    if fault.at_ns > earlier.at_ns + earlier.duration_ns:
+        return False
+    if {fault.node, fault.peer} != {earlier.node, earlier.peer}:
+        return False
+    mine, its = ({one.disk, one.other_disk} - {""} for one in (fault, earlier))
+    return bool(mine & its) or mine == its
+
+
+# --- running -----------------------------------------------------------------------------------------------------
+
+
+class SeedRun:
+    """One run of a plan, with the world that it happened in for whoever wants to look at it afterwards."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.world = SimulatedWorld(plan.seed)
+        self.report = SeedReport(plan.seed)
+        self.history = History()
+        self._cluster = SimulatedCluster(self.world, brokers=plan.brokers, disks=plan.disks, overrides=plan.overrides)
+        self._lab = Lab(self._cluster)
+        self._untouched = UntouchedReplicas(self._cluster)
+        self._checkers = Checkers(self._cluster, self.history)
+        self._is_over = False
+
+    def run(self) -> SeedReport:
+        """Raises what is wrong."""
+
+        async def scenario(_: SimulatedWorld) -> None:
+            await self._run()
+
+        self.world.run(scenario)
+        self.report.virtual_seconds = self.world.now_ns() / SECOND
+        self.report.trace_hash = self.world.trace_hash()
+        return self.report
+
+    async def _run(self) -> None:
+        await self._cluster.start()
+        self._checkers.install()
+        async with asyncio.TaskGroup() as group:
+            workload = Workload(self._cluster, self.history, self.plan.workload, group)
+            await workload.start()
+            keepers = [group.create_task(self._lab.supervise()), group.create_task(self._watch())]
+            self._lab.note("chaos")
+            await self._carry_out()
+            self._lab.note("heal")
+            await self._heal()
+            self._lab.note("converge")
+            await self._converge()
+            await workload.stop()
+            # A topic may have come or gone at the last moment.
+            await self._converge()
+            self._lab.note("check")
+            self._is_over = True
+            self._lab.end()
+            await asyncio.gather(*keepers)
+            await self._write_once_more(group, workload.lasting_topics)
+            await self._checkers.at_quiescence()
+        self._checkers.at_end()
+        self._count()
+
+    async def _write_once_more(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
+        """Every partition that stays takes one more record."""
+        client = WorkloadClient(self._cluster, self.history, "client-last", group)
+        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * SECOND)
+        for topic in topics:
+            for index in range(self.plan.workload.partitions):
+                produce = await client.produce(topic, index)
+                while produce is None or produce.outcome is not Outcome.OK:
+                    if self.world.now_ns() > deadline_ns:
+                        answer = "no leader is known" if produce is None else produce.error
+                        raise NotConverged(f"all is well, but {topic}-{index} takes no record: {answer}")
+                    await self.world.sleep(LOOK_SECONDS)
+                    produce = await client.produce(topic, index)
+        client.close()
+
+    def _count(self) -> None:
+        self.report.acknowledged = len(self.history.acknowledged(acks=ALL))
+        self.report.refused = sum(produce.outcome is not Outcome.OK for produce in self.history.produces)
+
+    # --- chaos ---------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self) -> None:
+        began_ns = self.world.now_ns()
+        async with asyncio.TaskGroup() as group:
+            for fault in self.plan.schedule:
+                group.create_task(self._one_fault(fault, began_ns))
+            await self.world.loop.sleep_until(began_ns + round(CHAOS_SECONDS * SECOND))
+
+    async def _one_fault(self, fault: Fault, began_ns: int) -> None:
+        await self.world.loop.sleep_until(began_ns + fault.at_ns)
+        self._untouched.look()
+        reason = self._untouched.why_not(fault)
+        if reason is not None:
+            self.report.withheld += 1
+            self._lab.note("withheld", fault=str(fault), reason=reason)
+            return
+        self.report.faults.append(str(fault))
+        self._untouched.begin(fault)
+        self._lab.apply(fault)
+        await self.world.loop.sleep_until(began_ns + fault.at_ns + fault.duration_ns)
+        await self._lab.mend(fault)
+        self._untouched.end(fault)
+
+    async def _watch(self) -> None:
+        while not self._is_over:
+            self._untouched.look()
+            await self.world.sleep(LOOK_SECONDS)
+
+    # --- heal and converge ---------------------------------------------------------------------------------------
+
+    async def _heal(self) -> None:
+        """Every fault of the schedule is mended by now; what the daemons gave up by themselves is repaired here."""
+        self.world.network.mend()
+        for broker_id in self._cluster.broker_ids:
+            if self._lab.is_alive(broker_id) and self._cluster.has_lost_directories(broker_id):
+                await self._lab.stop(broker_id)
+
+    async def _converge(self) -> None:
+        began_ns = self.world.now_ns()
+        deadline_ns = began_ns + round(CONVERGENCE_BOUND_SECONDS * SECOND)
+        while (missing := self._what_is_missing()) is not None:
+            if self.world.now_ns() > deadline_ns:
+                raise NotConverged(f"{CONVERGENCE_BOUND_SECONDS:.0f} s after the last repair: {missing}")
+            await self.world.sleep(LOOK_SECONDS)
+        taken = (self.world.now_ns() - began_ns) / SECOND
+        self.report.convergence_seconds = max(taken, self.report.convergence_seconds)
+
+    def _what_is_missing(self) -> str | None:
+        """What is not yet as it should be, in words; None when all is well."""
+        cluster = self._cluster
+        if not cluster.is_controller_active():
+            return "no active controller"
+        for broker_id, registration in ((id_, cluster.registration(id_)) for id_ in cluster.broker_ids):
+            if registration is None or registration.fenced or cluster.env(broker_id).is_dead:
+                return f"broker {broker_id} does not run"
+            if len(registration.directories) != cluster.disks:
+                return f"broker {broker_id} has {len(registration.directories)} directories online"
+        for topic in cluster.state.topics.values():
+            for index, part in topic.partitions.items():
+                if not part.has_leader or set(part.isr) != set(part.replicas):
+                    return f"{topic.name}-{index}: leader {part.leader}, ISR {part.isr} of {part.replicas}"
+                if any(is_reserved(directory_id) for directory_id in part.directories):
+                    return f"{topic.name}-{index} is not assigned to a directory everywhere"
+        return None
+
+
+class NotConverged(AssertionError):
+    """Everything is repaired, the bound has passed, and the cluster is not as it should be."""

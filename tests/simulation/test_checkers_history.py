@@ -1,0 +1,112 @@
+"""The checker of what clients saw: an innocent history passes, and each planted sight breaks its invariant."""
+
+from collections.abc import Callable
+
+import pytest
+
+from common.ids import TopicId, Uuid
+from tests.simulation.checkers.history import check_history
+from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce
+from tests.simulation.violations import InvariantViolated
+
+TOPIC = TopicId(Uuid(b"t" * 16))
+
+
+def produce(value: str, offset: int, *, outcome: Outcome = Outcome.OK, acks: int = -1) -> Produce:
+    return Produce(
+        client="p",
+        begin_ns=offset,
+        end_ns=offset + 1,
+        outcome=outcome,
+        topic="t",
+        topic_id=TOPIC,
+        index=0,
+        acks=acks,
+        values=(value.encode(),),
+        offset=offset,
+    )
+
+
+def poll(client: str, offset: int, *values: str, at_ns: int = 100, high_watermark: int = 10, error: str = "") -> Poll:
+    return Poll(
+        client=client,
+        begin_ns=at_ns,
+        end_ns=at_ns + 1,
+        outcome=Outcome.FAILED if error else Outcome.OK,
+        error=error,
+        topic="t",
+        topic_id=TOPIC,
+        index=0,
+        offset=offset,
+        leader_epoch=0,
+        records=tuple(enumerate((value.encode() for value in values), start=offset)),
+        high_watermark=high_watermark,
+    )
+
+
+def latest(offset: int, *, at_ns: int) -> LatestOffset:
+    return LatestOffset(
+        client="c",
+        begin_ns=at_ns,
+        end_ns=at_ns + 1,
+        outcome=Outcome.OK,
+        topic="t",
+        topic_id=TOPIC,
+        index=0,
+        leader_epoch=0,
+        offset=offset,
+    )
+
+
+def innocent() -> History:
+    return History(
+        produces=[produce("a", 0), produce("b", 1), produce("lost", 2, acks=1), produce("c", -1, outcome=Outcome.UNKNOWN)],
+        polls=[poll("c", 0, "a", "b"), poll("c", 2, "c", at_ns=200), poll("d", 0, "a", at_ns=200)],
+        latest_offsets=[latest(2, at_ns=10), latest(3, at_ns=20)],
+    )
+
+
+def test_an_innocent_history_passes() -> None:
+    """An unknown write may be read, a record of acks=1 may be lost, two consumers read for themselves."""
+    check_history(innocent())
+
+
+@pytest.mark.parametrize(
+    ("invariant", "plant"),
+    [
+        ("I1", lambda history: history.produces.append(produce("d", 2))),
+        ("I1", lambda history: history.polls.append(poll("e", 0, "b"))),
+        ("I1", lambda history: history.polls.append(poll("c", 3, error="OFFSET_OUT_OF_RANGE", at_ns=300))),
+        ("I2", lambda history: history.polls.append(poll("e", 0, "nobody wrote this"))),
+        ("I2", lambda history: history.produces.append(produce("c", -1, outcome=Outcome.FAILED))),
+        ("I2", lambda history: history.polls.append(poll("e", 0, "a", "b", "c", "a"))),
+        ("I2", lambda history: history.polls.append(poll("c", 1, "b", at_ns=300))),
+        ("I3", lambda history: history.polls.append(poll("e", 0, "a", "b", high_watermark=1))),
+        ("I3", lambda history: history.polls.append(poll("c", 3, at_ns=300, high_watermark=9))),
+        ("I3", lambda history: history.latest_offsets.append(latest(1, at_ns=30))),
+    ],
+)
+def test_what_must_not_be_seen_is_found(invariant: str, plant: Callable[[History], None]) -> None:
+    """Lost and changed records, refused and doubled ones, wrong positions, a high watermark that fell or was passed."""
+    history = innocent()
+    plant(history)
+    with pytest.raises(InvariantViolated) as caught:
+        check_history(history)
+    assert caught.value.invariant == invariant
+
+
+def test_a_gap_inside_one_answer_is_found() -> None:
+    """I2: a poll that jumps over an offset."""
+    history = innocent()
+    gap = poll("e", 0, "a", "b")
+    gap.records = ((0, b"a"), (2, b"c"))
+    history.polls.append(gap)
+    with pytest.raises(InvariantViolated, match="offset 2 came where 1 belongs"):
+        check_history(history)
+
+
+def test_a_partition_that_lost_all_its_disks_is_excused() -> None:
+    """An offset that changed its value is no violation where nothing could be kept."""
+    history = innocent()
+    history.polls.append(poll("e", 0, "b"))
+    check_history(history, excused=[(TOPIC, 0)])

@@ -1,0 +1,172 @@
+"""The checkers that look into a running cluster: a healthy one passes, and each planted state breaks its invariant."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.core.partition_replica import Role
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, Uuid
+from common.records.metadata_records import BrokerRegistrationChangeRecord
+from tests.simulation.checkers import Checkers
+from tests.simulation.checkers.image import Key
+from tests.simulation.checkers.quiescence import problems
+from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedEvent, SimulatedWorld
+from tests.simulation.history import History
+from tests.simulation.violations import InvariantViolated
+
+ELSEWHERE = DirectoryId(Uuid(b"e" * 16))
+
+
+class Planted:
+    """A settled cluster with one topic of one partition and three records in it."""
+
+    def __init__(self, cluster: SimulatedCluster, checkers: Checkers) -> None:
+        self.cluster = cluster
+        self.checkers = checkers
+        self.brokers = checkers.brokers()
+        self.key: Key = next(iter(checkers.image.image.partitions))
+        self.part = checkers.image.image.partitions[self.key]
+        self.leader = self.brokers[self.part.leader].replicas._partitions[self.key]
+        self.follower_id = next(id_ for id_ in self.part.isr if id_ != self.part.leader)
+        self.follower = self.brokers[self.follower_id].replicas._partitions[self.key]
+
+    def look(self, *, later_ns: int = 0) -> None:
+        self.checkers.replicas.look(self.brokers, self.cluster.world.now_ns() + later_ns)
+
+    def invariants_open(self) -> set[str]:
+        return {invariant for invariant, _ in problems(self.checkers.controller(), self.brokers, self.checkers.image.image)}
+
+
+def run_planted(plant: Callable[[Planted], Coroutine[Any, Any, None]]) -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=1, min_insync_replicas="2")
+            for value in (b"a", b"b", b"c"):
+                await client.produce("t", 0, value)
+            await checkers.at_quiescence()
+            client.close()
+        checkers.stop()
+        planted = Planted(cluster, checkers)
+        planted.look()
+        assert planted.invariants_open() == set()
+        await plant(planted)
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_high_watermark_and_epochs() -> None:
+    """I3, I4 and I8: what fell, what is beyond the log, who leads without being elected, who forgot the ISR."""
+
+    async def plant(planted: Planted) -> None:
+        leader, follower = planted.leader, planted.follower
+        follower.replica.high_watermark = Offset(1)
+        with pytest.raises(InvariantViolated, match=r"I3.*fell from 3 to 1"):
+            planted.look()
+        follower.replica.high_watermark = Offset(9)
+        with pytest.raises(InvariantViolated, match=r"I3.*high watermark 9"):
+            planted.look()
+        follower.replica.high_watermark = Offset(9)
+        follower.log.written_offset = follower.log.log_end_offset = Offset(2)
+        planted.checkers.replicas._seen.clear()
+        follower.replica.high_watermark = Offset(2)
+        with pytest.raises(InvariantViolated, match=r"I8.*member"):
+            planted.look()
+        follower.log.written_offset = follower.log.log_end_offset = follower.replica.high_watermark = Offset(3)
+        follower.replica.role = Role.LEADER
+        with pytest.raises(InvariantViolated, match="I4"):
+            planted.look()
+        follower.replica.role = Role.FOLLOWER
+        leader.replica.committed_isr = (BrokerId(planted.part.leader),)
+        with pytest.raises(InvariantViolated, match=r"I8.*counts on ISR"):
+            planted.look()
+        leader.replica.leader_epoch = LeaderEpoch(-1)
+        with pytest.raises(InvariantViolated, match=r"I4.*went back"):
+            planted.look()
+
+    run_planted(plant)
+
+
+def test_directories() -> None:
+    """I11, I13 and I14: unfenced with a wrong assignment, led from a dead directory, begun again empty."""
+
+    async def plant(planted: Planted) -> None:
+        checker, image = planted.checkers.replicas, planted.checkers.image.image
+        leader_id, part = planted.part.leader, planted.part
+        image.brokers[leader_id] = replace(image.brokers[leader_id], registered_at=part.created_at + 1)
+        epoch = planted.brokers[leader_id].lifecycle.broker_epoch
+        unfence = BrokerRegistrationChangeRecord(broker_id=leader_id, broker_epoch=epoch, fenced=-1)
+        checker.committed_batch([unfence], planted.brokers)
+        moved = tuple(ELSEWHERE if id_ == leader_id else part.directory(id_) for id_ in part.replicas)
+        image.partitions[planted.key] = replace(part, directories=moved)
+        with pytest.raises(InvariantViolated, match="I11"):
+            checker.committed_batch([unfence], planted.brokers)
+        image.partitions[planted.key] = part
+        planted.brokers[leader_id]._directories.mark_offline(planted.leader.log.log_dir.path, "planted")
+        planted.look()
+        with pytest.raises(InvariantViolated, match="I13"):
+            planted.look(later_ns=60 * 1_000_000_000)
+        created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", {"partition": "t-0"})
+        with pytest.raises(InvariantViolated, match="I14"):
+            checker.happened(created)
+
+    run_planted(plant)
+
+
+def test_what_has_not_settled() -> None:
+    """I5, I11, I16 and I19: each difference between nodes, metadata and what should be is named."""
+
+    async def plant(planted: Planted) -> None:
+        image, key, part = planted.checkers.image.image, planted.key, planted.part
+        broker = planted.brokers[planted.follower_id]
+        registered = image.brokers[planted.follower_id]
+        image.partitions[key] = replace(part, leader=-1)
+        assert planted.invariants_open() == {"I5", "I19"}
+        image.partitions[key] = replace(part, isr=(part.leader,))
+        assert planted.invariants_open() == {"I5", "I19"}
+        image.partitions[key] = replace(part, directories=(ELSEWHERE,) * 3)
+        assert "I11" in planted.invariants_open()
+        image.partitions[key] = part
+        image.brokers[planted.follower_id] = replace(registered, fenced=True)
+        assert planted.invariants_open() == {"I5", "I19"}
+        image.brokers[planted.follower_id] = replace(registered, lost=frozenset([ELSEWHERE]))
+        assert planted.invariants_open() == {"I16"}
+        image.brokers[planted.follower_id] = replace(registered, directories=registered.directories | {ELSEWHERE})
+        assert planted.invariants_open() == {"I5", "I16"}
+        image.brokers[planted.follower_id] = registered
+        broker.queue.wish({key: ELSEWHERE}, 0)
+        assert planted.invariants_open() == {"I11"}
+        broker.queue.settle([key])
+        planted.follower.replica.high_watermark = Offset(0)
+        assert planted.invariants_open() == {"I19"}
+        planted.follower.replica.high_watermark = Offset(3)
+        del broker.state.brokers[BrokerId(planted.follower_id)]
+        assert planted.invariants_open() == {"I5"}
+
+    run_planted(plant)
+
+
+def test_a_violation_ends_the_run_from_within() -> None:
+    """What a look finds is what the world's run raises, not an error of the daemon in whose step it was found."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=1)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        await world.sleep(1)
+        broker = checkers.image.image.brokers[1]
+        checkers.image.image.brokers[1] = replace(broker, epoch=BrokerEpoch(7))
+        cluster.crash(1)
+        await world.sleep(30)
+
+    with pytest.raises(InvariantViolated, match="I17"):
+        SimulatedWorld(seed=1).run(scenario)

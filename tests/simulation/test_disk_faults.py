@@ -1,0 +1,520 @@
+"""What each fault of a simulated disk does exactly: errnos, what stays readable, and what a power cut may leave.
+
+The behaviour is that of the page of faults, measured on real disks. A power cut has many outcomes, so these tests look at
+the set of outcomes over many draws: nothing forbidden in it, and everything that must be able to happen.
+"""
+
+import errno
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+
+import pytest
+
+from common.environment.disk_errors import FSYNC_STEP, Verdict, classify
+from common.environment.interface import LogDir, LogDirError, LogFile
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.loop import NANOSECONDS
+
+PATH = "/a/1"
+TIMEOUT_NS = 10 * NANOSECONDS
+DRAWS = 300
+
+Prepare = Callable[[LogDir], Coroutine[None, None, None]]
+
+
+async def attached(world: SimulatedWorld, node: str = "a", path: str = PATH) -> LogDir:
+    world.disk(path)
+    log_dir = world.node(node).log_dir(path, operation_timeout_ns=TIMEOUT_NS)
+    await log_dir.attach()
+    return log_dir
+
+
+async def written(log_dir: LogDir, name: str, content: bytes) -> LogFile:
+    """A new file of which nothing is synced."""
+    file = await log_dir.open(name, create=True)
+    await log_dir.append(file, 0, [content])
+    return file
+
+
+async def synced(log_dir: LogDir, name: str, content: bytes) -> LogFile:
+    """A file that is on the platter, with its name."""
+    file = await written(log_dir, name, content)
+    await log_dir.fsync(file)
+    await log_dir.fsync_dir(name.rpartition("/")[0])
+    return file
+
+
+async def failing(operation: Awaitable[object]) -> LogDirError:
+    with pytest.raises(LogDirError) as failed:
+        await operation
+    return failed.value
+
+
+def run(scenario: Callable[[SimulatedWorld], Coroutine[None, None, None]]) -> None:
+    SimulatedWorld(1).run(scenario)
+
+
+def left_by_power_cuts(prepare: Prepare) -> list[dict[str, bytes]]:
+    """What the disk holds after `prepare` and a power cut, for many draws; each different outcome once."""
+    outcomes: dict[str, dict[str, bytes]] = {}
+
+    async def scenario(world: SimulatedWorld) -> None:
+        await prepare(await attached(world))
+        world.power_cut("a")
+        left = world.disk(PATH).files()
+        assert left == world.disk(PATH).durable_files()
+        outcomes[repr(left)] = left
+
+    for seed in range(DRAWS):
+        SimulatedWorld(seed).run(scenario)
+    return list(outcomes.values())
+
+
+# --- power cuts ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_synced_survives_every_power_cut() -> None:
+    """Bytes before the last fsync of the file, names before the last fsync of the folder, and what replace_file wrote."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        await log_dir.mkdir("t-0")
+        await log_dir.fsync_dir()
+        file = await synced(log_dir, "t-0/log", b"synced")
+        await log_dir.replace_file("meta.properties", b"first")
+        await log_dir.replace_file("meta.properties", b"second")
+        await log_dir.append(file, 6, [b"unsynced"])
+
+    for left in left_by_power_cuts(prepare):
+        assert left["meta.properties"] == b"second"
+        assert left["t-0/log"].startswith(b"synced")
+
+
+def test_an_unsynced_write_survives_whole_in_part_or_not_at_all() -> None:
+    """Two writes behind synced bytes: each may be there without the other, zeros where one is missing; any may be torn."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        file = await synced(log_dir, "log", b"#")
+        await log_dir.append(file, 1, [b"a" * 600])
+        await log_dir.append(file, 601, [b"b" * 600])
+
+    tails = [left["log"][1:] for left in left_by_power_cuts(prepare)]
+    assert b"" in tails
+    assert b"a" * 600 in tails
+    assert b"a" * 600 + b"b" * 600 in tails
+    assert bytes(600) + b"b" * 600 in tails
+    assert any(0 < len(tail) < 600 for tail in tails), "a torn first write"
+    assert any(tail[:600] == b"a" * 600 and 600 < len(tail) < 1200 for tail in tails), "a torn second write"
+    # The second sector of the file without the first one: of the first write, the bytes from 511 on.
+    assert any(tail[:511] == bytes(511) and tail[511:600] == b"a" * 89 for tail in tails), "sectors in any order"
+    assert any(tail and set(tail) == {0} for tail in tails), "a size without its bytes"
+    for tail in tails:
+        assert set(tail[:600]) <= set(b"a\0")
+        assert set(tail[600:]) <= set(b"b\0")
+
+
+def test_an_unsynced_truncation_may_be_undone() -> None:
+    """Cut and written again: the old tail may be back behind the new bytes, what is below the cut never changes."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        file = await synced(log_dir, "log", b"keep" + b"old" * 4)
+        await log_dir.truncate(file, 4)
+        await log_dir.append(file, 4, [b"new"])
+
+    contents = [left["log"] for left in left_by_power_cuts(prepare)]
+    assert {b"keepnew", b"keep", b"keepoldoldoldold", b"keepnewoldoldold"} <= set(contents)
+    assert all(content.startswith(b"keep") for content in contents)
+
+
+def test_unsynced_names_survive_each_on_its_own() -> None:
+    """Made, renamed and removed names; an fsync of a file says nothing of its name, and a rename is never half there."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        for name in ("renamed", "removed"):
+            await synced(log_dir, name, name.encode())
+        await log_dir.fsync(await written(log_dir, "made", b"made"))
+        await log_dir.rename("renamed", "new")
+        await log_dir.remove("removed")
+
+    outcomes = [frozenset(left.items()) for left in left_by_power_cuts(prepare)]
+    made, removed = ("made", b"made"), ("removed", b"removed")
+    expected = {
+        frozenset({rename, *([made] if is_made else []), *([removed] if is_there else [])})
+        for rename in (("renamed", b"renamed"), ("new", b"renamed"))
+        for is_made in (False, True)
+        for is_there in (False, True)
+    }
+    assert set(outcomes) == expected
+
+
+def test_a_file_that_was_renamed_over_is_never_lost() -> None:
+    """A file written aside, not synced and renamed over the old one: the old content, or the new name with any part of the
+    new content, but never no file. This is why replace_file syncs before it renames."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        await synced(log_dir, "checkpoint", b"old")
+        await written(log_dir, "checkpoint.tmp", b"new")
+        await log_dir.rename("checkpoint.tmp", "checkpoint")
+
+    contents = {left["checkpoint"] for left in left_by_power_cuts(prepare)}
+    assert {b"old", b"new", b""} <= contents
+    assert all(content == b"old" or b"new".startswith(content) or set(content) == {0} for content in contents)
+
+
+def test_a_folder_whose_name_was_not_synced_takes_everything_with_it() -> None:
+    """The files in a new folder are synced, with their names, but the folder's own name is not."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        await log_dir.mkdir("t-0")
+        await synced(log_dir, "t-0/log", b"synced")
+
+    outcomes = left_by_power_cuts(prepare)
+    assert sorted(outcomes, key=len) == [{}, {"t-0/log": b"synced"}]
+
+
+def test_a_folder_that_is_being_removed_may_keep_any_of_its_files() -> None:
+    """Removing takes a folder's names one by one and the folder's own last; each removal may be lost."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        await log_dir.mkdir("t-0")
+        await log_dir.fsync_dir()
+        for name in ("t-0/a", "t-0/b"):
+            await synced(log_dir, name, b"")
+        await log_dir.remove("t-0")
+
+    outcomes = [sorted(left) for left in left_by_power_cuts(prepare)]
+    assert sorted(outcomes) == [[], ["t-0/a"], ["t-0/a", "t-0/b"], ["t-0/b"]]
+
+
+def test_a_crash_keeps_what_the_page_cache_has_until_the_power_goes() -> None:
+    """kill -9 loses nothing that was written; the next life sees it, and a power cut in that life may lose it. A second
+    power cut takes nothing that the first one left."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        await written(await attached(world), "log", b"cached")
+        world.crash("a")
+        assert await (await attached(world)).read_file("log") == b"cached"
+        assert world.disk(PATH).durable_files() == {}
+        world.power_cut("a")
+        left = world.disk(PATH).files()
+        world.power_cut("a")
+        assert world.disk(PATH).files() == left
+        outcomes.add(left.get("log"))
+
+    outcomes: set[bytes | None] = set()
+    for seed in range(DRAWS):
+        SimulatedWorld(seed).run(scenario)
+    assert {None, b"", b"cac", b"cached", bytes(6)} <= outcomes
+
+
+def test_a_kill_may_come_between_the_steps_of_an_operation() -> None:
+    """replace_file leaves the old content or the new one, and perhaps the file aside; a write that is going on may stop
+    anywhere; a removal may have begun."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.replace_file("checkpoint", b"old")
+        await log_dir.mkdir("t-0")
+        file = await written(log_dir, "t-0/log", b"")
+        operation = world.seed % 3
+        if operation == 0:
+            log_dir.replace_file("checkpoint", b"new")
+        elif operation == 1:
+            log_dir.append(file, 0, [b"record"])
+        else:
+            log_dir.remove("t-0")
+        await world.sleep(0.000_001)
+        world.crash("a")
+        outcomes[operation].add(tuple(sorted(world.disk(PATH).files().items())))
+
+    outcomes: list[set[tuple[tuple[str, bytes], ...]]] = [set(), set(), set()]
+    for seed in range(DRAWS):
+        SimulatedWorld(seed).run(scenario)
+    replaced = [dict(outcome) for outcome in outcomes[0]]
+    assert {left["checkpoint"] for left in replaced} == {b"old", b"new"}
+    assert {left.get("checkpoint.tmp") for left in replaced} == {None, b"", b"n", b"new"}
+    assert {dict(outcome)["t-0/log"] for outcome in outcomes[1]} == {b"record"[:size] for size in range(7)}
+    assert {("t-0/log" in dict(outcome)) for outcome in outcomes[2]} == {True, False}
+
+
+def test_a_power_cut_is_drawn_by_the_seed() -> None:
+    """The same seed leaves the same bytes and the same fingerprint."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await synced(log_dir, "log", b"")
+        for number in range(20):
+            await log_dir.append(file, 700 * number, [bytes([number]) * 700])
+        world.power_cut("a")
+        contents.append(world.disk(PATH).files()["log"])
+        hashes.append(world.trace_hash())
+
+    contents: list[bytes] = []
+    hashes: list[str] = []
+    for seed in (3, 3, 4):
+        SimulatedWorld(seed).run(scenario)
+    assert contents[0] == contents[1]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
+    """A write that hangs in the kernel lands after a kill, when the disk thaws; after a power cut it never does."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        disk = world.disk(PATH)
+        for cut in (world.crash, world.power_cut):
+            log_dir = await attached(world)
+            await log_dir.lock()
+            file = await synced(log_dir, "log", b"")
+            await log_dir.truncate(file, 0)
+            await log_dir.fsync(file)
+            disk.hang()
+            log_dir.append(file, 0, [b"stuck"])
+            await world.sleep(1)
+            cut("a")
+            disk.thaw()
+            contents.append(disk.files()["log"])
+            await (await attached(world)).lock()
+            world.crash("a")
+
+    contents: list[bytes] = []
+    run(scenario)
+    assert contents == [b"stuck", b""]
+
+
+# --- fsync -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_fsync_that_fails_once_has_lost_its_data_although_the_next_one_succeeds() -> None:
+    """fsyncgate: EIO once, success ever after, the data readable until the cache is dropped and then zeros. A directory
+    that retries believes in data that is not there; its class is 'failed', whatever the errno."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        disk = world.disk(PATH)
+        for errno_code in (errno.EIO, errno.ENOSPC):
+            name = f"log-{errno_code}"
+            log_dir = await attached(world)
+            file = await synced(log_dir, name, b"before")
+            await log_dir.append(file, 6, [b"dirty"])
+            disk.fail_fsync_once(errno_code)
+            await log_dir.probe()
+            error = await failing(log_dir.fsync(file))
+            assert (error.errno_code, classify(error)) == (errno_code, Verdict.DIRECTORY_FAILED)
+            await log_dir.append(file, 11, [b"after"])
+            await log_dir.fsync(file)
+            assert await log_dir.read(file, 0, 100) == b"beforedirtyafter"
+            assert disk.durable_files()[name] == b"before\0\0\0\0\0after"
+            disk.drop_clean_pages()
+            assert await log_dir.read(file, 0, 100) == b"before\0\0\0\0\0after"
+
+    run(scenario)
+
+
+def test_an_fsync_inside_replace_file_fails_once() -> None:
+    """The old file stays, and the error names the step."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.replace_file("checkpoint", b"old")
+        world.disk(PATH).fail_fsync_once()
+        error = await failing(log_dir.replace_file("checkpoint", b"new"))
+        assert error.detail == FSYNC_STEP
+        assert await log_dir.read_file("checkpoint") == b"old"
+        await log_dir.replace_file("checkpoint", b"new")
+        assert await log_dir.read_file("checkpoint") == b"new"
+
+    run(scenario)
+
+
+# --- read-only, full, unreadable, rotten, slow ------------------------------------------------------------------------
+
+
+def test_a_read_only_disk_refuses_every_change_and_goes_on_reading() -> None:
+    """EROFS for all that writes, fsync included, making a file by opening it too; the probe sees it; a restart reads on."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await synced(log_dir, "log", b"there")
+        await log_dir.append(file, 5, [b"dirty"])
+        disk = world.disk(PATH)
+        disk.make_read_only()
+        changes = [
+            log_dir.append(file, 10, [b"x"]),
+            log_dir.fsync(file),
+            log_dir.truncate(file, 0),
+            log_dir.open("new", create=True),
+            log_dir.mkdir("folder"),
+            log_dir.rename("log", "other"),
+            log_dir.remove("log"),
+            log_dir.fsync_dir(),
+            log_dir.replace_file("checkpoint", b""),
+            log_dir.probe(),
+            log_dir.lock(),
+        ]
+        assert {(await failing(change)).errno_code for change in changes} == {errno.EROFS}
+        again = await attached(world)
+        assert await again.read_file("log") == await log_dir.read(file, 0, 100) == b"theredirty"
+        assert [entry.name for entry in await again.list()] == ["log"]
+        assert await again.open("log", create=True)
+        assert disk.durable_files() == {"log": b"there"}
+        disk.heal()
+        await log_dir.fsync(file)
+        assert disk.durable_files() == {"log": b"theredirty"}
+
+    run(scenario)
+
+
+def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
+    """The beginning of the write may be on the platter after a power cut although the append failed and was cut back."""
+
+    async def prepare(log_dir: LogDir) -> None:
+        file = await synced(log_dir, "log", b"-" * 1000)
+        disks[-1].fill(room_bytes=300)
+        assert (await log_dir.statvfs()).usable_bytes == 300
+        error = await failing(log_dir.append(file, 1000, [b"x" * 600]))
+        assert classify(error) == Verdict.DIRECTORY_FULL
+        assert await log_dir.read(file, 1000, 1000) == b""
+        assert (await failing(log_dir.replace_file("checkpoint", b"y" * 301))).errno_code == errno.ENOSPC
+        assert (await failing(log_dir.probe())).errno_code == errno.ENOSPC
+        await log_dir.append(file, 0, [b"+" * 1000])
+        await log_dir.append(file, 1000, [b"z" * 300])
+        assert (await failing(log_dir.mkdir("folder"))).errno_code == errno.ENOSPC
+        disks[-1].free_space()
+        await log_dir.mkdir("folder")
+
+    async def scenario(world: SimulatedWorld) -> None:
+        disks.append(world.disk(PATH))
+        await prepare(await attached(world))
+        world.power_cut("a")
+        tails.add(disks[-1].files()["log"][1000:1001])
+
+    disks: list[SimulatedDisk] = []
+    tails: set[bytes] = set()
+    for seed in range(100):
+        SimulatedWorld(seed).run(scenario)
+    assert tails == {b"", b"x", b"z", b"\0"}
+
+
+def test_a_disk_that_cannot_be_read_fails_reads_that_miss_the_cache() -> None:
+    """EIO for what is on the platter alone; what was written since is in the cache. Writing and syncing go on."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await synced(log_dir, "log", b"cold")
+        await log_dir.append(file, 4, [b"dirty"])
+        world.disk(PATH).fail_reads()
+        assert (await failing(log_dir.read(file, 0, 4))).errno_code == errno.EIO
+        assert (await failing(log_dir.read_file("log"))).errno_code == errno.EIO
+        assert (await failing(log_dir.probe())).errno_code == errno.EIO
+        await log_dir.append(file, 9, [b"hot"])
+        await log_dir.fsync(file)
+        assert await log_dir.read(file, 4, 8) == b"dirtyhot"
+        assert await log_dir.stat("log")
+        world.disk(PATH).heal()
+        assert await log_dir.read_file("log") == b"colddirtyhot"
+
+    run(scenario)
+
+
+def test_rotten_bytes_are_read_without_an_error() -> None:
+    """Reads give other bytes until they are written again, whatever else happens to the disk."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await synced(log_dir, "log", b"\x00\x01\x02\x03")
+        disk = world.disk(PATH)
+        disk.corrupt("log", 1, 2)
+        assert await log_dir.read_file("log") == b"\x00\xfe\xfd\x03"
+        await log_dir.probe()
+        world.power_cut("a")
+        log_dir = await attached(world)
+        file = await log_dir.open("log")
+        assert await log_dir.read(file, 0, 4) == b"\x00\xfe\xfd\x03"
+        await log_dir.append(file, 0, [b"\x00\x01"])
+        assert await log_dir.read(file, 0, 4) == b"\x00\x01\xfd\x03"
+
+    run(scenario)
+
+
+def test_a_slow_disk_takes_a_multiple_of_its_time() -> None:
+    """Slow is not dead: everything is done, later, and the age of the oldest operation tells."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        times: list[int] = []
+        for factor in (1, 1000):
+            world.disk(PATH).slow_down(factor)
+            start_ns = world.now_ns()
+            for _ in range(5):
+                await log_dir.fsync(file)
+            times.append(world.now_ns() - start_ns)
+        assert times[1] > 50 * times[0]
+
+    run(scenario)
+
+
+# --- the path and what is at it ---------------------------------------------------------------------------------------
+
+
+def test_a_vanished_mount_shows_an_empty_directory_of_another_file_system() -> None:
+    """Who has the disk open keeps it, and its probe says ESTALE; who comes by the path finds nothing, and whatever he
+    writes there is below the mount when the disk is back."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.lock()
+        file = await synced(log_dir, "log", b"mine")
+        disk = world.disk(PATH)
+        disk.unmount()
+        await log_dir.append(file, 4, [b"+"])
+        assert (await failing(log_dir.probe())).errno_code == errno.ESTALE
+        other = await attached(world, node="b")
+        assert await other.list() == []
+        await other.lock()
+        await other.replace_file("meta.properties", b"written past the disk")
+        await other.probe()
+        assert disk.files() == {".lock": b"", "log": b"mine+"}
+        disk.mount()
+        await log_dir.probe()
+        assert (await failing(other.probe())).errno_code == errno.ESTALE
+        assert await (await attached(world, node="c")).read_file("meta.properties") is None
+
+    run(scenario)
+
+
+def test_swapped_disks_are_at_each_others_paths() -> None:
+    """Content, faults and latency go with the disk; who has one open sees in its probe that another is at the path."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one, two = await attached(world, path="/a/1"), await attached(world, path="/a/2")
+        await one.replace_file("name", b"one")
+        await two.replace_file("name", b"two")
+        world.disk("/a/2").fail_with(errno.EIO, {"append"})
+        world.swap_disks("/a/1", "/a/2")
+        assert (await failing(one.probe())).errno_code == errno.ESTALE
+        assert await one.read_file("name") == b"one"
+        again = await attached(world, path="/a/1")
+        assert await again.read_file("name") == b"two"
+        file = await again.open("log", create=True)
+        assert (await failing(again.append(file, 0, [b"x"]))).errno_code == errno.EIO
+        assert world.disk("/a/2").path == "/a/2"
+
+    run(scenario)
+
+
+def test_a_replaced_and_a_cloned_disk() -> None:
+    """A fresh disk is empty and another one for who held the old; a clone has the same files and its own life after it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.replace_file("meta.properties", b"directory.id=x")
+        clone = world.disk("/a/2")
+        clone.copy_from(world.disk(PATH))
+        world.disk(PATH).wipe()
+        assert (await failing(log_dir.probe())).errno_code == errno.ESTALE
+        assert await (await attached(world)).list() == []
+        clone.lose_unsynced(random.Random(1))
+        assert clone.files() == {"meta.properties": b"directory.id=x"}
+
+    run(scenario)

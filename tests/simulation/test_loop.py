@@ -1,0 +1,104 @@
+"""The virtual-time loop: what it refuses, the order in which it runs things, and that no hash seed shows in it."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import pytest
+
+from tests.architecture.test_house_rules import ROOT
+from tests.simulation.environment import SimulatedWorld
+
+CANCELLED_GROUP = """
+import asyncio
+from tests.simulation.environment import SimulatedWorld
+
+async def member(world, number):
+    try:
+        await world.sleep(1000)
+    finally:
+        world.trace("ended", number)
+
+async def main(env):
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(member(env.world, number))
+        waiting = [group.create_task(member(env.world, 100 + number)) for number in range(40)]
+        done, _ = await asyncio.wait(waiting, timeout=1)
+        for task in waiting:
+            task.cancel()
+        done, _ = await asyncio.wait(waiting)
+        env.trace(*(task.get_name() for task in done))
+        raise ZeroDivisionError
+
+async def scenario(world):
+    task = world.node("a").start(main)
+    await asyncio.wait([task])
+    assert task.exception() is not None
+
+world = SimulatedWorld(1)
+world.run(scenario)
+print(world.trace_hash())
+"""
+
+
+def test_a_cancelled_group_ends_in_the_same_order_under_any_hash_seed() -> None:
+    """TaskGroup and asyncio.wait keep sets of tasks: several processes cancel 80 tasks and see the same order."""
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", CANCELLED_GROUP],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2", "3")
+    }
+    assert len(traces) == 1
+    assert len(traces.pop()) == 32
+
+
+def test_threads_executors_and_sockets_are_refused() -> None:
+    """Whatever would let the outside in fails at once, through the loop or past it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        with pytest.raises(RuntimeError, match="no threads"):
+            await asyncio.to_thread(len, "")
+        with pytest.raises(RuntimeError, match="no threads"):
+            await world.loop.run_in_executor(None, len, "")
+        with pytest.raises(RuntimeError, match="no threads"):
+            threading.Thread(target=print).start()
+        with pytest.raises(RuntimeError, match="no threads"):
+            world.loop.call_soon_threadsafe(print)
+        for refused in (
+            asyncio.open_connection("localhost", 9092),
+            asyncio.start_server(lambda reader, writer: None, "localhost", 9092),
+            world.loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("localhost", 9092)),
+        ):
+            with pytest.raises(RuntimeError, match="no sockets"):
+                await refused
+        with pytest.raises(RuntimeError, match="no sockets"):
+            socket.socket()
+
+    SimulatedWorld(1).run(scenario)
+    socket.socket().close()
+
+
+def test_timers_run_in_order_of_time_and_then_of_making() -> None:
+    """Equal deadlines keep the order in which they were asked for; a cancelled one never runs, however many there are."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        ran: list[int] = []
+        at_ns = world.now_ns() + 1000
+        timers = [world.loop.call_at_ns(at_ns - number % 3, partial(ran.append, number)) for number in range(600)]
+        for number, timer in enumerate(timers):
+            if number >= 6:
+                timer.cancel()
+        await world.sleep(1)
+        assert ran == [2, 5, 1, 4, 0, 3]
+
+    SimulatedWorld(1).run(scenario)

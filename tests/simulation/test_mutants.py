@@ -1,0 +1,68 @@
+"""The planted bugs fit the code as it is now, and the simulator finds some of them at once."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.simulation.mutants import Found, Hunter, Run
+from tests.simulation.planted_bugs import PLANTED_BUGS
+from tests.simulation.planting import DoesNotFit, Edit, PlantedBug
+
+
+def right(number: int) -> int:
+    return number + 1
+
+
+@pytest.mark.parametrize("bug", PLANTED_BUGS, ids=lambda bug: bug.name)
+def test_every_bug_can_be_planted_and_taken_out(bug: PlantedBug) -> None:
+    """Each edit finds its place in the production code, changes it, and leaves it as it was."""
+    before = [edit.function.__code__ for edit in bug.edits]
+    with bug.planted():
+        assert all(edit.function.__code__ is not code for edit, code in zip(bug.edits, before, strict=True))
+    assert [edit.function.__code__ for edit in bug.edits] == before
+
+
+def test_a_planted_bug_is_seen_by_everybody_and_only_for_a_while() -> None:
+    """Whoever holds the function from before has the bug too; afterwards nobody has."""
+    known_before = right
+    bug = PlantedBug("off by one", "", (Edit(right, "number + 1", "number + 2"),))
+    with bug.planted():
+        assert known_before(1) == 3
+    assert known_before(1) == 2
+
+
+@pytest.mark.parametrize("text", ["number - 1", "number"])
+def test_a_bug_that_does_not_fit_is_refused(text: str) -> None:
+    """A text that is not there, or there more than once, is an error and changes nothing."""
+    with pytest.raises(DoesNotFit), PlantedBug("none", "", (Edit(right, text, "0"),)).planted():
+        pass
+    assert right(1) == 2
+
+
+class _Seeds:
+    """Stands for the swarm: seeds that fail by themselves, and seeds that fail with a bug."""
+
+    def __init__(self, *, alone: set[int], with_bug: set[int]) -> None:
+        self.alone = alone
+        self.with_bug = with_bug
+        self.runs: list[Run] = []
+
+    def __call__(self, runs: Sequence[Run]) -> list[str | None]:
+        self.runs += runs
+        return ["failed" if run.seed in (self.alone if run.bug is None else self.with_bug) else None for run in runs]
+
+
+def test_a_seed_that_fails_without_the_bug_has_found_nothing() -> None:
+    """The hunt goes on behind such a seed, and no seed is run twice without a bug."""
+    seeds = _Seeds(alone={2}, with_bug={2, 5})
+    hunter = Hunter(seeds)
+    assert hunter.hunt(PLANTED_BUGS[0], range(1, 10)) == Found(seed=5, seeds=5, found_by="failed")
+    assert hunter.hunt(PLANTED_BUGS[1], range(1, 10)) == Found(seed=5, seeds=5, found_by="failed")
+    assert [run.seed for run in seeds.runs if run.bug is None] == [2, 5]
+
+
+def test_a_bug_that_no_seed_finds_survives() -> None:
+    """After the last seed the hunt is over, also where seeds run side by side."""
+    seeds = _Seeds(alone=set(), with_bug={11})
+    assert Hunter(seeds, side_by_side=4).hunt(PLANTED_BUGS[0], range(1, 11)) is None
+    assert [run.seed for run in seeds.runs] == list(range(1, 11))

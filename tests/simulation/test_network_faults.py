@@ -1,0 +1,241 @@
+"""What the network and the kernel do to a node: cuts, resets, slow readers, SIGSTOP, SIGCONT and kill -9."""
+
+import asyncio
+
+from common.environment.interface import Connection
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.loop import NANOSECONDS
+
+PORT = 9092
+FAR_NS = 3600 * NANOSECONDS
+
+
+class Talk:
+    """A receiver that keeps what it gets, and when."""
+
+    def __init__(self, env: SimulatedEnvironment, connection: Connection) -> None:
+        self.env = env
+        self.connection = connection
+        self.received = bytearray()
+        self.lost: list[str | None] = []
+        self.last_ns = 0
+
+    def data_received(self, view: memoryview) -> None:
+        self.received += view
+        self.last_ns = self.env.now_ns()
+
+    def connection_lost(self, reason: str | None) -> None:
+        self.lost.append(reason)
+
+    def writable(self) -> None:
+        self.env.trace("writable")
+
+
+class Server:
+    """A daemon that accepts connections and notes once a second that it lives."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Talk] = []
+        self.ticks: list[int] = []
+        self.ended = False
+
+    async def main(self, env: SimulatedEnvironment) -> None:
+        env.listen("", PORT, lambda connection: self._accept(env, connection))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._tick(env))
+        finally:
+            self.ended = True
+
+    def _accept(self, env: SimulatedEnvironment, connection: Connection) -> Talk:
+        self.accepted.append(Talk(env, connection))
+        return self.accepted[-1]
+
+    async def _tick(self, env: SimulatedEnvironment) -> None:
+        while True:
+            self.ticks.append(env.now_ns())
+            await env.sleep_until(env.now_ns() + NANOSECONDS)
+
+
+async def connected(world: SimulatedWorld, server: str, client: str = "client") -> Talk:
+    talks: list[Talk] = []
+    env = world.node(client)
+
+    def accept(connection: Connection) -> Talk:
+        talks.append(Talk(env, connection))
+        return talks[-1]
+
+    await env.connect(server, PORT, accept, deadline_ns=world.now_ns() + NANOSECONDS)
+    return talks[0]
+
+
+def test_a_paused_process_is_held_back_as_a_whole() -> None:
+    """Its timers do not run and what it receives waits, while its kernel accepts connections and bytes. After it is resumed
+    everything comes in order, and the clock has gone on."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server = Server()
+        world.start("a", server.main)
+        first = await connected(world, "a")
+        first.connection.send([b"before "])
+        await world.sleep(2.5)
+        world.pause("a")
+        first.connection.send([b"during"])
+        second = await connected(world, "a")
+        second.connection.send([b"second"])
+        third = await connected(world, "a")
+        third.connection.abort()
+        await world.sleep(10)
+        assert len(server.ticks) == 3
+        assert [bytes(talk.received) for talk in server.accepted] == [b"before "]
+        world.resume("a")
+        await world.sleep(0.01)
+        assert [bytes(talk.received) for talk in server.accepted] == [b"before during", b"second"]
+        assert len(server.ticks) == 4
+        assert server.ticks[3] > server.ticks[2] + 9 * NANOSECONDS
+
+    for seed in range(4):
+        SimulatedWorld(seed).run(scenario)
+
+
+def test_the_window_of_a_paused_process_fills() -> None:
+    """Whoever sends to a paused process queues, as with TCP; what the paused one had queued itself stays where it is."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server = Server()
+        world.start("a", server.main)
+        client = await connected(world, "a")
+        await world.until(lambda: server.accepted)
+        world.pause("a")
+        client.connection.send([bytes(1_000_000)])
+        await world.sleep(10)
+        assert client.connection.queued_bytes > 500_000
+        assert not server.accepted[0].received
+        world.resume("a")
+        await world.until(lambda: len(server.accepted[0].received) == 1_000_000)
+        assert client.connection.queued_bytes == 0
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_crash_ends_everything_at_once() -> None:
+    """No call of the dead node returns and no `finally` runs; its peers see a reset, its port is free for the next life."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server, next_life = Server(), Server()
+        env = world.start("a", server.main)
+        client = await connected(world, "a")
+        await world.sleep(0.5)
+        world.crash("a")
+        await world.until(lambda: client.lost)
+        assert client.lost == ["connection reset by peer"]
+        await world.sleep(10)
+        assert len(server.ticks) == 1
+        assert not server.ended
+        assert env.is_dead
+        world.start("a", next_life.main)
+        await connected(world, "a")
+        await world.until(lambda: next_life.accepted)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_paused_process_can_be_killed() -> None:
+    """SIGKILL needs no SIGCONT: nothing that was held back runs, and resuming it does nothing."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server = Server()
+        world.start("a", server.main)
+        await world.sleep(0.5)
+        env = world.node("a")
+        world.pause("a")
+        client = await connected(world, "a")
+        await world.sleep(5)
+        world.crash("a")
+        world.resume("a")
+        await world.sleep(5)
+        assert env.is_dead
+        assert client.lost == ["connection reset by peer"]
+        assert (len(server.ticks), server.accepted, server.ended) == (1, [], False)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_cuts_end_one_by_one() -> None:
+    """A mend of two nodes leaves the other cuts alone; what waited arrives in order."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        servers = {name: Server() for name in "ab"}
+        for name, server in servers.items():
+            world.start(name, server.main)
+        clients = {name: await connected(world, name) for name in "ab"}
+        for name in "ab":
+            world.network.cut("client", name)
+            clients[name].connection.send([b"one ", b"two"])
+        servers["a"].accepted[0].connection.send([b"the other way is open"])
+        await world.until(lambda: clients["a"].received == b"the other way is open")
+        await world.sleep(5)
+        world.network.mend("client", "a")
+        await world.sleep(5)
+        assert bytes(servers["a"].accepted[0].received) == b"one two"
+        assert not servers["b"].accepted[0].received
+        world.network.mend("b")
+        await world.until(lambda: servers["b"].accepted[0].received == b"one two")
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_reset_ends_the_connections_of_two_nodes() -> None:
+    """Both sides hear of it and can connect again; other connections are left alone."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server = Server()
+        world.start("a", server.main)
+        client, other = await connected(world, "a"), await connected(world, "a", "other")
+        client.connection.send([bytes(100_000)])
+        world.network.reset("a", "client")
+        await world.sleep(1)
+        assert client.lost == ["connection reset by peer"]
+        assert [talk.lost for talk in server.accepted] == [["connection reset by peer"], []]
+        assert not server.accepted[0].received
+        assert not other.lost
+        await connected(world, "a")
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_slow_reader_takes_its_time() -> None:
+    """A megabyte at 100 kB a second takes ten seconds, until the reader is quick again."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server = Server()
+        world.start("a", server.main)
+        client = await connected(world, "a")
+        world.network.slow_reader("a", 100_000)
+        client.connection.send([bytes(1_000_000)])
+        await world.sleep(5)
+        talk = server.accepted[0]
+        assert 450_000 < len(talk.received) < 550_000
+        assert client.connection.queued_bytes > 300_000
+        world.network.slow_reader("a", None)
+        await world.until(lambda: len(talk.received) == 1_000_000, within_seconds=0.2)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_latency_can_be_set() -> None:
+    """Bytes and connects take as long as was asked for."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server = Server()
+        world.start("a", server.main)
+        world.network.set_latency(NANOSECONDS // 2, NANOSECONDS)
+        start_ns = world.now_ns()
+        client = await connected(world, "a")
+        assert world.now_ns() - start_ns >= NANOSECONDS // 2
+        sent_ns = world.now_ns()
+        client.connection.send([b"x"])
+        await world.until(lambda: server.accepted[0].received)
+        assert NANOSECONDS // 2 <= server.accepted[0].last_ns - sent_ns <= NANOSECONDS
+
+    SimulatedWorld(1).run(scenario)

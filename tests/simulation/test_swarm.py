@@ -1,0 +1,82 @@
+"""A few seeds of trouble in every test run, and the promises around them: a seed replays exactly, a failure is shrunk."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from tests.architecture.test_house_rules import ROOT
+from tests.simulation.cluster import CONTROLLER_ID
+from tests.simulation.environment import SimulatedEvent
+from tests.simulation.event_log import readable
+from tests.simulation.faults import KINDS
+from tests.simulation.shrinking import shrink
+from tests.simulation.swarm import draw_plan, run_seed
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("seed", [1001, 1002])
+def test_seeds_of_trouble(seed: int) -> None:
+    """Disks and daemons fail under writing clients: nothing acknowledged is lost, everything comes back in sync."""
+    report = run_seed(seed)
+    assert report.faults
+    assert report.acknowledged > 0
+
+
+def test_a_seed_replays_exactly_under_any_hash_seed() -> None:
+    """Two processes with different hash seeds give the same trace of everything that happened."""
+    program = "from tests.simulation.swarm import run_seed; print(run_seed(4).trace_hash)"
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert len(hashes[0].strip()) == 32
+    assert hashes[0] == hashes[1]
+
+
+def test_a_plan_is_drawn_beforehand_and_every_kind_of_fault_is_drawn_by_some_seed() -> None:
+    """The same seed gives the same plan; faults are in order of time and over when the chaos is."""
+    assert draw_plan(7) == draw_plan(7)
+    kinds = set()
+    for seed in range(1, 101):
+        plan = draw_plan(seed)
+        assert [fault.at_ns for fault in plan.schedule] == sorted(fault.at_ns for fault in plan.schedule)
+        for fault in plan.schedule:
+            kinds.add(fault.kind)
+            assert fault.at_ns + fault.duration_ns <= 50 * 10**9
+            assert fault.node in (CONTROLLER_ID, *range(1, plan.brokers + 1))
+    assert kinds == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("needed", "expected"),
+    [({3}, [3]), ({0}, [0]), ({1, 6}, [1, 6]), (set(), []), ({0, 1, 2, 3, 4, 5, 6, 7}, [0, 1, 2, 3, 4, 5, 6, 7])],
+)
+def test_shrinking_leaves_what_is_needed(needed: set[int], expected: list[int]) -> None:
+    """A list fails when it holds all that is needed, whatever else is in it."""
+
+    def still_fails(items: Sequence[int]) -> bool:
+        return needed <= set(items)
+
+    assert shrink(range(8), still_fails) == expected
+
+
+def test_the_event_log_is_one_line_an_event() -> None:
+    """Virtual time, node, then the directory before everything else."""
+    events = [
+        SimulatedEvent(1_500_000_000, "broker-1", "error", "log_dir_failed", {"cause": "append: EIO", "log_dir": "/b1/d2"}),
+        SimulatedEvent(2_000_000_001, "lab", "info", "fault", {"kind": "disk", "disk": ""}),
+    ]
+    assert list(readable(events)) == [
+        "   1.500000s !broker-1    log_dir_failed                   log_dir=/b1/d2 cause='append: EIO'",
+        "   2.000000s  lab         fault                            kind=disk",
+    ]
