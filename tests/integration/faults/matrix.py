@@ -100,10 +100,10 @@ class Seen:
     offline: float
     moved: float
     """The controller has moved the leaders, or taken the replicas out of their ISRs."""
-    acknowledged: float
-    """The longest that a partition in the directory stood still."""
-    undisturbed: float
-    """The longest that a partition elsewhere did."""
+    stood_still: float
+    """The longest that a partition in the directory acknowledged nothing."""
+    elsewhere: float
+    """The longest that any other did."""
 
 
 def by_mounting_again(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
@@ -292,7 +292,7 @@ def strike(
     moved = max(0.0, of_controller.wait_for("leaders_moved", directory_id=id_text) - struck)
     for each in writers:
         each.wait_for_acks()
-    acknowledged, undisturbed = writer.longest_pause(inside), bystander.longest_pause(set(range(PARTITIONS)) - inside)
+    stood_still, elsewhere = writer.longest_pause(inside), bystander.longest_pause(set(range(PARTITIONS)) - inside)
     after = cluster.leadership(TOPIC)
     node_id = broker.files.node_id
     assert any(name in failed["cause"] for name in case.cause.split("|")), failed["cause"]
@@ -305,10 +305,10 @@ def strike(
         index: was for index, was in before.items() if index not in led
     }
     assert all(after[index][0] not in (node_id, -1) for index in led)
-    assert undisturbed < 1.5, f"partitions on other disks stood still for {undisturbed:.1f} s"
-    assert acknowledged < limit + 2.5, f"partitions on the failed disk stood still for {acknowledged:.1f} s"
+    assert elsewhere < 1.5, f"partitions on other disks stood still for {elsewhere:.1f} s"
+    assert stood_still < limit + 2.5, f"partitions on the failed disk stood still for {stood_still:.1f} s"
     assert is_listening(broker.files.port)
-    return Seen(case, role, failed["cause"], offline, moved, acknowledged, undisturbed)
+    return Seen(case, role, failed["cause"], offline, moved, stood_still, elsewhere)
 
 
 def table(rows: list[Seen]) -> str:
@@ -316,7 +316,7 @@ def table(rows: list[Seen]) -> str:
     lines = [f"{'fault':30}{'disk of':>10}{'offline':>10}{'moved':>9}{'stood still':>13}{'elsewhere':>11}  seen as"]
     lines += [
         f"{row.case.name:30}{row.role:>10}{row.offline * 1000:>7.0f} ms{row.moved * 1000:>6.0f} ms"
-        f"{row.acknowledged * 1000:>10.0f} ms{row.undisturbed * 1000:>8.0f} ms  {row.cause.rpartition(': ')[2]}"
+        f"{row.stood_still * 1000:>10.0f} ms{row.elsewhere * 1000:>8.0f} ms  {row.cause.rpartition(': ')[2]}"
         for row in rows
     ]
     return "\n".join(lines)
