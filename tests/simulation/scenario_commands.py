@@ -35,6 +35,7 @@ from common.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -66,6 +67,8 @@ from tests.simulation.scenario_views import (
     with_assignments_together,
     without_repeats,
 )
+
+CLIENT = "client"
 
 METADATA_SEGMENT = f"__cluster_metadata-0/{0:020d}.log"
 
@@ -202,7 +205,7 @@ class ScenarioRun:
         """What happened until now is not shown any more."""
         self._seen_events = self.acted_at = len(self.world.events)
         self._seen_records = len(self._records())
-        self._seen_exchanges = len(self._network.exchanges)
+        self._seen_exchanges = sum(each.sender != CLIENT for each in self._network.exchanges)
         self.look()
 
     def disk(self, arguments: Arguments) -> SimulatedDisk:
@@ -221,7 +224,7 @@ class ScenarioRun:
     async def ask_controller(self, request: Struct) -> Any:
         if self._controller_channel is None:
             self._controller_channel = NodeChannel(
-                self.world.node("client"),
+                self.world.node(CLIENT),
                 host="controller",
                 port=CONTROLLER_PORT,
                 client_id="scenario",
@@ -244,13 +247,14 @@ class ScenarioRun:
     def new_exchanges(self, sender: str | None) -> list[str]:
         """Heartbeats are shown where they differ from the one before of the same broker."""
         names = self.look()
+        exchanges = [each for each in self._network.exchanges if each.sender != CLIENT]
         before = {
             exchange.sender: exchange_line(names, exchange)
-            for exchange in self._network.exchanges[: self._seen_exchanges]
+            for exchange in exchanges[: self._seen_exchanges]
             if isinstance(exchange.request, BrokerHeartbeatRequest)
         }
-        fresh = [each for each in self._network.exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
-        self._seen_exchanges = len(self._network.exchanges)
+        fresh = [each for each in exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
+        self._seen_exchanges = len(exchanges)
         unusual = _without_usual_heartbeats(names, before, fresh)
         return [exchange_line(names, exchange) for exchange in with_assignments_together(unusual)]
 
@@ -345,12 +349,14 @@ def _start_asking(run: ScenarioRun, request: Struct) -> None:
 
 
 @command("delete topic")
-async def delete_topic(run: ScenarioRun, arguments: Arguments) -> None:
+async def delete_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """delete topic t"""
     name = arguments.word()
-    await run.client.delete_topic(name)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
+    response = await run.client.ask(run.live_broker(), request)
     for key in [key for key in run.client.acknowledged if key[0] == name]:
         del run.client.acknowledged[key]
+    return [error_name(response.responses[0].error_code)]
 
 
 # --- clients ------------------------------------------------------------------------------------------------------
@@ -509,9 +515,24 @@ async def stop(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("start")
 async def start(run: ScenarioRun, arguments: Arguments) -> None:
-    """start broker=2 | start controller: on the disks that it has; does not wait."""
+    """start broker=2 [any.configuration.key=value ...] | start controller: on the disks that it has; does not wait."""
     run.acted_at = len(run.world.events)
-    run.cluster.start_node(arguments.node())
+    node_id = arguments.node()
+    run.cluster.start_node(node_id, arguments.others())
+
+
+@command("pause")
+async def pause(run: ScenarioRun, arguments: Arguments) -> None:
+    """pause broker=2 | pause controller: SIGSTOP."""
+    run.acted_at = len(run.world.events)
+    run.cluster.pause(arguments.node())
+
+
+@command("resume")
+async def resume(run: ScenarioRun, arguments: Arguments) -> None:
+    """resume broker=2 | resume controller: SIGCONT."""
+    run.acted_at = len(run.world.events)
+    run.cluster.resume(arguments.node())
 
 
 # --- network ------------------------------------------------------------------------------------------------------
@@ -666,7 +687,7 @@ async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]
     request = BrokerRegistrationRequest(
         broker_id=arguments.broker(),
         cluster_id=CLUSTER_ID,
-        incarnation_id=run.world.node("client").uuid(),
+        incarnation_id=run.world.node(CLIENT).uuid(),
         log_dirs=[*_directory_ids(run, arguments.option("dirs"))],
     )
     return await _send(run, request)
