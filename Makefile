@@ -5,11 +5,12 @@ SEEDS ?=
 FIRST ?=
 FAULTS ?=
 JOBS ?=
+SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-report analytics test check integration interop simulate simulate-mutants bench clean
+.PHONY: help demo demo-report analytics test check integration interop simulate simulate-mutants fuzz bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
@@ -20,6 +21,7 @@ help:
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
 	@echo "make simulate-mutants  plants bugs and counts the seeds until the simulator finds each (BUG=part of a name, SEEDS=n)"
+	@echo "make fuzz         SECONDS=n looks n seconds for bytes that a decoder cannot bear (Linux, CPython 3.11 to 3.13)"
 	@echo "make bench        every figure, one JSON line each"
 
 $(VENV)/bin/python:
@@ -71,6 +73,14 @@ interop: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS))
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	@echo "installing atheris into $(VENV)" >&2
+	@$(PIP) --editable '.[fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 simulate-mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation.mutants $(if $(BUG),--bug "$(BUG)") $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))

@@ -42,6 +42,7 @@ from common.metadata.directory_ids import LOST
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.records.batch import BatchError
 from common.records.metadata_records import ConfigResourceType
 from common.storage.errors import LogClosed, LogExists
 from common.storage.log import Log
@@ -767,6 +768,9 @@ class Replicas:
             except (LogDirError, LogClosed):
                 # Deleted or failed meanwhile; the others are looked at all the same.
                 continue
+            except BatchError as error:
+                # Without its time index only the batches tell how old a segment is. Readers are told of the damage, too.
+                self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
     def _raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """As follower: the leader has deleted everything below `offset`."""

@@ -40,7 +40,7 @@ def uuid_from_text(text: str) -> Uuid:
             raise ValueError
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError as error:
-        raise ValueError(f"'{text}' is not a base64url uuid") from error
+        raise ValueError(f"{text!r} is not a base64url uuid") from error
     if len(raw) != 16:
-        raise ValueError(f"'{text}' holds {len(raw)} bytes, a uuid has 16")
+        raise ValueError(f"{text!r} holds {len(raw)} bytes, a uuid has 16")
     return Uuid(raw)

@@ -8,7 +8,7 @@ from pathlib import Path
 import javaproperties
 
 from common.configuration.server import ServerConfig, load_server_config, properties_from_environment
-from common.configuration.settings import ConfigError
+from common.configuration.settings import ConfigError, printable
 from tools.errors import ToolError
 
 
@@ -18,11 +18,16 @@ def read_properties(path: str) -> dict[str, str]:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ToolError(f"cannot read the configuration {path}: {error.strerror}") from error
+    return parse_properties(content, path) | properties_from_environment(os.environ)
+
+
+def parse_properties(content: bytes, path: str) -> dict[str, str]:
+    """What the lines of a file say. Raises ToolError."""
     try:
         properties: dict[str, str] = javaproperties.loads(content.decode("utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ToolError(f"{path} is not a properties file: {error}") from error
-    return properties | properties_from_environment(os.environ)
+    except ValueError as error:
+        raise ToolError(f"{path} is not a properties file: {printable(str(error))}") from error
+    return properties
 
 
 def load_config(properties: Mapping[str, str], path: str) -> ServerConfig:

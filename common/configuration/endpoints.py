@@ -7,6 +7,7 @@ is advertised for it is decided where the host's name is known.
 from dataclasses import dataclass
 
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+_NODE_ID_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,17 @@ class Voter:
 def parse_host_port(text: str) -> HostPort:
     """`host:port` or `[v6]:port`, port 0 to 65535. Raises ValueError."""
     host, separator, port = text.strip().rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:
+    if not separator or not _is_number(port, 65535):
         raise ValueError(f"'{text}' is not host:port")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"the IPv6 host of '{text}' needs brackets")
     return HostPort(host, int(port))
+
+
+def _is_number(text: str, at_most: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= at_most
 
 
 def parse_listeners(text: str) -> tuple[Endpoint, ...]:
@@ -72,7 +77,7 @@ def parse_voters(text: str) -> tuple[Voter, ...]:
     voters: list[Voter] = []
     for part in filter(None, (item.strip() for item in text.split(","))):
         node_id, separator, address = part.partition("@")
-        if not separator or not node_id.isdecimal():
+        if not separator or not _is_number(node_id, _NODE_ID_MAX):
             raise ValueError(f"'{part}' is not id@host:port")
         host_port = parse_host_port(address)
         if host_port.port == 0 or not host_port.host:

@@ -27,6 +27,7 @@ from common.configuration.settings import (
     integer,
     keys_of,
     load_settings,
+    printable,
     text,
     words,
 )
@@ -128,7 +129,7 @@ class ServerConfig:
     diskraft_controlled_shutdown_timeout_ms: int = integer(30_000, at_least=1)
 
     # Metadata.
-    metadata_log_segment_bytes: int = integer(1024**3, at_least=12)
+    metadata_log_segment_bytes: int = integer(1024**3, at_least=12, at_most=INT_MAX)
     metadata_log_segment_ms: int = integer(7 * 24 * HOUR_MS)
     metadata_log_max_record_bytes_between_snapshots: int = integer(20 * 1024 * 1024, at_least=1)
     metadata_log_max_snapshot_interval_ms: int = integer(HOUR_MS, at_least=0)
@@ -239,7 +240,7 @@ def _warnings(properties: Mapping[str, str]) -> tuple[str, ...]:
         if key in KNOWN_WITHOUT_EFFECT:
             lines.append(f"{key} has no effect in this version")
         elif key not in known:
-            lines.append(f"{key} is not a known key; it is ignored")
+            lines.append(f"{printable(key)} is not a known key; it is ignored")
     return tuple(lines)
 
 

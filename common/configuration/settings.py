@@ -6,6 +6,8 @@ values in one line. Answers to Kafka's ConfigDef. Easy to get wrong: a default i
 """
 
 import dataclasses
+import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,8 +18,21 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 
+# The longest string that the protocol carries, in bytes.
+_VALUE_BYTES_MAX = 2**15 - 1
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def printable(text: str) -> str:
+    """The text in one line: what a properties file can hide behind escapes is shown as an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
 class ConfigError(Exception):
     """A configuration cannot be used; the text is one line that names the key, the value and what is allowed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class Required:
@@ -46,6 +61,9 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
     """A whole number within bounds; the bounds are part of the message when it is outside."""
 
     def parse(text: str) -> int:
+        # int() takes underscores, too, and other scripts' digits.
+        if _INTEGER.fullmatch(text) is None:
+            raise ValueError
         value = int(text)
         if not at_least <= value <= at_most:
             raise ValueError
@@ -129,6 +147,11 @@ def load_settings(configuration_class: type, properties: Mapping[str, str]) -> d
 
 def parse_setting(key: str, setting: Setting, value: str) -> object:
     """One value. Raises ConfigError."""
+    if any(unicodedata.category(each) in ("Cc", "Cs") for each in value.strip()):
+        # Neither a file name nor a request can hold all of them.
+        raise ConfigError(f"{key}={value} is not valid (it holds control characters); it takes {setting.allowed}")
+    if len(value.encode()) > _VALUE_BYTES_MAX:
+        raise ConfigError(f"{key} is not valid ({len(value)} characters are too many); it takes {setting.allowed}")
     try:
         return setting.parse(value.strip())
     except ValueError as error:

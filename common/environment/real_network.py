@@ -113,9 +113,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         with contextlib.suppress(OSError):
             return _listen_on(socket.AF_INET6, ("::", port, 0, 0))
         return _listen_on(socket.AF_INET, ("0.0.0.0", port))
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ListenFailed(f"cannot listen on {where}: {reason}") from error
+    except (OSError, OverflowError, ValueError) as error:
+        # ValueError: a name that no host can have, with a label of 64 characters for example.
+        raise ListenFailed(f"cannot listen on {where}: {_reason(error)}") from error
 
 
 def _listen_on(family: int, address: object) -> socket.socket:
@@ -175,7 +175,11 @@ class Resolver:
 
 
 def _addresses(host: str, port: int, flags: int) -> list[_Address]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except ValueError as error:
+        # The host came from a registration or a file: a label of 64 characters, two dots in a row, a NUL.
+        raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name ({error})") from error
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]  # (int, bytes): no IPv6 built in
 
 

@@ -18,7 +18,7 @@ from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.numbering import Numbering
 from common.raft.core.record_batches import decode_values
 from common.raft.core.snapshot_content import SnapshotEncoder, parse_snapshot
-from common.records.batch import iterate_records
+from common.records.batch import iterate_values
 from common.records.metadata_frame import ApiMessageAndVersion, read_frame_head
 from common.records.metadata_records import FeatureLevelRecord
 
@@ -49,7 +49,8 @@ def read_bootstrap_checkpoint(content: bytes) -> list[ApiMessageAndVersion]:
     reader = MetadataRecordReader()
     records = []
     for header, view in parse_snapshot(content).batches:
-        versions = [read_frame_head(record.value)[1] for record in iterate_records(view) if record.value is not None]
-        decoded = decode_values(header, view, reader)
+        # Decoded first: that finds all that can be wrong with the batch.
+        decoded = list(decode_values(header, view, reader))
+        versions = [read_frame_head(value)[1] for _, value in iterate_values(view)]
         records += [ApiMessageAndVersion(*pair) for pair in zip(decoded, versions, strict=True)]
     return records

@@ -15,6 +15,7 @@ from common.ids import BrokerEpoch
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 
 VERSION = 0
+_EPOCH_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ def parse_clean_shutdown(content: bytes) -> CleanShutdown:
     """Never raises: what cannot be read has no epoch."""
     try:
         fields = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return CleanShutdown(None)
     if not isinstance(fields, dict) or fields.get("version") != VERSION:
         return CleanShutdown(None)
     epoch = fields.get("brokerEpoch")
-    if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= _EPOCH_MAX:
         return CleanShutdown(None)
     return CleanShutdown(BrokerEpoch(epoch))
 

@@ -17,6 +17,7 @@ from common.storage.names import META_PROPERTIES_FILE
 
 VERSION_ZOOKEEPER = 0
 VERSION_KRAFT = 1
+_NODE_ID_MAX = 2**31 - 1
 
 
 class MalformedMetaProperties(Exception):
@@ -73,6 +74,9 @@ def parse_meta_properties(content: bytes) -> MetaProperties:
     node_key = "node.id" if version == VERSION_KRAFT else "broker.id"
     node_id = _number(entries, node_key, default=None)
     cluster_id = entries.get("cluster.id")
+    if cluster_id is not None and not cluster_id.isprintable():
+        # Escapes can make halves of surrogate pairs, which no request can carry, and ends of lines.
+        raise MalformedMetaProperties(f"cluster.id is {cluster_id!r}, which is not printable")
     if version == VERSION_KRAFT:
         for key, value in (("cluster.id", cluster_id), ("node.id", node_id)):
             if value is None:
@@ -93,7 +97,10 @@ def _number(entries: Mapping[str, str], key: str, *, default: int | None) -> int
         return default
     text = text.strip()
     if not (text.isascii() and text.isdigit()):
-        raise MalformedMetaProperties(f"{key} is '{text}', which is not a number")
+        raise MalformedMetaProperties(f"{key} is {text!r}, which is not a number")
+    # Python refuses to convert thousands of digits.
+    if len(text) > 10 or int(text) > _NODE_ID_MAX:
+        raise MalformedMetaProperties(f"{key} is {text[:40]}, the greatest number that it takes is {_NODE_ID_MAX}")
     return int(text)
 
 

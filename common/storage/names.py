@@ -12,6 +12,10 @@ from enum import Enum
 from typing import Final
 
 FILE_NAME_MAX = 255
+# What the protocol can carry: a name with a greater number was not made by a broker.
+PARTITION_MAX: Final = 2**31 - 1
+EPOCH_MAX: Final = 2**31 - 1
+OFFSET_MAX: Final = 2**63 - 1
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -76,7 +80,7 @@ def parse_partition_folder(name: str) -> PartitionFolder | None:
     if marked := _MARKED.fullmatch(name):
         kind, unique, rest = FolderKind(marked["suffix"]), marked["unique"], marked["rest"]
     match = _PARTITION.fullmatch(rest)
-    if match is None:
+    if match is None or int(match["partition"]) > PARTITION_MAX:
         return None
     return PartitionFolder(match["topic"], int(match["partition"]), kind, unique)
 
@@ -89,7 +93,9 @@ def segment_file(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
 def parse_segment_file(name: str) -> tuple[int, str] | None:
     """Base offset and suffix of a .log, .index or .timeindex file; None for any other name."""
     match = _SEGMENT.fullmatch(name)
-    return (int(match["offset"]), match["suffix"]) if match else None
+    if match is None or int(match["offset"]) > OFFSET_MAX:
+        return None
+    return int(match["offset"]), match["suffix"]
 
 
 def snapshot_file(end_offset: int, epoch: int) -> str:
@@ -100,4 +106,6 @@ def snapshot_file(end_offset: int, epoch: int) -> str:
 def parse_snapshot_file(name: str) -> tuple[int, int] | None:
     """End offset and epoch of a snapshot's name; None for any other name."""
     match = _SNAPSHOT.fullmatch(name)
-    return (int(match["offset"]), int(match["epoch"])) if match else None
+    if match is None or int(match["offset"]) > OFFSET_MAX or int(match["epoch"]) > EPOCH_MAX:
+        return None
+    return int(match["offset"]), int(match["epoch"])

@@ -193,7 +193,13 @@ class _Loading:
             if old.base_offset > expected:
                 await self._end_before(number, f"the records from {expected} to {old.base_offset} are missing")
                 break
-            segment, reason = await self._validate(old, max(expected, old.base_offset), epochs)
+            if old.base_offset < expected:
+                # Its batches would stand under offsets that the log has given away already.
+                await self._end_before(
+                    number, f"a segment begins at {old.base_offset}, and the one before it ends at {expected}"
+                )
+                break
+            segment, reason = await self._validate(old, expected, epochs)
             self.segments[number] = segment
             self.recovery = replace(self.recovery, validated_segments=self.recovery.validated_segments + 1)
             if reason is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from common.environment.interface import LogDir, LogFile
+from common.records.batch import CorruptBatch
 from common.storage.batch_positions import BatchPositions
 from common.storage.batch_scan import HeaderScan
 from common.storage.log_config import LogSettings
@@ -188,7 +189,16 @@ class Segment:
             if times.last is not None:
                 self.max_timestamp, self.max_timestamp_offset = times.last
         while found is not None:
-            header, _ = found
+            header, position = found
+            if (
+                not self.next_offset <= header.base_offset <= header.last_offset
+                or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            ):
+                # Trusted bytes can be damaged too, and such offsets cannot even be put into an index.
+                raise CorruptBatch(
+                    f"the batch at {position} has offsets {header.base_offset} to {header.last_offset}, "
+                    f"{self.next_offset} is next"
+                )
             self.note_batch(
                 first_offset=header.base_offset,
                 last_offset=header.last_offset,

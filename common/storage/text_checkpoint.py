@@ -8,6 +8,8 @@ must be refused as a whole, because a missing recovery point or epoch is worse t
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from common.storage.names import EPOCH_MAX, OFFSET_MAX, PARTITION_MAX
+
 VERSION = 0
 
 TopicPartition = tuple[str, int]
@@ -26,10 +28,10 @@ def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
     """Raises MalformedCheckpoint."""
     offsets: dict[TopicPartition, int] = {}
     for number, fields in _parse(content, fields_per_line=3):
-        key = (fields[0], _number(fields[1], number))
+        key = (fields[0], _number(fields[1], number, PARTITION_MAX))
         if key in offsets:
             raise MalformedCheckpoint(f"line {number} names {fields[0]}-{fields[1]} for the second time")
-        offsets[key] = _number(fields[2], number)
+        offsets[key] = _number(fields[2], number, OFFSET_MAX)
     return offsets
 
 
@@ -40,7 +42,10 @@ def format_epoch_checkpoint(entries: Sequence[tuple[int, int]]) -> bytes:
 
 def parse_epoch_checkpoint(content: bytes) -> list[tuple[int, int]]:
     """Raises MalformedCheckpoint, for entries that do not ascend as well."""
-    entries = [(_number(epoch, line), _number(start, line)) for line, (epoch, start) in _parse(content, fields_per_line=2)]
+    entries = [
+        (_number(epoch, line, EPOCH_MAX), _number(start, line, OFFSET_MAX))
+        for line, (epoch, start) in _parse(content, fields_per_line=2)
+    ]
     for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] < before[1]:
             raise MalformedCheckpoint(f"epoch {after[0]} at {after[1]} follows epoch {before[0]} at {before[1]}")
@@ -60,9 +65,9 @@ def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]
         raise MalformedCheckpoint("the content is not UTF-8") from None
     if len(lines) < 2:
         raise MalformedCheckpoint(f"{len(lines)} lines, a checkpoint begins with its version and its number of entries")
-    if _number(lines[0], 1) != VERSION:
+    if _number(lines[0], 1, OFFSET_MAX) != VERSION:
         raise MalformedCheckpoint(f"version {lines[0]} is unknown, only {VERSION} is")
-    expected = _number(lines[1], 2)
+    expected = _number(lines[1], 2, OFFSET_MAX)
     if expected != len(lines) - 2:
         raise MalformedCheckpoint(f"{expected} entries are announced, {len(lines) - 2} are there")
     entries = []
@@ -74,8 +79,12 @@ def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]
     return entries
 
 
-def _number(text: str, line: int) -> int:
+def _number(text: str, line: int, at_most: int) -> int:
     # int() accepts underscores, signs and other scripts' digits, none of which a checkpoint has.
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise MalformedCheckpoint(f"line {line}: '{text[:40]}' is not a number")
-    return int(text)
+    number = int(text)
+    if number > at_most:
+        # What the protocol cannot carry would fail far from here, in the middle of a request.
+        raise MalformedCheckpoint(f"line {line}: {number} is greater than {at_most}")
+    return number

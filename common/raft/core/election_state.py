@@ -13,6 +13,7 @@ from typing import Any
 from common.ids import BrokerId, LeaderEpoch, Uuid, uuid_from_text, uuid_text
 
 _NOBODY = -1
+_INT32_MAX = 2**31 - 1
 _NO_EPOCH_YET = LeaderEpoch(0)
 
 
@@ -60,7 +61,8 @@ def decode_quorum_state(content: bytes) -> ElectionState:
     """Reads either version. Raises InvalidQuorumState."""
     try:
         fields = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        # Brackets within brackets by the thousand are a RecursionError.
         raise InvalidQuorumState(f"not a JSON line: {error}") from None
     if not isinstance(fields, dict):
         raise InvalidQuorumState("not a JSON object")
@@ -82,6 +84,8 @@ def _number(fields: Mapping[str, Any], key: str) -> int:
     value = fields.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidQuorumState(f"{key} is {value!r}, it takes a number")
+    if value > _INT32_MAX:
+        raise InvalidQuorumState(f"{key} is greater than {_INT32_MAX}")
     return value
 
 

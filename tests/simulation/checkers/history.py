@@ -40,7 +40,7 @@ def _check_poll(poll: Poll, written: dict[bytes, Produce]) -> None:
         if offset != poll.offset + position:
             raise InvariantViolated("I2", f"{_where(poll)}: offset {offset} came where {poll.offset + position} belongs")
         produce = written.get(value)
-        if produce is None or (produce.topic_id, produce.index) != (poll.topic_id, poll.index):
+        if produce is None or (produce.topic, produce.index) != (poll.topic, poll.index):
             raise InvariantViolated("I2", f"{_where(poll)}: {_short(value)} at {offset} was never written there")
         if produce.outcome is Outcome.FAILED:
             raise InvariantViolated("I2", f"{_where(poll)}: {_short(value)} at {offset} was refused with {produce.error}")
@@ -103,6 +103,8 @@ def _check_acknowledged(history: History, polls: dict[Key, list[Poll]], forgiven
         for offset, value in poll.records
     }
     for produce in history.acknowledged(acks=ALL):
+        if not _is_topic_certain(history, produce):
+            continue
         key = (produce.topic_id, produce.index)
         for offset, value in acknowledged_records(produce):
             found, poll = read.get((key, offset), (value, None))
@@ -121,6 +123,15 @@ def _check_latest_offsets(history: History) -> None:
             by_partition.setdefault((each.topic, each.index), []).append(each)
     for operations in by_partition.values():
         _check_order(operations)
+
+
+def _is_topic_certain(history: History, produce: Produce) -> bool:
+    """Whether the topic that answered is the one that the client meant: the request carries a name, and the topic behind it
+    may have been deleted and created again meanwhile."""
+    return all(
+        change.is_creation or change.topic != produce.topic or change.begin_ns > (produce.end_ns or 0)
+        for change in history.topic_changes
+    )
 
 
 def acknowledged_records(produce: Produce) -> Iterator[tuple[int, bytes]]:

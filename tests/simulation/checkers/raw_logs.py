@@ -225,7 +225,7 @@ def check_logs(
         for broker_id, log in replicas.items():
             where = f"{name} on broker {broker_id}"
             found = dict(log.records())
-            check_values(where, found, written)
+            check_values(name, where, found, written)
             for produce in promised.get(key, []):
                 check_found(where, found, acknowledged_records(produce), log.start_offset, "was acknowledged")
             check_found(where, found, read.get(key, {}).items(), log.start_offset, "was read")
@@ -247,13 +247,13 @@ def check_equal(name: str, replicas: Mapping[int, RawLog], committed: int) -> No
                 )
 
 
-def check_values(where: str, found: Mapping[int, bytes | None], written: Mapping[bytes, Produce]) -> None:
+def check_values(name: str, where: str, found: Mapping[int, bytes | None], written: Mapping[bytes, Produce]) -> None:
     """I2: every value was sent and not refused, and is there once."""
     seen: dict[bytes, int] = {}
     for offset, value in found.items():
         produce = None if value is None else written.get(value)
-        if value is None or produce is None:
-            raise InvariantViolated("I2", f"{where}: offset {offset} holds {value!r}, which nobody wrote")
+        if value is None or produce is None or f"{produce.topic}-{produce.index}" != name:
+            raise InvariantViolated("I2", f"{where}: offset {offset} holds {value!r}, which nobody wrote there")
         if produce.outcome is Outcome.FAILED:
             raise InvariantViolated("I2", f"{where}: offset {offset} was refused with {produce.error}")
         if seen.setdefault(value, offset) != offset:

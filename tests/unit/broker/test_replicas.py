@@ -444,6 +444,28 @@ def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
     run(scenario, log_retention_check_interval_ms="500", log_flush_start_offset_checkpoint_interval_ms="500")
 
 
+def test_a_damaged_segment_does_not_end_the_broker() -> None:
+    """Retention cannot tell how old a segment is whose time index is gone and whose batches are none: it says so."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200", "retention.ms": "1000000"})
+        await cluster.started()
+        for number in range(10):
+            await cluster.produce(1, f"value-{number}")
+        await cluster.stop(1)
+        disk = cluster.world.disk(path(1, "a"))
+        first = "t-0/00000000000000000000"
+        disk.write(f"{first}.log", bytes(len(disk.files()[f"{first}.log"])))
+        disk.delete(f"{first}.timeindex")
+        await cluster.start(1)
+        await cluster.until(lambda: cluster.world.events_named("segment_damaged"))
+        assert cluster[1].partition().log.log_start_offset == 0
+        await cluster.produce(1, "after")
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
 def test_topic_configuration_changes_reach_hosted_partitions() -> None:
     """min.insync.replicas and max.message.bytes count from the next request on."""
 

@@ -1,0 +1,278 @@
+"""Targets of the small files in a log directory: indexes, checkpoints, meta.properties, quorum-state, names."""
+
+from collections.abc import Callable
+
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, TopicId, Uuid
+from common.raft.core.election_state import (
+    ElectionState,
+    InvalidQuorumState,
+    decode_quorum_state,
+    encode_quorum_state,
+    encode_quorum_state_v1,
+)
+from common.storage.clean_shutdown import format_clean_shutdown, parse_clean_shutdown
+from common.storage.leader_epochs import LeaderEpochs
+from common.storage.meta_properties import (
+    VERSION_ZOOKEEPER,
+    MalformedMetaProperties,
+    MetaProperties,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from common.storage.names import (
+    FolderKind,
+    marked_partition_folder,
+    parse_partition_folder,
+    parse_segment_file,
+    parse_snapshot_file,
+    partition_folder,
+    segment_file,
+    snapshot_file,
+)
+from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.partition_metadata import (
+    MalformedPartitionMetadata,
+    format_partition_metadata,
+    parse_partition_metadata,
+)
+from common.storage.text_checkpoint import (
+    MalformedCheckpoint,
+    format_epoch_checkpoint,
+    format_offset_checkpoint,
+    parse_epoch_checkpoint,
+    parse_offset_checkpoint,
+)
+from common.storage.time_index import TimeIndex
+from tests.fuzz.target import Target
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+_BASE_OFFSET = 1000
+_END_OFFSET = 1000 + 2**20
+_SEGMENT_SIZE = 2**20
+
+
+# --- indexes -----------------------------------------------------------------------------------------------------
+def _check_offset_index(data: bytes) -> None:
+    """An index holds what its file says, finds only positions within the segment, or is CorruptIndex."""
+    try:
+        index = OffsetIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET, segment_size=_SEGMENT_SIZE)
+    except CorruptIndex:
+        return
+    assert index.to_bytes() == data
+    for offset, position in index.entries:
+        assert _BASE_OFFSET <= offset < _END_OFFSET
+        assert 0 <= position < _SEGMENT_SIZE
+        assert index.position_for(offset) == position == index.position_at_or_before(position)
+
+
+def _check_time_index(data: bytes) -> None:
+    """The same for a time index."""
+    try:
+        index = TimeIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET)
+    except CorruptIndex:
+        return
+    assert index.to_bytes() == data
+    for time, offset in index.entries:
+        assert _BASE_OFFSET <= offset < _END_OFFSET
+        assert index.offset_for(time) == offset
+
+
+def _offset_index_seeds() -> list[bytes]:
+    index = OffsetIndex(_BASE_OFFSET)
+    contents = [index.to_bytes()]
+    for number in range(6):
+        index.append(_BASE_OFFSET + 10 * number + 5, 4096 * (number + 1))
+        contents.append(index.to_bytes())
+    return [*contents, contents[-1] + bytes(16), contents[-1][:-3]]
+
+
+def _time_index_seeds() -> list[bytes]:
+    index = TimeIndex(_BASE_OFFSET)
+    contents = [index.to_bytes()]
+    for number in range(6):
+        index.maybe_append(10**12 + number, _BASE_OFFSET + 10 * number)
+        contents.append(index.to_bytes())
+    return [*contents, contents[-1] + bytes(24), contents[-1][:-5]]
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+def _check_offset_checkpoint(data: bytes) -> None:
+    """Partitions and offsets that the protocol can carry, or MalformedCheckpoint."""
+    try:
+        offsets = parse_offset_checkpoint(data)
+    except MalformedCheckpoint:
+        return
+    assert parse_offset_checkpoint(format_offset_checkpoint(offsets)) == offsets
+    for (_, partition), offset in offsets.items():
+        assert 0 <= partition <= INT32_MAX
+        assert 0 <= offset <= INT64_MAX
+
+
+def _check_epoch_checkpoint(data: bytes) -> None:
+    """Ascending epochs and offsets that the protocol can carry, or MalformedCheckpoint."""
+    try:
+        entries = parse_epoch_checkpoint(data)
+    except MalformedCheckpoint:
+        return
+    assert parse_epoch_checkpoint(format_epoch_checkpoint(entries)) == entries
+    for epoch, start_offset in LeaderEpochs.parse(data).entries:
+        assert 0 <= epoch <= INT32_MAX
+        assert 0 <= start_offset <= INT64_MAX
+
+
+def _offset_checkpoint_seeds() -> list[bytes]:
+    return [
+        format_offset_checkpoint({}),
+        format_offset_checkpoint({("t", 0): 5, ("other.topic", 12): INT64_MAX}),
+        b"0\n1\nt 0 9223372036854775808\n",
+        b"0\n2\nt 0 1\nt 00 1\n",
+        b"1\n0\n",
+        b"",
+    ]
+
+
+def _epoch_checkpoint_seeds() -> list[bytes]:
+    return [
+        format_epoch_checkpoint([]),
+        format_epoch_checkpoint([(0, 0), (1, 5), (7, 2**40)]),
+        b"0\n1\n2147483648 1\n",
+        b"0\n2\n1 5\n1 6\n",
+    ]
+
+
+# --- files of one record -----------------------------------------------------------------------------------------
+def _check_meta_properties(data: bytes) -> None:
+    """Ids that can be sent and written again, or MalformedMetaProperties in one line."""
+    try:
+        properties = parse_meta_properties(data)
+    except MalformedMetaProperties as error:
+        _check_one_line(error)
+        return
+    assert parse_meta_properties(format_meta_properties(properties)) == properties
+    assert properties.node_id is None or 0 <= properties.node_id <= INT32_MAX
+    (properties.cluster_id or "").encode()
+
+
+def _meta_properties_seeds() -> list[bytes]:
+    directory_id = DirectoryId(Uuid(bytes(range(16))))
+    whole = MetaProperties(cluster_id="cluster", node_id=3, directory_id=directory_id)
+    old = MetaProperties(cluster_id="cluster", node_id=3, version=VERSION_ZOOKEEPER)
+    return [
+        format_meta_properties(whole),
+        format_meta_properties(old),
+        b"#\n#Sat Nov 21\nversion = 1\ncluster.id: \\u0041\\\n  BC\nnode.id=1\n",
+        b"version=1\nnode.id=2147483648\ncluster.id=x\n",
+        b"version=1\nnode.id=1\ncluster.id=\\ud800\n",
+    ]
+
+
+def _check_quorum_state(data: bytes) -> None:
+    """An election state that can be written again and sent, or InvalidQuorumState in one line."""
+    try:
+        state = decode_quorum_state(data)
+    except InvalidQuorumState as error:
+        _check_one_line(error)
+        return
+    assert 0 <= state.epoch <= INT32_MAX
+    for node_id in (state.leader_id, state.voted_id):
+        assert node_id is None or 0 <= node_id <= INT32_MAX
+    assert decode_quorum_state(encode_quorum_state_v1(state)) == state
+
+
+def _quorum_state_seeds() -> list[bytes]:
+    state = ElectionState(LeaderEpoch(7), BrokerId(1), BrokerId(1), Uuid(bytes(range(16))))
+    return [
+        encode_quorum_state(state, [BrokerId(1)]),
+        encode_quorum_state_v1(state),
+        encode_quorum_state(ElectionState(), []),
+        b'{"data_version":1,"leaderEpoch":1,"leaderId":-1,"votedId":-1,"votedDirectoryId":null}',
+        b"[" * 3000,
+    ]
+
+
+def _check_clean_shutdown(data: bytes) -> None:
+    """Whatever the marker holds, it says "clean"; an epoch is one that can be sent."""
+    epoch = parse_clean_shutdown(data).broker_epoch
+    assert epoch is None or 0 <= epoch <= INT64_MAX
+
+
+def _clean_shutdown_seeds() -> list[bytes]:
+    return [
+        format_clean_shutdown(BrokerEpoch(5)),
+        b"",
+        b'{"version":0,"brokerEpoch":9223372036854775808}',
+        b'{"a":' * 3000,
+    ]
+
+
+def _check_partition_metadata(data: bytes) -> None:
+    """A topic id that is not zero, or MalformedPartitionMetadata in one line."""
+    try:
+        topic_id = parse_partition_metadata(data)
+    except MalformedPartitionMetadata as error:
+        _check_one_line(error)
+        return
+    assert any(topic_id)
+    assert parse_partition_metadata(format_partition_metadata(topic_id)) == topic_id
+
+
+def _partition_metadata_seeds() -> list[bytes]:
+    topic_id = TopicId(Uuid(bytes(range(16))))
+    return [format_partition_metadata(topic_id), b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", b"version: 1\n"]
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+def _check_names(data: bytes) -> None:
+    """A name that is taken apart can be put together again, and its numbers are ones that the protocol can carry."""
+    name = data.decode("utf-8", errors="replace")
+    if (folder := parse_partition_folder(name)) is not None:
+        assert 0 <= folder.partition <= INT32_MAX
+        if folder.kind is FolderKind.CURRENT:
+            assert partition_folder(folder.topic, folder.partition) == name
+        elif len(name) < 200:
+            unique = bytes.fromhex(folder.unique)
+            assert marked_partition_folder(folder.topic, folder.partition, folder.kind, unique) == name
+    if (segment := parse_segment_file(name)) is not None:
+        assert segment[0] <= INT64_MAX
+        assert segment_file(*segment) == name
+    if (snapshot := parse_snapshot_file(name)) is not None:
+        assert snapshot[0] <= INT64_MAX
+        assert snapshot[1] <= INT32_MAX
+        assert snapshot_file(*snapshot) == name
+
+
+def _name_seeds() -> list[bytes]:
+    names = [
+        partition_folder("t", 0),
+        partition_folder("some-topic.name", 2**31),
+        *(marked_partition_folder("t-1", 3, kind, bytes(range(16))) for kind in FolderKind if kind.value),
+        segment_file(5),
+        segment_file(10**19, ".timeindex"),
+        snapshot_file(7, 2),
+        snapshot_file(10**19, 9_999_999_999),
+        "lost+found",
+    ]
+    return [name.encode() for name in names]
+
+
+def _check_one_line(error: Exception) -> None:
+    assert str(error)
+    assert "\n" not in str(error)
+
+
+def _target(name: str, check: Callable[[bytes], None], seeds: Callable[[], list[bytes]]) -> Target:
+    return Target(name=name, check=check, seeds=seeds)
+
+
+TARGETS = (
+    _target("offset_index", _check_offset_index, _offset_index_seeds),
+    _target("time_index", _check_time_index, _time_index_seeds),
+    _target("offset_checkpoint", _check_offset_checkpoint, _offset_checkpoint_seeds),
+    _target("epoch_checkpoint", _check_epoch_checkpoint, _epoch_checkpoint_seeds),
+    _target("meta_properties", _check_meta_properties, _meta_properties_seeds),
+    _target("quorum_state", _check_quorum_state, _quorum_state_seeds),
+    _target("clean_shutdown", _check_clean_shutdown, _clean_shutdown_seeds),
+    _target("partition_metadata", _check_partition_metadata, _partition_metadata_seeds),
+    _target("names", _check_names, _name_seeds),
+)

@@ -1,0 +1,36 @@
+"""Runs one target under atheris: `python -m tests.fuzz.run_target NAME CORPUS_DIRECTORY [libFuzzer's flags]`.
+
+Easy to get wrong: decoders of messages are generated while the program runs, so that no import instruments them. Each is
+instrumented where it is compiled, or the fuzzer would be blind exactly in the code that it is for.
+"""
+
+import sys
+from typing import Any
+
+import atheris
+
+_INSTRUMENTED = ["analytics", "broker", "common", "controller", "tools"]
+
+
+def main() -> None:
+    name, *flags = sys.argv[1:]
+    with atheris.instrument_imports(include=_INSTRUMENTED, enable_loader_override=False):
+        from common.protocol.source import Source
+        from tests.fuzz.targets import TARGETS
+
+    compile_plainly = Source.compile
+
+    def compile_instrumented(self: Source, function_name: str, label: str) -> Any:
+        return atheris.instrument_func(compile_plainly(self, function_name, label))
+
+    Source.compile = compile_instrumented  # type: ignore[method-assign]
+    target = TARGETS[name]
+    # Everything is compiled before the time counts.
+    for seed in target.seeds():
+        target.check(seed)
+    atheris.Setup([sys.argv[0], *flags], target.check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
