@@ -170,7 +170,7 @@ class ScenarioRun:
         self._seen_exchanges = 0
         # When the last command began that did something: what `await` waits for comes after it.
         self.acted_at = 0
-        self.paused_ns = 0
+        self.meant_to_run: set[int] = set()
 
     @property
     def cluster(self) -> SimulatedCluster:
@@ -184,6 +184,7 @@ class ScenarioRun:
 
     async def start(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
+        self.meant_to_run = set(cluster.broker_ids)
         await cluster.start()
         # Until every broker sends the heartbeats of its daily life.
         await self.world.sleep(1)
@@ -219,6 +220,7 @@ class ScenarioRun:
         return next(id_ for id_ in reversed(self.cluster.broker_ids) if not self.cluster.env(id_).is_dead)
 
     def note_killed(self, node_id: int) -> None:
+        self.meant_to_run.discard(node_id)
         self._killed.add(self.cluster.env(node_id))
 
     async def ask_controller(self, request: Struct) -> Any:
@@ -508,6 +510,7 @@ async def stop(run: ScenarioRun, arguments: Arguments) -> None:
     run.acted_at = len(run.world.events)
     node_id = arguments.node()
     env = run.cluster.env(node_id)
+    run.meant_to_run.discard(node_id)
     run.cluster.ask_to_stop(node_id)
     if arguments.option("wait", "yes") == "yes":
         await run.world.until(lambda: env.is_dead)
@@ -519,6 +522,8 @@ async def start(run: ScenarioRun, arguments: Arguments) -> None:
     run.acted_at = len(run.world.events)
     node_id = arguments.node()
     run.cluster.start_node(node_id, arguments.others())
+    if node_id != CONTROLLER_ID:
+        run.meant_to_run.add(node_id)
 
 
 @command("pause")
@@ -583,9 +588,10 @@ def _condition(run: ScenarioRun, what: str, arguments: Arguments) -> Callable[[]
     cluster = run.cluster
     if what == "running":
         return lambda: all(
-            not cluster.state.brokers[BrokerId(id_)].fenced and run.process_line(id_) == "RUNNING"
-            for id_ in cluster.broker_ids
-            if not cluster.env(id_).is_dead
+            (registration := cluster.state.brokers.get(BrokerId(id_))) is not None
+            and not registration.fenced
+            and run.process_line(id_) == "RUNNING"
+            for id_ in run.meant_to_run
         )
     if what == "in-sync":
         topic = arguments.word()
