@@ -13,6 +13,7 @@ from broker.partition import Partition
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId
+from common.metadata.registrations import TopicIdPartition
 from common.storage.checkpoints import (
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -133,18 +134,47 @@ def _tell_recovery(env: Environment, log: Log) -> None:
         )
 
 
-def refuse_duplicates(found: Mapping[str, Sequence[LoadedLog]]) -> None:
-    """Raises DuplicateLog when two directories (by path) hold the same partition: which one is right nobody can tell."""
-    seen: dict[tuple[TopicId, int], str] = {}
-    for path, logs in found.items():
+def find_superfluous(
+    found: Mapping[DirectoryId, Sequence[LoadedLog]],
+    *,
+    named_by_metadata: Callable[[TopicIdPartition], DirectoryId | None],
+    is_in_isr: Callable[[TopicIdPartition], bool],
+) -> list[tuple[DirectoryId, LoadedLog]]:
+    """The logs to put aside where several directories hold one partition, as after a disk that was thought lost came back.
+
+    The directory that the metadata names is right. Where it names none of them, a replica outside the ISR may keep any, for
+    it is brought in line with its leader. Raises DuplicateLog when nobody can tell.
+    """
+    places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
+    for directory_id, logs in found.items():
         for loaded in logs:
-            other = seen.setdefault((loaded.topic_id, loaded.index), path)
-            if other != path:
-                name = f"{loaded.topic}-{loaded.index}"
-                raise DuplicateLog(
-                    f"{name} has a log in {other} and in {path}; move the one that is out of date out of its directory, "
-                    "then start again"
-                )
+            places.setdefault((loaded.topic_id, loaded.index), []).append((directory_id, loaded))
+    superfluous: list[tuple[DirectoryId, LoadedLog]] = []
+    for key, candidates in places.items():
+        if len(candidates) == 1:
+            continue
+        kept = next((each for each in candidates if each[0] == named_by_metadata(key)), None)
+        if kept is None and is_in_isr(key):
+            raise _duplicate(candidates)
+        kept = kept or max(candidates, key=lambda each: each[1].log.log_end_offset)
+        superfluous += [each for each in candidates if each is not kept]
+    return superfluous
+
+
+def _duplicate(candidates: Sequence[tuple[DirectoryId, LoadedLog]]) -> DuplicateLog:
+    paths = " and in ".join(loaded.log.log_dir.path for _, loaded in candidates)
+    loaded = candidates[0][1]
+    return DuplicateLog(
+        f"{loaded.topic}-{loaded.index} has a log in {paths}, and the metadata names neither; move the one that is out of "
+        "date out of its directory, then start again"
+    )
+
+
+async def put_aside(env: Environment, loaded: LoadedLog) -> None:
+    """Closes a log that is not to be served and renames its folder, so that nothing looks at it. Raises LogDirError."""
+    await loaded.log.close()
+    folder = PartitionFolder(loaded.topic, loaded.index)
+    await _rename_stray(env, loaded.log.log_dir, loaded.log.name, folder)
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ from broker.directory_logs import (
     LoadedLog,
     ReplicaDescription,
     close_directory,
+    find_superfluous,
     load_directory,
-    refuse_duplicates,
+    put_aside,
 )
 from broker.fetchers import Fetchers
 from broker.partition import IsrCounts, Partition
@@ -189,13 +190,9 @@ class Replicas:
                 group.create_task(self._load_directory(directory, contents, unloadable))
         if unloadable:
             raise ReplicasNotLoaded("; ".join(unloadable))
-        refuse_duplicates(
-            {
-                directory.log_dir.path: contents[directory.directory_id].logs
-                for directory in self._directories.values()
-                if directory.directory_id in contents
-            }
-        )
+        await self._put_superfluous_aside(contents, unloadable)
+        if unloadable:
+            raise ReplicasNotLoaded("; ".join(unloadable))
         for directory in list(self._directories.values()):
             content = contents.get(directory.directory_id, DirectoryContent())
             for loaded in content.logs:
@@ -215,14 +212,40 @@ class Replicas:
                 self._env, directory.log_dir, is_placed_here=self._is_placed_here, config_of=self._topic_config
             )
         except LogDirError as error:
-            if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-                # Serving without these logs would look like a disk that lost them.
-                unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
-            self._directories.pop(directory.directory_id, None)
+            self._give_up_loading(directory, error, unloadable)
             return
         if directory.directory_id in self._directories:
             contents[directory.directory_id] = content
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
+
+    def _give_up_loading(self, directory: _Directory, error: LogDirError, unloadable: list[str]) -> None:
+        if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
+            # Serving without these logs would look like a disk that lost them.
+            unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
+        self._directories.pop(directory.directory_id, None)
+
+    async def _put_superfluous_aside(self, contents: dict[DirectoryId, DirectoryContent], unloadable: list[str]) -> None:
+        for directory_id, loaded in find_superfluous(
+            {directory_id: contents[directory_id].logs for directory_id in self._directories if directory_id in contents},
+            named_by_metadata=self._directory_named_by_metadata,
+            is_in_isr=self._is_in_isr,
+        ):
+            directory = self._directories.get(directory_id)
+            if directory is None:
+                continue
+            try:
+                await put_aside(self._env, loaded)
+            except LogDirError as error:
+                self._give_up_loading(directory, error, unloadable)
+            contents[directory_id].logs.remove(loaded)
+
+    def _directory_named_by_metadata(self, key: TopicIdPartition) -> DirectoryId | None:
+        registration = self._placed_here(key)
+        return None if registration is None else registration.directory(self._broker_id)
+
+    def _is_in_isr(self, key: TopicIdPartition) -> bool:
+        registration = self._placed_here(key)
+        return registration is not None and self._broker_id in (registration.leader, *registration.isr)
 
     def _host(self, loaded: LoadedLog, directory: _Directory) -> None:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)

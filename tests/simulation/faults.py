@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
-from tests.simulation.disk import DEFAULT_CAPACITY, SimulatedDisk
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tools.errors import ToolError
 
@@ -28,12 +28,11 @@ METADATA = "metadata"
 
 
 class Target(Enum):
-    """What a fault needs to be told: a data directory, any directory, a broker, the controller, any node, or a link."""
+    """Where a fault happens."""
 
     DATA_DISK = "data disk"
     ANY_DISK = "any disk"
-    BROKER = "broker"
-    CONTROLLER = "controller"
+    TWO_DISKS = "two data disks of a broker"
     NODE = "node"
     LINK = "link"
 
@@ -50,11 +49,16 @@ class Fault:
     duration_ns: int = 0
     peer: int = 0
     """The other end of a link."""
+    other_disk: str = ""
+    """The second one, where it takes two."""
+    amount: int = 0
+    """From 1 to 1,000: how slow, how far into a file."""
     by_force: bool = False
     """When mending it takes a restart: whether the daemon is killed instead of asked."""
 
     def __str__(self) -> str:
-        where = f"node {self.node}" + (f" {self.disk}" if self.disk else "") + (f" -> node {self.peer}" if self.peer else "")
+        where = f"node {self.node}" + (f" {self.disk}" if self.disk else "")
+        where += (f" and {self.other_disk}" if self.other_disk else "") + (f" -> node {self.peer}" if self.peer else "")
         how = " (restart by force)" if self.by_force else ""
         return f"{self.at_ns / SECOND:7.3f}s for {self.duration_ns / SECOND:6.3f}s  {self.kind}: {where}{how}"
 
@@ -68,6 +72,10 @@ class Lab:
         self._held_down: dict[int, int] = {}
         self._to_format: dict[int, None] = {}
         self._not_before_ns: dict[int, int] = {}
+        # Disks change places: what mends a fault must find the disk that it broke.
+        self._disks: dict[Fault, SimulatedDisk] = {}
+        # Disks whose cache holds what the platter has not: their machine is started again, not only the daemon.
+        self._with_false_cache: dict[SimulatedDisk, int] = {}
         self._is_over = False
 
     # --- words for the log ---------------------------------------------------------------------------------------
@@ -87,8 +95,21 @@ class Lab:
         self.note("mended", kind=fault.kind, node=self.cluster.name(fault.node), disk=fault.disk, peer=fault.peer)
         await KINDS[fault.kind].mend(self, fault)
 
+    def path(self, fault: Fault) -> str:
+        return f"{self.cluster.home(fault.node)}/{fault.disk}"
+
+    def other_path(self, fault: Fault) -> str:
+        return f"{self.cluster.home(fault.node)}/{fault.other_disk}"
+
     def disk(self, fault: Fault) -> SimulatedDisk:
-        return self.world.disk(f"{self.cluster.home(fault.node)}/{fault.disk}")
+        """The disk that was in the fault's place when it happened."""
+        if fault not in self._disks:
+            self._disks[fault] = self.world.disk(self.path(fault))
+        return self._disks[fault]
+
+    def distrust_cache(self, fault: Fault) -> None:
+        """Every later start of the node finds on this disk what the platter has."""
+        self._with_false_cache[self.disk(fault)] = fault.node
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def hold_down(self, node_id: int) -> None:
@@ -129,6 +150,11 @@ class Lab:
         self._to_format[fault.node] = None
         self.let_go(fault.node)
 
+    async def restart_if_it_lost_directories(self, fault: Fault) -> None:
+        """A directory that was given up comes back with a new incarnation only."""
+        if self.cluster.has_lost_directories(fault.node):
+            await self.stop(fault.node, by_force=fault.by_force)
+
     async def supervise(self) -> None:
         """Starts nodes that have ended, after a moment, as long as nothing holds them down."""
         while not self._is_over:
@@ -141,18 +167,28 @@ class Lab:
         """Ends `supervise`."""
         self._is_over = True
 
+    def _has_all_mounts(self, node_id: int) -> bool:
+        disks = (self.cluster.disk(node_id, number) for number in range(1, self.cluster.disks + 1))
+        return all(disk.at_path() is disk for disk in disks)
+
     def _may_start(self, node_id: int) -> bool:
         return not self.is_alive(node_id) and not self.is_held_down(node_id)
 
     async def _start(self, node_id: int) -> None:
         self._not_before_ns[node_id] = self.world.now_ns() + round(SUPERVISOR_DELAY_SECONDS * SECOND)
         if node_id in self._to_format:
+            if not self._has_all_mounts(node_id):
+                # Formatting what lies below a missing mount is a mistake that this operator does not make.
+                return
             try:
                 await self.cluster.format(node_id, ignore_formatted=True)
             except ToolError as error:
                 self.note("not_formatted", node=self.cluster.name(node_id), reason=str(error))
                 return
             del self._to_format[node_id]
+        for disk, owner in self._with_false_cache.items():
+            if owner == node_id:
+                disk.drop_clean_pages()
         # Formatting took its time: a fault may hold the node down by now.
         if self._may_start(node_id):
             self.note("started", node=self.cluster.name(node_id))
@@ -179,6 +215,18 @@ def _eio(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).fail_with(errno.EIO)
 
 
+def _read_only(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).make_read_only()
+
+
+def _unreadable(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).fail_reads()
+
+
+def _slow(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).slow_down(float(fault.amount))
+
+
 async def _heal_disk(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).heal()
     await lab.stop(fault.node, by_force=fault.by_force)
@@ -188,15 +236,32 @@ async def _replace_disk(lab: Lab, fault: Fault) -> None:
     await lab.replace_disk(fault)
 
 
-def _swap_in_an_empty_disk(lab: Lab, fault: Fault) -> None:
-    """The disk is fine and is taken away all the same: the broker had no chance to tell anybody."""
+def _take_away(lab: Lab, fault: Fault) -> None:
+    """The disk is fine and is replaced all the same: the broker had no chance to tell anybody."""
     lab.hold_down(fault.node)
     lab.kill(fault.node)
 
 
-async def _start_with_the_empty_disk(lab: Lab, fault: Fault) -> None:
+async def _put_in_an_empty_one(lab: Lab, fault: Fault) -> None:
     await lab.replace_disk(fault)
     lab.let_go(fault.node)
+
+
+def _clone(lab: Lab, fault: Fault) -> None:
+    """The broker starts with two directories of one id, which it must refuse."""
+    lab.kill(fault.node)
+    lab.disk(fault).copy_from(lab.world.disk(lab.other_path(fault)))
+
+
+def _swap(lab: Lab, fault: Fault) -> None:
+    lab.hold_down(fault.node)
+    lab.kill(fault.node)
+    lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
+
+
+def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
+    lab.distrust_cache(fault)
+    lab.disk(fault).fail_fsync_once(errno.ENOSPC if fault.amount % 2 else errno.EIO)
 
 
 def _hang(lab: Lab, fault: Fault) -> None:
@@ -205,19 +270,30 @@ def _hang(lab: Lab, fault: Fault) -> None:
 
 async def _thaw(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).thaw()
-    if lab.cluster.has_lost_directories(fault.node):
-        await lab.stop(fault.node, by_force=fault.by_force)
+    await lab.restart_if_it_lost_directories(fault)
 
 
 def _fill(lab: Lab, fault: Fault) -> None:
-    disk = lab.disk(fault)
-    disk.capacity_bytes = disk.used_bytes()
+    lab.disk(fault).fill(fault.amount)
 
 
 async def _make_room(lab: Lab, fault: Fault) -> None:
-    lab.disk(fault).capacity_bytes = DEFAULT_CAPACITY
-    if lab.cluster.has_lost_directories(fault.node):
-        await lab.stop(fault.node, by_force=fault.by_force)
+    lab.disk(fault).free_space()
+    await lab.restart_if_it_lost_directories(fault)
+
+
+async def _speed_up(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).heal()
+    await lab.restart_if_it_lost_directories(fault)
+
+
+def _unmount(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).unmount()
+
+
+async def _mount(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).mount()
+    await lab.stop(fault.node, by_force=fault.by_force)
 
 
 # --- nodes -------------------------------------------------------------------------------------------------------
@@ -226,6 +302,11 @@ async def _make_room(lab: Lab, fault: Fault) -> None:
 def _kill(lab: Lab, fault: Fault) -> None:
     lab.hold_down(fault.node)
     lab.kill(fault.node)
+
+
+def _cut_power(lab: Lab, fault: Fault) -> None:
+    lab.hold_down(fault.node)
+    lab.world.power_cut(lab.cluster.name(fault.node))
 
 
 async def _let_go(lab: Lab, fault: Fault) -> None:
@@ -267,11 +348,19 @@ KINDS = {
     "disk dies and comes back": Kind(Target.ANY_DISK, _eio, _heal_disk),
     "disk dies and is replaced": Kind(Target.DATA_DISK, _eio, _replace_disk, loses_data=True),
     "empty disk at a restart": Kind(
-        Target.DATA_DISK, _swap_in_an_empty_disk, _start_with_the_empty_disk, loses_data=True, seconds=(0.05, 6.0)
+        Target.DATA_DISK, _take_away, _put_in_an_empty_one, loses_data=True, seconds=(0.05, 6.0)
     ),
+    "disk read-only": Kind(Target.ANY_DISK, _read_only, _heal_disk),
+    "disk unreadable": Kind(Target.ANY_DISK, _unreadable, _heal_disk),
     "disk hangs": Kind(Target.ANY_DISK, _hang, _thaw, seconds=(0.1, 8.0)),
+    "disk slow": Kind(Target.ANY_DISK, _slow, _speed_up),
     "disk full": Kind(Target.DATA_DISK, _fill, _make_room),
+    "fsync fails once": Kind(Target.ANY_DISK, _fail_fsync_once, _heal_disk, loses_data=True),
+    "mount vanishes": Kind(Target.ANY_DISK, _unmount, _mount),
+    "disks swapped": Kind(Target.TWO_DISKS, _swap, _let_go, seconds=(0.05, 5.0)),
+    "disk cloned": Kind(Target.TWO_DISKS, _clone, _replace_disk, loses_data=True, seconds=(0.5, 5.0)),
     "node killed": Kind(Target.NODE, _kill, _let_go, seconds=(0.05, 8.0)),
+    "power cut": Kind(Target.NODE, _cut_power, _let_go, loses_data=True, seconds=(0.05, 8.0)),
     "node restarted in order": Kind(Target.NODE, _nothing, _stop_in_order, seconds=(0.0, 0.1)),
     "link cut one way": Kind(Target.LINK, _cut_one_way, _mend_one_way, seconds=(0.05, 10.0)),
     "link cut": Kind(Target.LINK, _cut_both_ways, _mend_both_ways, seconds=(0.05, 10.0)),
@@ -281,7 +370,7 @@ KINDS = {
 def disks_of(fault: Fault, cluster: SimulatedCluster) -> list[str]:
     """The data directories of its node that a fault may change, by name."""
     if fault.disk:
-        return [fault.disk]
+        return [name for name in (fault.disk, fault.other_disk) if name]
     return [f"d{number}" for number in range(1, cluster.disks + 1)]
 
 
@@ -291,7 +380,7 @@ def draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int],
     shortest, longest = described.seconds
     # Short ones are as likely as long ones: what goes wrong in between needs both.
     drawn = rng.uniform(shortest, longest) if rng.random() < 0.5 else rng.uniform(shortest, min(longest, shortest + 1.5))
-    node, disk, peer = rng.choice(brokers), "", 0
+    node, disk, other_disk, peer = rng.choice(brokers), "", "", 0
     match described.target:
         case Target.DATA_DISK:
             disk = f"d{rng.randint(1, disks)}"
@@ -299,15 +388,23 @@ def draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int],
             disk = f"d{rng.randint(1, disks)}" if rng.random() < 0.85 else METADATA
             if disk == METADATA and rng.random() < 0.3:
                 node = CONTROLLER_ID
-        case Target.CONTROLLER:
-            node = CONTROLLER_ID
+        case Target.TWO_DISKS:
+            disk, other_disk = (f"d{number}" for number in rng.sample(range(1, max(2, disks) + 1), 2))
         case Target.NODE:
             node = CONTROLLER_ID if rng.random() < 0.2 else node
         case Target.LINK:
             peer = rng.choice([other for other in (CONTROLLER_ID, CONTROLLER_ID, *brokers) if other != node])
             if rng.random() < 0.5:
                 node, peer = peer, node
-        case Target.BROKER:
-            pass
     duration_ns = min(round(drawn * SECOND), max(0, end_ns - at_ns))
-    return Fault(at_ns, kind, node, disk, duration_ns, peer, by_force=rng.random() < 0.5)
+    return Fault(
+        at_ns=at_ns,
+        kind=kind,
+        node=node,
+        disk=disk,
+        duration_ns=duration_ns,
+        peer=peer,
+        other_disk=other_disk,
+        amount=rng.randint(1, 1000),
+        by_force=rng.random() < 0.5,
+    )

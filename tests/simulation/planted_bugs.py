@@ -15,6 +15,7 @@ from broker.requests import fetch, produce
 from common.environment import disk_errors
 from common.log_dirs import probe
 from common.raft.driver import QuorumDriver
+from common.storage import clean_shutdown, recovery
 from common.storage.log import Log
 from controller import quorum_controller
 from controller.core import (
@@ -55,6 +56,26 @@ _DISKS = (
         "recovery point without fsync",
         "The kernel has the bytes, and kernels do not crash.",
         Edit(Log._sync, "await self.log_dir.fsync(segment.file.handle)", "pass"),
+    ),
+    _bug(
+        "no checksums at recovery",
+        "The length is right, so the content will be.",
+        Edit(recovery._Loading._validate, "validate_integrity(header, view)", "pass"),
+    ),
+    _bug(
+        "the marker of an orderly end stays",
+        "It is overwritten at the next orderly end.",
+        Edit(clean_shutdown.remove_clean_shutdown, "await log_dir.remove(CLEAN_SHUTDOWN_FILE)", "pass"),
+    ),
+    _bug(
+        "one worker for all disks",
+        "Threads are expensive.",
+        Edit(
+            Replicas.load,
+            "self._directories[directory_id] = _Directory(directory_id, log_dir)",
+            "self._directories[directory_id] = _Directory(directory_id, log_dir)\n"
+            "        self._directories[directory_id].work = next(iter(self._directories.values())).work",
+        ),
     ),
     _bug(
         "no probe of idle disks",

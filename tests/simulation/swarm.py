@@ -13,16 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from common.metadata.directory_ids import is_reserved
-from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster
+from tests.simulation.checkers import Checkers
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.faults import KINDS, SECOND, Fault, Lab, draw_fault
+from tests.simulation.faults import KINDS, SECOND, Fault, Lab, Target, draw_fault
+from tests.simulation.history import History, Outcome
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
+from tests.simulation.workload import ALL, Workload, WorkloadClient, WorkloadSettings
 
-TOPIC = "swarm"
 CHAOS_SECONDS = 50.0
 FAULTS_MAX = 25
 # From the end of the repairs to the last replica in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
+LAST_WRITES_BOUND_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +35,15 @@ class Plan:
     seed: int
     brokers: int
     disks: int
-    partitions: int
-    writers: int
-    pause_seconds: float
-    """How long a writer waits between two records, at most."""
+    workload: WorkloadSettings
     overrides: Mapping[str, str]
     schedule: tuple[Fault, ...]
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}: {self.brokers} brokers with {self.disks} disks, {self.partitions} partitions, "
-            f"{self.writers} writers, {len(self.schedule)} faults"
+            f"seed {self.seed}: {self.brokers} brokers with {self.disks} disks, "
+            f"{self.workload.topics} + {self.workload.passing_topics} topics of {self.workload.partitions} partitions, "
+            f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
         )
 
 
@@ -78,16 +79,30 @@ def draw_plan(seed: int) -> Plan:
         seed=seed,
         brokers=brokers,
         disks=disks,
-        partitions=rng.randint(2, 12),
-        writers=rng.randint(1, 4),
-        pause_seconds=rng.choice([0.05, 0.1, 0.3]),
+        workload=_draw_workload(rng),
         overrides={},
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
     )
 
 
+def _draw_workload(rng: random.Random) -> WorkloadSettings:
+    return WorkloadSettings(
+        producers=rng.randint(1, 3),
+        consumers=rng.randint(1, 2),
+        topics=rng.randint(1, 3),
+        passing_topics=rng.choice([0, 1, 1, 2]),
+        partitions=rng.randint(1, 4),
+        produce_pause=rng.choice([0.03, 0.1, 0.3]),
+        poll_pause=rng.choice([0.05, 0.2]),
+        topic_pause=rng.choice([1.0, 5.0, 15.0]),
+        acks_one_share=rng.choice([0.0, 0.2, 0.5]),
+        value_bytes_max=rng.choice([10, 600, 5_000]),
+    )
+
+
 def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tuple[Fault, ...]:
-    mix = {kind: rng.uniform(0.2, 1.0) for kind in KINDS if rng.random() < 0.5} or {rng.choice(list(KINDS)): 1.0}
+    kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
+    mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
     # Some seeds are crowded, some give every fault time to play out.
     mean_gap = math.exp(rng.uniform(math.log(0.8), math.log(8.0)))
     # Some seeds pick on one broker only.
@@ -108,7 +123,10 @@ def _is_one_place(fault: Fault, earlier: Fault) -> bool:
     """Whether an earlier fault is not over yet where this one would happen."""
     if fault.at_ns > earlier.at_ns + earlier.duration_ns:
         return False
-    return {fault.node, fault.peer} == {earlier.node, earlier.peer} and fault.disk == earlier.disk
+    if {fault.node, fault.peer} != {earlier.node, earlier.peer}:
+        return False
+    mine, its = ({one.disk, one.other_disk} - {""} for one in (fault, earlier))
+    return bool(mine & its) or mine == its
 
 
 # --- running -----------------------------------------------------------------------------------------------------
@@ -121,10 +139,11 @@ class SeedRun:
         self.plan = plan
         self.world = SimulatedWorld(plan.seed)
         self.report = SeedReport(plan.seed)
-        self._rng = random.Random(f"{plan.seed}/clients")
+        self.history = History()
         self._cluster = SimulatedCluster(self.world, brokers=plan.brokers, disks=plan.disks, overrides=plan.overrides)
         self._lab = Lab(self._cluster)
         self._untouched = UntouchedReplicas(self._cluster)
+        self._checkers = Checkers(self._cluster, self.history)
         self._is_over = False
 
     def run(self) -> SeedReport:
@@ -140,26 +159,47 @@ class SeedRun:
 
     async def _run(self) -> None:
         await self._cluster.start()
+        self._checkers.install()
         async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(self._cluster, group)
-            await client.create_topic(TOPIC, partitions=self.plan.partitions, min_insync_replicas="2")
+            workload = Workload(self._cluster, self.history, self.plan.workload, group)
+            await workload.start()
             keepers = [group.create_task(self._lab.supervise()), group.create_task(self._watch())]
-            writers = [group.create_task(self._write(client, number)) for number in range(self.plan.writers)]
             self._lab.note("chaos")
             await self._carry_out()
             self._lab.note("heal")
             await self._heal()
             self._lab.note("converge")
             await self._converge()
+            await workload.stop()
+            # A topic may have come or gone at the last moment.
+            await self._converge()
             self._lab.note("check")
             self._is_over = True
             self._lab.end()
-            await asyncio.gather(*writers, *keepers)
-            for index in range(self.plan.partitions):
-                await client.produce(TOPIC, index, b"at the end")
-            await client.assert_nothing_lost()
-            self.report.acknowledged = sum(map(len, client.acknowledged.values()))
-            client.close()
+            await asyncio.gather(*keepers)
+            await self._write_once_more(group, workload.lasting_topics)
+            await self._checkers.at_quiescence()
+        self._checkers.at_end()
+        self._count()
+
+    async def _write_once_more(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
+        """Every partition that stays takes one more record."""
+        client = WorkloadClient(self._cluster, self.history, "client-last", group)
+        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * SECOND)
+        for topic in topics:
+            for index in range(self.plan.workload.partitions):
+                produce = await client.produce(topic, index)
+                while produce is None or produce.outcome is not Outcome.OK:
+                    if self.world.now_ns() > deadline_ns:
+                        answer = "no leader is known" if produce is None else produce.error
+                        raise NotConverged(f"all is well, but {topic}-{index} takes no record: {answer}")
+                    await self.world.sleep(LOOK_SECONDS)
+                    produce = await client.produce(topic, index)
+        client.close()
+
+    def _count(self) -> None:
+        self.report.acknowledged = len(self.history.acknowledged(acks=ALL))
+        self.report.refused = sum(produce.outcome is not Outcome.OK for produce in self.history.produces)
 
     # --- chaos ---------------------------------------------------------------------------------------------------
 
@@ -190,20 +230,6 @@ class SeedRun:
             self._untouched.look()
             await self.world.sleep(LOOK_SECONDS)
 
-    # --- clients -------------------------------------------------------------------------------------------------
-
-    async def _write(self, client: SimulatedClient, writer: int) -> None:
-        number = 0
-        while not self._is_over:
-            index = self._rng.randrange(self.plan.partitions)
-            try:
-                await client.produce_once(TOPIC, index, b"%d/%d" % (writer, number))
-            except NotAcknowledged:
-                self.report.refused += 1
-                await self.world.sleep(0.1)
-            number += 1
-            await self.world.sleep(self._rng.uniform(0.001, self.plan.pause_seconds))
-
     # --- heal and converge ---------------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
@@ -220,7 +246,8 @@ class SeedRun:
             if self.world.now_ns() > deadline_ns:
                 raise NotConverged(f"{CONVERGENCE_BOUND_SECONDS:.0f} s after the last repair: {missing}")
             await self.world.sleep(LOOK_SECONDS)
-        self.report.convergence_seconds = (self.world.now_ns() - began_ns) / SECOND
+        taken = (self.world.now_ns() - began_ns) / SECOND
+        self.report.convergence_seconds = max(taken, self.report.convergence_seconds)
 
     def _what_is_missing(self) -> str | None:
         """What is not yet as it should be, in words; None when all is well."""

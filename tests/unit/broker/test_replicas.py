@@ -9,6 +9,7 @@ from common.ids import Offset, TopicId, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.records.batch import Record, encode_batch
 from common.records.metadata_records import PartitionRecord, TopicRecord
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
@@ -106,7 +107,7 @@ def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
 
 
 def test_two_current_logs_of_one_partition_end_the_start() -> None:
-    """Nobody can tell which one is right; the error names both directories."""
+    """In the ISR, and the metadata names neither: nobody can tell which one is right; the error names both directories."""
 
     async def scenario(cluster: Cluster) -> None:
         for letter in "ab":
@@ -119,6 +120,27 @@ def test_two_current_logs_of_one_partition_end_the_start() -> None:
         [error] = raised.value.exceptions
         assert isinstance(error, DuplicateLog)
         assert path(1, "a") in str(error) and path(1, "b") in str(error)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("assigned", "kept"), [("a", "a"), ("b", "b"), ("", "b")])
+def test_of_two_current_logs_the_metadata_or_the_longer_one_decides(assigned: str, kept: str) -> None:
+    """A disk was away, the replica was made anew elsewhere, the disk is back: no manual step. The named directory is right;
+    where none is named, a replica outside the ISR keeps the longer log. The other is put aside, not deleted."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for letter, content in (("a", b""), ("b", bytes(encode_batch([Record(key=None, value=b"x", timestamp_ms=0)])))):
+            disk = cluster.world.disk(path(1, letter))
+            disk.write("t-0/partition.metadata", partition_metadata(TOPIC))
+            disk.write("t-0/00000000000000000000.log", content)
+        cluster.controller.create_topic([2, 1])
+        places = [UNASSIGNED, directory(1, assigned) if assigned else UNASSIGNED]
+        cluster.controller.change(isr=[2], directories=places)
+        await cluster.start(1, "ab")
+        for letter in "ab":
+            is_stray = any(name.endswith("-stray") for name in top_folders(cluster, letter))
+            assert is_stray is (letter != kept)
 
     run(scenario)
 
