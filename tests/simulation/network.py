@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Protocol
+from typing import Protocol, TypeVarTuple, Unpack
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
@@ -19,6 +19,8 @@ from tests.simulation.disk import MICROSECOND
 from tests.simulation.log_dir import SimulatedRegion
 from tests.simulation.loop import NANOSECONDS, SimulatedLoop
 from tests.simulation.process import NO_PROCESS
+
+_Arguments = TypeVarTuple("_Arguments")
 
 WINDOW = 128 * 1024
 EVERYWHERE = ("", "0.0.0.0", "::")
@@ -44,6 +46,8 @@ class Peer(Protocol):
 
     @property
     def context(self) -> Context: ...
+
+    def enter(self, function: Callable[[Unpack[_Arguments]], object], *arguments: *_Arguments) -> object: ...
 
     def trace(self, *facts: object) -> None: ...
 
@@ -146,7 +150,7 @@ class SimulatedConnection(Connection):
             return
         self.node.trace("received", self.peer, len(content), zlib.crc32(content))
         self.buffer_was_taken = False
-        self.node.context.copy().run(self.receiver.data_received, memoryview(content))
+        self.node.enter(self.receiver.data_received, memoryview(content))
         if not self.buffer_was_taken:
             content[:] = b"\xdd" * len(content)
 
@@ -299,7 +303,7 @@ class _Pipe:
         if self._had_left_over and not self._queue and sender.is_open and not sender.is_closing:
             self._had_left_over = False
             if sender.receiver is not None and not sender.node.is_dead:
-                sender.node.context.copy().run(sender.receiver.writable)
+                sender.node.enter(sender.receiver.writable)
 
 
 class SimulatedNetwork:
@@ -458,7 +462,7 @@ class SimulatedNetwork:
             connection.is_in_the_backlog = True
             self.loop.call_soon(accept, context=connection.node.context.copy())
         else:
-            connection.node.context.copy().run(accept)
+            connection.node.enter(accept)
 
     def _is_unreachable(self, one: Peer, other: Peer) -> bool:
         return self.is_cut(one.name, other.name) or self.is_cut(other.name, one.name)
