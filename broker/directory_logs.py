@@ -51,6 +51,8 @@ class DirectoryContent:
     logs: list[LoadedLog] = field(default_factory=list)
     # Folders whose deletion had been decided before the last end.
     deleted_folders: list[str] = field(default_factory=list)
+    # What the checkpoint files say, logs that are gone included.
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
 
 async def load_directory(
@@ -66,7 +68,13 @@ async def load_directory(
     log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
     high_watermarks = await _load_checkpoint(env, log_dir, HIGH_WATERMARK_CHECKPOINT_FILE)
     await remove_clean_shutdown(log_dir)
-    content = DirectoryContent()
+    content = DirectoryContent(
+        checkpoints={
+            RECOVERY_POINT_CHECKPOINT_FILE: recovery_points,
+            LOG_START_OFFSET_CHECKPOINT_FILE: log_starts,
+            HIGH_WATERMARK_CHECKPOINT_FILE: high_watermarks,
+        }
+    )
     for entry in await log_dir.list():
         if not entry.is_directory:
             continue
@@ -185,7 +193,13 @@ class CheckpointFiles:
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
-        self._stored: dict[str, dict[TopicPartition, int]] = {}
+        # What each file holds, or will hold when the operation that is under way ends.
+        self._content: dict[str, dict[TopicPartition, int]] = {}
+        self._under_way: dict[str, int] = {}
+
+    def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
+        """What loading found in the files."""
+        self._content.update(checkpoints)
 
     async def store_high_watermarks(self, partitions: Iterable[Partition]) -> None:
         await self._store(HIGH_WATERMARK_CHECKPOINT_FILE, {_key(each): each.high_watermark for each in partitions})
@@ -196,11 +210,26 @@ class CheckpointFiles:
     async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
         await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
 
+    async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
+        """Before a new log gets this name: no file may tell of an earlier one, or a crash would make its offsets the new
+        log's. `partitions` are those that the directory holds."""
+        if name in self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, ()):
+            await self.store_recovery_points(partitions)
+        if name in self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, ()):
+            await self.store_log_starts(partitions)
+        if name in self._content.get(HIGH_WATERMARK_CHECKPOINT_FILE, ()):
+            await self.store_high_watermarks(partitions)
+
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        if self._stored.get(name) == offsets:
+        # While it is under way the same content is written again: who asks for it relies on its being durable.
+        if self._content.get(name) == offsets and not self._under_way.get(name):
             return
-        self._stored[name] = offsets
-        await store_offset_checkpoint(self._log_dir, name, offsets)
+        self._content[name] = offsets
+        self._under_way[name] = self._under_way.get(name, 0) + 1
+        try:
+            await store_offset_checkpoint(self._log_dir, name, offsets)
+        finally:
+            self._under_way[name] -= 1
 
 
 def _key(partition: Partition) -> TopicPartition:

@@ -195,6 +195,7 @@ class Replicas:
             raise ReplicasNotLoaded("; ".join(unloadable))
         for directory in list(self._directories.values()):
             content = contents.get(directory.directory_id, DirectoryContent())
+            directory.files.loaded(content.checkpoints)
             for loaded in content.logs:
                 self._host(loaded, directory)
             for folder in content.deleted_folders:
@@ -540,13 +541,14 @@ class Replicas:
     async def _create_log(self, key: TopicIdPartition, topic: str, directory: _Directory) -> None:
         name = partition_folder(topic, key[1])
         try:
+            await directory.files.forget((topic, key[1]), self._hosted_in(directory.directory_id))
             log = await self._create_or_put_aside(directory.log_dir, name, topic, key)
         except LogDirError as error:
-            if self._creating.pop(key, None) is not None:
+            if self._was_creating(key, directory):
                 directory.log_count -= 1
                 self._creation_failed(key, directory, error)
             return
-        if self._creating.pop(key, None) is None:
+        if not self._was_creating(key, directory):
             # The directory went offline at this moment, which has settled everything.
             return
         partition = self._new_partition(topic, key[0], key[1], directory, log)
@@ -562,6 +564,13 @@ class Replicas:
         # Where nothing has to be told, the unfence gate may wait for this place all the same.
         self._wishes_changed()
 
+    def _was_creating(self, key: TopicIdPartition, directory: _Directory) -> bool:
+        """Ends the creation. False when it was given up meanwhile: the replica may be on its way to another directory."""
+        if self._creating.get(key) != directory.directory_id:
+            return False
+        del self._creating[key]
+        return True
+
     async def _create_or_put_aside(self, log_dir: LogDir, name: str, topic: str, key: TopicIdPartition) -> Log:
         try:
             return await Log.create(log_dir, name, self._topic_config(topic), key[0])
@@ -569,6 +578,8 @@ class Replicas:
             # Nobody here knows this folder, so it is not ours to take; it may hold somebody's data.
             stray = marked_partition_folder(topic, key[1], FolderKind.STRAY, self._env.uuid())
             await log_dir.rename(name, stray)
+            # Before the name is given to another folder, which would take this one's place if the rename were lost.
+            await log_dir.fsync_dir()
             self._env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
             return await Log.create(log_dir, name, self._topic_config(topic), key[0])
 
@@ -715,8 +726,9 @@ class Replicas:
                 again = partial(directory.work.submit, lambda: self._reload(former, directory))
                 self._after(f"reload {key[0].hex()}-{key[1]}", _CREATION_RETRY_NS, again)
             return
-        if self._reloading.pop(key, None) is None:
+        if self._reloading.get(key) != directory.directory_id:
             return
+        del self._reloading[key]
         self._env.log.warning("log_reloaded", partition=former.name, log_dir=directory.log_dir.path)
         self._host(LoadedLog(former.topic, key[0], key[1], log, former.high_watermark), directory)
         directory.log_count -= 1  # It was counted all the time.

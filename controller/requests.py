@@ -20,7 +20,7 @@ from common.net.api_versions import advertised_versions, api_versions_response
 from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode, decode_with_version, encode
+from common.protocol.codec import decode_prefix, decode_with_version, encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
 from common.protocol.framing import parse_request, response_header_version
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -276,7 +276,8 @@ class ControllerRequests:
             api_key = ApiKey(header.request_api_key)
             if api_key not in FORWARDABLE:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{api_key.name} cannot be forwarded")
-            request = decode(APIS[api_key].request, body, header.request_api_version)
+            # Bytes may follow, as they may when the client asks the broker.
+            request, _ = decode_prefix(APIS[api_key].request, body, header.request_api_version)
         except RemoteProtocolError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the forwarded request cannot be read: {error}") from error
         inner = replace(

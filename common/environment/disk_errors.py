@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FSYNC_STEP: Final = "fsync"
 """`LogDirError.detail` when an operation of several steps failed in its fsync."""
 
-_FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir")
+_FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir", "sync_and_forget")
 _PROCESS_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _OUR_BUGS: Final = (errno.EINVAL, errno.EBADF, errno.EFBIG)
 

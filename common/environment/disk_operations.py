@@ -297,6 +297,12 @@ def sync_data(fd: int) -> None:
         raise FsyncFailed(error.errno, error.strerror) from error
 
 
+def sync_and_forget(fd: int) -> None:
+    """sync_data, then lets the page cache go of the file: only clean pages can be dropped, and now all are clean."""
+    sync_data(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def sync_all(fd: int) -> None:
     """fsync, for new files and for folders."""
     try:

@@ -166,6 +166,14 @@ class LogDir(ABC):
     def fsync(self, file: LogFile) -> Awaitable[None]:
         """fdatasync plus size. Any error of it takes the directory offline for good (see DESIGN.md section 4)."""
 
+    @abstractmethod
+    def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
+        """fsync, then drops the file's pages from the cache, so that what is read next is what the disk really has.
+
+        After an fsync that failed in an earlier life the kernel may go on showing bytes that never reached the disk, and
+        later fsyncs succeed over them.
+        """
+
     # --- names ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def mkdir(self, name: str) -> Awaitable[None]: ...

@@ -247,11 +247,16 @@ class RealLogDir(LogDir):
         return operation.future
 
     def fsync(self, file: LogFile) -> Awaitable[None]:
+        return self._sync("fsync", file, disk_operations.sync_data)
+
+    def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
+        return self._sync("sync_and_forget", file, disk_operations.sync_and_forget)
+
+    def _sync(self, method: str, file: LogFile, sync: Callable[[int], None]) -> "asyncio.Future[None]":
         open_file = _opened(file)
         if open_file is None:
-            return self._failed(self._closed_error("fsync", file.name))
-        work = partial(disk_operations.sync_data, open_file.fd)
-        operation = self._operation("fsync", open_file.name, work, open_file)
+            return self._failed(self._closed_error(method, file.name))
+        operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
         if self._queue_for_writer(operation):
             # It writes nothing that a read could miss, but it keeps the descriptor open and is counted like the others.
             if open_file.writes_in_flight == 0:
@@ -379,7 +384,7 @@ class RealLogDir(LogDir):
                 self._pending_bytes -= queued.size
                 queued.file.writes_in_flight -= 1
             elif queued.file is not None:
-                if queued.method in ("truncate", "fsync"):
+                if queued.method in ("truncate", "fsync", "sync_and_forget"):
                     queued.file.writes_in_flight -= 1
                 else:
                     queued.file.reads_in_flight -= 1

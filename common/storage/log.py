@@ -819,16 +819,19 @@ class Log:
         await self._background.wait()
 
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
-        # The newest goes first, so that a crash leaves a log that is too long but has no hole.
+        # The newest goes first, and durably, so that a crash leaves a log that is too long but has no hole.
         for segment in reversed(removed):
             if segment.file is None:
                 yield self.log_dir.remove(segment.path())
             else:
                 yield from segment.removal_steps()
+            yield self.log_dir.fsync_dir(self.name)
         # Index files that reach behind the new end would be taken for those of what is appended next.
         yield from kept.index_removal_steps()
         assert kept.file is not None
         yield self.log_dir.truncate(kept.file.handle, position)
+        # A power cut must not bring back what was cut off, below a recovery point or in front of a newer segment.
+        yield self.log_dir.fsync(kept.file.handle)
         self._release(kept)
         for segment in removed:
             yield from segment.delete_steps()
@@ -929,5 +932,7 @@ class Log:
     def _delete_steps(self, removed: list[Segment]) -> Steps:
         for segment in removed:
             yield from segment.removal_steps()
+            # One after the other: an older segment that is back after a power cut, and the next one not, is a hole.
+            yield self.log_dir.fsync_dir(self.name)
         for segment in removed:
             yield from segment.delete_steps()

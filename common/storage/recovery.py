@@ -213,6 +213,9 @@ class _Loading:
         segment = Segment(self.log_dir, self.folder, old.base_offset)
         segment.file = old.file
         assert old.file is not None
+        # What is validated must be what the disk has: after an fsync that failed in an earlier life the page cache may
+        # show records that never reached it, and no later fsync would tell.
+        await self.log_dir.sync_and_forget(old.file.handle)
         scan = BatchScan(self.log_dir, old.file.handle, position=0, end=old.size)
         reason = None
         try:
@@ -277,19 +280,16 @@ class _Loading:
                 await self.log_dir.remove(segment.path(suffix))
 
     async def _make_durable(self, first: int) -> None:
-        """Syncs what was validated: the next flush syncs the newest segment only and vouches for all before it."""
-        validated = self.segments[first:]
-        for segment in validated[:-1]:
-            assert segment.file is not None
-            await self.log_dir.fsync(segment.file.handle)
+        """The rest of what was validated, names and indexes: the next flush vouches for all of it and syncs one file."""
+        for segment in self.segments[first:-1]:
             segment.seal()
             for writing in segment.index_file_steps():
                 await writing
             segment.forget_indexes()
         if self.recovery.lost_anything:
             await self._make_cut_durable(self.segments[-1])
-        if self.recovery.lost_anything or len(validated) > 1:
-            await self.log_dir.fsync_dir(self.folder)
+        # A kill may have come between making a segment and syncing its name.
+        await self.log_dir.fsync_dir(self.folder)
 
     async def _make_cut_durable(self, newest: Segment) -> None:
         assert newest.file is not None

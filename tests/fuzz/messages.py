@@ -6,8 +6,8 @@ topics that exist.
 """
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.protocol.codec import encode
@@ -15,6 +15,7 @@ from common.protocol.framing import request_header_version
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.schema import ArrayOf, FieldSchema, Primitive, Struct, StructSchema, message_schema
 
+_NAMED: Final = 0.9
 _BITS: Final = {
     Primitive.INT8: (-(2**7), 2**7 - 1),
     Primitive.INT16: (-(2**15), 2**15 - 1),
@@ -33,6 +34,9 @@ class Vocabulary:
     uuids: Sequence[bytes] = (bytes(16), bytes(15) + b"\x01", bytes(range(16)))
     numbers: Sequence[int] = (0, 1, 2, 3, -1, -2, 1000)
     blobs: Sequence[bytes] = (b"", b"some bytes", bytes(100))
+    # Values of fields of this name, or of this struct and name ("Feature.name"), from which most are drawn: a request makes
+    # sense only if many of its fields do.
+    named: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 def filled(message_class: type[Struct], version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
@@ -53,25 +57,31 @@ def request_frame(message: Struct, version: int, *, correlation_id: int = 1, cli
 
 
 def _struct(schema: StructSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
-    values = {each.name: _value(each, version, rng, vocabulary) for each in schema.fields if version in each.versions}
+    values = {
+        each.name: _value(schema.name, each, version, rng, vocabulary) for each in schema.fields if version in each.versions
+    }
     return schema.python_class(**values)
 
 
-def _value(field: FieldSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
-    if version in field.nullable and rng.random() < 0.2:
+def _value(struct: str, declared: FieldSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
+    if version in declared.nullable and rng.random() < 0.2:
         return None
-    if field.is_tagged(version) and rng.random() < 0.5:
-        return field.make_default()
-    wire_type = field.wire_type
+    if declared.is_tagged(version) and rng.random() < 0.5:
+        return declared.make_default()
+    wire_type = declared.wire_type
+    name = f"{struct}.{declared.name}"
+    name = name if name in vocabulary.named else declared.name
     if isinstance(wire_type, ArrayOf):
-        count = rng.choice((0, 1, 1, 1, 2, 2, 9))
-        return [_one(wire_type.element, version, rng, vocabulary) for _ in range(count)]
-    return _one(wire_type, version, rng, vocabulary)
+        count = rng.choice((0, 1, 1, 1, 1, 1, 2, 9))
+        return [_one(name, wire_type.element, version, rng, vocabulary) for _ in range(count)]
+    return _one(name, wire_type, version, rng, vocabulary)
 
 
-def _one(wire_type: Primitive | StructSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
+def _one(name: str, wire_type: Primitive | StructSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
     if isinstance(wire_type, StructSchema):
         return _struct(wire_type, version, rng, vocabulary)
+    if name in vocabulary.named and rng.random() < _NAMED:
+        return rng.choice(vocabulary.named[name])
     if wire_type in _BITS:
         least, greatest = _BITS[wire_type]
         if rng.random() < 0.2:

@@ -24,10 +24,10 @@ ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close
 
 # What a read-only file system refuses, also when there is nothing to do. Opening refuses only to make a file.
 REFUSED_WHEN_READ_ONLY = frozenset(
-    {"append", "truncate", "fsync", "mkdir", "rename", "fsync_dir", "remove", "replace_file", "probe"}
+    {"append", "truncate", "fsync", "sync_and_forget", "mkdir", "rename", "fsync_dir", "remove", "replace_file", "probe"}
 )
 
-SLOW_OPERATIONS = frozenset({"fsync", "fsync_dir", "replace_file", "probe"})
+SLOW_OPERATIONS = frozenset({"fsync", "sync_and_forget", "fsync_dir", "replace_file", "probe"})
 
 DEFAULT_CAPACITY = 1 << 40
 SMALL_ROOM = 300

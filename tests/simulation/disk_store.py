@@ -106,6 +106,12 @@ class FileNode:
             for index in range(position, min(position + size, len(image))):
                 image[index] ^= 0xFF
 
+    def rewrite(self, content: bytes | bytearray) -> None:
+        """Other bytes in the cache and on the platter, at once."""
+        self.content[:] = content
+        self.durable[:] = content
+        self.unsynced.clear()
+
     def lose_unsynced(self, rng: random.Random) -> None:
         """A power cut: each write since the last fsync survives whole, in part or not at all."""
         seen_size = len(self.content)

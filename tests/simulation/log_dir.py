@@ -31,7 +31,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
 from tests.simulation.loop import SimulatedLoop
 
-OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"replace_file", "probe"})
+OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
 
 # The name of the real probe's file.
 PROBE_FILE = ".diskraft-probe"
@@ -501,6 +501,13 @@ class SimulatedLogDir(LogDir):
 
     def fsync(self, file: LogFile) -> Awaitable[None]:
         return self._queue_on_file("fsync", file, self._sync)
+
+    def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
+        def effect(node: FileNode) -> None:
+            self._sync(node)
+            node.drop_clean_pages()
+
+        return self._queue_on_file("sync_and_forget", file, effect)
 
     def _sync(self, node: FileNode) -> None:
         errno_code = self.disk.take_failing_writeback()

@@ -448,12 +448,12 @@ def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
         content = bytearray(cluster.log_bytes(1))
         node = cluster.world.disk(path(1, "a")).find("t-0/00000000000000000000.log")
         assert isinstance(node, FileNode)
-        node.content[-3] ^= 0xFF
+        node.corrupt(len(node.content) - 3, 1)
         await cluster.start(3)
         await cluster.world.event("replica_fetch_delayed", node="broker-3")
         await cluster.world.sleep(1)
         assert cluster[3].partition().log.log_end_offset == 0
-        node.content[:] = content
+        node.rewrite(content)
         await cluster.until(lambda: cluster[3].partition().log.written_offset == 1)
 
     run(scenario)

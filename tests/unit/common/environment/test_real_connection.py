@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from common.environment import disk_operations, real_connection
-from common.environment.interface import ConnectFailed, Connection, LogDirError, Receiver
+from common.environment.interface import ConnectFailed, Connection, ListenFailed, LogDirError, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
 from common.environment.real_connection import RECEIVE_BUFFER_MAX, RECEIVE_BUFFER_MIN, RealConnection
@@ -519,6 +519,15 @@ async def test_connect_meets_its_deadline(env: RealEnvironment) -> None:
         assert env.now_ns() >= deadline_ns
         for filler in fillers:
             filler.close()
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".b", "two..dots", "nul\0", "\ud800"])
+async def test_names_that_no_host_can_have(env: RealEnvironment, host: str) -> None:
+    """Whoever registers with such an address costs nobody more than a failed connection; nor can one listen there."""
+    with pytest.raises(ConnectFailed, match="cannot connect to"):
+        await env.connect(host, 9092, never, deadline_ns=env.now_ns() + 1_000_000_000)
+    with pytest.raises(ListenFailed):
+        env.listen(host, 0, never)
 
 
 async def test_connect_to_an_unknown_name(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,14 +47,17 @@ def noting(done: list[str], name: str, operation: Callable[..., Any]) -> Callabl
     return noted
 
 
-def content_of(node: QuorumNode, name: str) -> bytearray:
-    """The bytes of a file in the folder of the metadata log, to be looked at or damaged."""
+def node_of(node: QuorumNode, name: str) -> FileNode:
     entry = node.disk.find(f"__cluster_metadata-0/{name}")
     assert isinstance(entry, FileNode)
-    return entry.content
+    return entry
 
 
-def segment_content(node: QuorumNode) -> bytearray:
+def content_of(node: QuorumNode, name: str) -> bytes:
+    return bytes(node_of(node, name).content)
+
+
+def segment_content(node: QuorumNode) -> bytes:
     return content_of(node, SEGMENT)
 
 
@@ -184,7 +187,7 @@ def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
         whole = len(segment_content(node))
         await node.add("torn")
         node.crash()
-        del segment_content(node)[whole + 40 :]
+        node_of(node, SEGMENT).rewrite(segment_content(node)[: whole + 40])
         await node.start()
         await node.leads()
         assert node.listener.topics == ["a"]
@@ -216,7 +219,7 @@ def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
         node.crash()
-        content_of(node, "quorum-state")[:] = b"{"
+        node_of(node, "quorum-state").rewrite(b"{")
         await node.start()
         assert isinstance(node.failure, QuorumFailure)
         assert "/disks/one/__cluster_metadata-0/quorum-state" in str(node.failure)
@@ -334,7 +337,7 @@ def test_an_unknown_record_is_fatal() -> None:
         await node.add("a")
         node.crash()
         unknown = encode_values_batch([b"\x01\x7f\x00"], base_offset=2, leader_epoch=1, timestamp_ms=0)
-        segment_content(node).extend(unknown)
+        node_of(node, SEGMENT).rewrite(segment_content(node) + bytes(unknown))
         await node.start()
         await world.until(lambda: node.failure is not None)
         assert isinstance(node.failure, QuorumFailure)

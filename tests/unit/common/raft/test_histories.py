@@ -93,7 +93,7 @@ class History:
             if header.next_offset > kept_offset or position + header.size > len(content):
                 break
             position += header.size
-        del content[self.rng.randrange(position, len(content) + 1) :]
+        entry.rewrite(content[: self.rng.randrange(position, len(content) + 1)])
 
     async def agree(self) -> None:
         await self.controller.add("the-end")

@@ -49,10 +49,14 @@ async def observer(world: SimulatedWorld, *, node_id: int = 101, config: Config 
     return await QuorumNode(world, f"observer-{node_id}", node_id, config=config).start()
 
 
-def content_of(node: QuorumNode, name: str) -> bytearray:
+def node_of(node: QuorumNode, name: str) -> FileNode:
     entry = node.disk.find(f"__cluster_metadata-0/{name}")
     assert isinstance(entry, FileNode)
-    return entry.content
+    return entry
+
+
+def content_of(node: QuorumNode, name: str) -> bytes:
+    return bytes(node_of(node, name).content)
 
 
 def test_observer_catches_up_and_persists() -> None:
@@ -163,7 +167,7 @@ def test_observer_diverged_tail_truncated() -> None:
             numbering=Numbering.KIP858,
             is_atomic=True,
         )
-        content_of(other, SEGMENT).extend(lost.buffer)
+        node_of(other, SEGMENT).rewrite(content_of(other, SEGMENT) + bytes(lost.buffer))
         await one.start()
         await one.leads()
         await one.add("new")

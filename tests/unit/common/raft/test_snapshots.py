@@ -48,10 +48,19 @@ def segments_of(node: QuorumNode) -> list[str]:
     return [name for name in node.files() if name.endswith(".log")]
 
 
-def content_of(node: QuorumNode, path: str) -> bytearray:
+def node_of(node: QuorumNode, path: str) -> FileNode:
     entry = node.disk.find(path)
     assert isinstance(entry, FileNode)
-    return entry.content
+    return entry
+
+
+def damage(node: QuorumNode, path: str) -> None:
+    content = node_of(node, path).content
+    node_of(node, path).corrupt(len(content) - 20, 1)
+
+
+def content_of(node: QuorumNode, path: str) -> bytes:
+    return bytes(node_of(node, path).content)
 
 
 def topics_in(node: QuorumNode, snapshot_id: OffsetAndEpoch) -> list[str]:
@@ -361,7 +370,7 @@ def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
         assert snapshot_id is not None
         node.crash()
         for name in segments_of(node):
-            content_of(node, f"__cluster_metadata-0/{name}").clear()
+            node_of(node, f"__cluster_metadata-0/{name}").rewrite(b"")
         await node.start()
         await node.leads()
         assert node.listener.topics == ["a"]
@@ -386,7 +395,7 @@ def test_a_damaged_newest_snapshot_is_passed_over() -> None:
         newer = await node.driver.write_snapshot()
         assert newer is not None
         node.crash()
-        content_of(node, snapshot_path(newer))[-20] ^= 1
+        damage(node, snapshot_path(newer))
         await node.start()
         await node.leads()
         assert node.listener.topics == ["a", "b"]
@@ -409,7 +418,7 @@ def test_a_whole_log_needs_no_snapshot() -> None:
         await node.leads()
         assert node.driver.log_start_offset == 0
         node.crash()
-        content_of(node, snapshot_path(newest))[-20] ^= 1
+        damage(node, snapshot_path(newest))
         await node.start()
         await node.leads()
         assert node.listener.topics == ["a", "b"]
@@ -429,7 +438,7 @@ def test_a_log_without_its_beginning_is_fatal() -> None:
         assert newest is not None
         await node.add("c")
         node.crash()
-        content_of(node, snapshot_path(newest))[-20] ^= 1
+        damage(node, snapshot_path(newest))
         await node.start()
         assert isinstance(node.failure, QuorumFailure)
         assert "no whole snapshot" in str(node.failure)

@@ -1,0 +1,128 @@
+"""Requests with any values in them, and damaged ones, to the ports of real daemons: each is answered, or its connection is
+closed with one line in the log; nobody dies, nobody's memory grows, and everybody else is served on.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+import resource
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.ids import uuid_from_text
+from common.protocol.api_keys import ApiKey
+from tests.fuzz.hostile import BROKER_APIS, CONTROLLER_APIS, ClusterNames, requests, vocabulary_of
+from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
+from tests.interop.topics import create_topic
+from tools.local_cluster import LocalNode
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+REQUESTS = 400
+AT_ONCE = 40
+# Some requests ask to be kept waiting for a minute. Their peers lose patience and go, which a daemon has to bear as well.
+PATIENCE_SECONDS = 1
+MEMORY_GROWTH_MAX = 96 * 1024 * 1024
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+
+def names_of(cluster: WatchedCluster) -> ClusterNames:
+    """What a well-informed stranger could know."""
+    with cluster.admin() as admin:
+        topics = admin.metadata(None).topics
+    events = list(cluster.all_events(cluster.controller))
+    registrations = [event for event in events if event["event"] == "broker_registered"]
+    return ClusterNames(
+        cluster_id=cluster.cluster_id,
+        topics=[*(topic.name for topic in topics if topic.name), "none"],
+        topic_ids=[*(topic.topic_id for topic in topics), bytes(range(16))],
+        directory_ids=[uuid_from_text(directory_id(path)) for node in cluster.brokers for path in node.files.data_dirs],
+        incarnation_ids=[bytes(range(1, 17))],
+        broker_ids=[node.files.node_id for node in cluster.brokers],
+        broker_epochs=[event["broker_epoch"] for event in registrations],
+        metadata_offset=len(registrations) + 20,
+    )
+
+
+async def ask(port: int, request: bytes) -> tuple[str, str]:
+    """What came of a request, and our own address as the daemon logs it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    name = "{}:{}".format(*writer.get_extra_info("sockname")[:2])
+    try:
+        writer.write(len(request).to_bytes(4, "big") + request)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            assert size < ANSWER_BYTES_MAX
+            await reader.readexactly(size)
+        return "answered", name
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return "closed", name
+    except TimeoutError:
+        return "waited", name
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def besiege(port: int, stream: Iterator[bytes]) -> dict[str, str]:
+    """Address of each connection -> what came of it."""
+    outcomes: dict[str, str] = {}
+
+    async def one_after_the_other() -> None:
+        for request in stream:
+            outcome, name = await ask(port, request)
+            outcomes[name] = outcome
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(one_after_the_other())
+    return outcomes
+
+
+def known_brokers(cluster: WatchedCluster) -> set[int]:
+    with cluster.admin() as admin:
+        return set(admin.brokers())
+
+
+def resident_bytes(node: LocalNode) -> int:
+    return int(Path(f"/proc/{node.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def warnings_by_peer(cluster: WatchedCluster, node: LocalNode) -> Counter[str]:
+    """How many lines above info the daemon wrote about each peer."""
+    events: Iterator[dict[str, Any]] = cluster.all_events(node)
+    return Counter(event["peer"] for event in events if "peer" in event and event["level"] not in ("debug", "info"))
+
+
+@pytest.mark.parametrize(("role", "apis"), [("broker", BROKER_APIS), ("controller", CONTROLLER_APIS)])
+def test_hostile_requests(tmp_path: Path, role: str, apis: Sequence[ApiKey]) -> None:
+    """Hundreds of requests, forty at a time. At its end the cluster's logs hold no traceback."""
+    with watched_cluster(tmp_path, brokers=2, disks=2, loop=False) as cluster:
+        with cluster.admin() as admin:
+            create_topic(",".join(f"127.0.0.1:{node.files.port}" for node in cluster.brokers), "t", replication_factor=2)
+            assert sorted(admin.brokers()) == [1, 2]
+        node = cluster.controller if role == "controller" else cluster.broker(1)
+        pids = {name: each.pid for name, each in cluster.nodes.items()}
+        rng = random.Random(858)
+        stream = requests(vocabulary_of(names_of(cluster), rng), rng, apis)
+        # Once before: what is compiled and cached at first use is no growth.
+        asyncio.run(besiege(node.files.port, itertools.islice(stream, REQUESTS // 4)))
+        before = resident_bytes(node)
+        outcomes = asyncio.run(besiege(node.files.port, itertools.islice(stream, REQUESTS)))
+        assert {name: each.pid for name, each in cluster.nodes.items()} == pids
+        assert resident_bytes(node) - before < MEMORY_GROWTH_MAX
+        counts = Counter(outcomes.values())
+        assert counts["answered"] > REQUESTS // 2, counts
+        warnings = warnings_by_peer(cluster, node)
+        closed = [name for name, outcome in outcomes.items() if outcome == "closed"]
+        assert {name: warnings[name] for name in closed if warnings[name] != 1} == {}
+        # A stranger who knows a broker's epoch can speak for it; what the broker says next counts again.
+        until(lambda: {1, 2} <= known_brokers(cluster), "both brokers known as before")
+        print(json.dumps({"role": role, **counts, "grown_mb": (resident_bytes(node) - before) >> 20}))

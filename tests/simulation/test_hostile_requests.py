@@ -1,0 +1,129 @@
+"""Whatever a peer asks with well-formed or damaged requests, brokers and controller go on: an answer or a closed connection.
+
+A daemon ends on any unexpected exception, so one value that a handler did not think of would let a stranger stop it.
+"""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from common.environment.interface import Connection
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode_prefix
+from common.protocol.errors import RemoteProtocolError
+from common.protocol.framing import RequestFramer, parse_request
+from common.protocol.messages.produce import ProduceRequest
+from common.protocol.registry import APIS
+from tests.fuzz.hostile import BROKER_APIS, CONTROLLER_APIS, ClusterNames, requests, vocabulary_of
+from tests.simulation.cluster import (
+    BROKER_PORT,
+    CLUSTER_ID,
+    CONTROLLER_PORT,
+    SimulatedClient,
+    SimulatedCluster,
+)
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.test_cluster import run
+
+SECOND_NS = 1_000_000_000
+# Handlers may make a peer wait as long as it wished to, up to this.
+ANSWER_SECONDS_MAX = 90
+
+
+class Peer:
+    """One connection that sends a request and waits for what comes of it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.answers = 0
+        self.is_lost = False
+        self._framer = RequestFramer(1 << 30)
+
+    def data_received(self, view: memoryview) -> None:
+        self._framer.receive_data(view)
+        while self._framer.next_frame() is not None:
+            self.answers += 1
+
+    def connection_lost(self, reason: str | None) -> None:
+        self.is_lost = True
+
+    def writable(self) -> None:
+        """Little is sent."""
+
+
+def names_of(cluster: SimulatedCluster) -> ClusterNames:
+    """What this cluster knows at the moment."""
+    state = cluster.state
+    brokers = list(state.brokers.values())
+    return ClusterNames(
+        cluster_id=CLUSTER_ID,
+        topics=[*state.topic_ids, "none"],
+        topic_ids=[*state.topics, bytes(range(16))],
+        directory_ids=[each for broker in brokers for each in broker.directories],
+        incarnation_ids=[broker.incarnation_id for broker in brokers],
+        broker_ids=list(state.brokers),
+        broker_epochs=[broker.epoch for broker in brokers],
+        metadata_offset=state.last_offset,
+    )
+
+
+async def ask(world: SimulatedWorld, host: str, port: int, request: bytes) -> None:
+    """Sends the request on a connection of its own; an answer, the end of the connection, or nothing for acks=0."""
+    peers: list[Peer] = []
+
+    def accept(connection: Connection) -> Peer:
+        peers.append(Peer(connection))
+        return peers[-1]
+
+    env = world.node("stranger")
+    await env.connect(host, port, accept, deadline_ns=env.now_ns() + 5 * SECOND_NS)
+    (peer,) = peers
+    peer.connection.send([len(request).to_bytes(4, "big") + request])
+    if is_answered(request):
+        await world.until(lambda: peer.answers or peer.is_lost, within_seconds=ANSWER_SECONDS_MAX)
+    peer.connection.close()
+
+
+def is_answered(request: bytes) -> bool:
+    """Whether something has to come of it: Produce with acks=0 gets no answer."""
+    try:
+        header, body = parse_request(request)
+        message, _ = decode_prefix(APIS[ApiKey(header.request_api_key)].request, body, header.request_api_version)
+    except RemoteProtocolError:
+        return True
+    return not isinstance(message, ProduceRequest) or message.acks != 0
+
+
+async def besiege(cluster: SimulatedCluster, host: str, port: int, apis: Sequence[ApiKey], *, count: int, seed: int) -> None:
+    """Sends so many requests to one daemon, one after the other, with names that are asked for anew now and then."""
+    rng = random.Random(seed)
+    for number in range(count):
+        if number % 20 == 0:
+            generator = requests(vocabulary_of(names_of(cluster), rng), rng, apis)
+        request = next(generator)
+        try:
+            await ask(cluster.world, host, port, request)
+        except BaseException:
+            print(f"request {number} of seed {seed} to {host}: {request[:1000]!r}")
+            raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["controller", "broker"])
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_hostile_requests(target: str, seed: int) -> None:
+    """All daemons live on and none has met an unexpected exception."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=3, replication_factor=2)
+        await client.produce("t", 0, b"value")
+        if target == "controller":
+            await besiege(cluster, "controller", CONTROLLER_PORT, CONTROLLER_APIS, count=150, seed=seed)
+        else:
+            await besiege(cluster, "broker-1", BROKER_PORT, BROKER_APIS, count=150, seed=seed)
+        client.acknowledged.clear()
+
+    world = run(scenario, seed=seed, brokers=2, disks=2)
+    for event in ("daemon_failed", "callback_failed", "thread_failed"):
+        assert world.events_named(event) == []
