@@ -26,6 +26,8 @@ WINDOW = 128 * 1024
 EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 40_000
+# A connection's first packet that nobody answered is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
+FIRST_SYN_RETRY_NS = 1_000_000_000
 LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
 SLOW_READS_A_SECOND = 20
 RESET = "connection reset by peer"
@@ -420,12 +422,19 @@ class SimulatedNetwork:
         target = f"{host}:{port}"
         arrival_ns = self.loop.now_ns + self._latency_ns()
         await self.loop.sleep_until(min(arrival_ns, deadline_ns))
-        if node.is_dead:
-            raise asyncio.CancelledError(f"{node.name} is gone")
-        listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
-        if listener is not None and self._is_unreachable(node, listener.node):
-            await self.loop.sleep_until(deadline_ns)
-            raise ConnectFailed(f"{target}: connection timed out")
+        retry_ns = FIRST_SYN_RETRY_NS
+        while True:
+            if node.is_dead:
+                raise asyncio.CancelledError(f"{node.name} is gone")
+            listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
+            if listener is None or not self._is_unreachable(node, listener.node):
+                break
+            arrival_ns = self.loop.now_ns + retry_ns
+            if arrival_ns > deadline_ns:
+                await self.loop.sleep_until(deadline_ns)
+                break
+            await self.loop.sleep_until(arrival_ns)
+            retry_ns *= 2
         if arrival_ns > deadline_ns:
             raise ConnectFailed(f"{target}: connection timed out")
         if listener is None:
