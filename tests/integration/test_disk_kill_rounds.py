@@ -31,6 +31,8 @@ OVERRIDES = {
 }
 # Small segments: what is synced and what is not changes all the time.
 TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "65536"}
+# After a pause there is much to send, and a batch larger than a segment would be refused for good.
+CLIENT = {"batch.size": 16384}
 WAYS: list[Callable[[Path], None]] = [
     disk_faults.cut_power,
     disk_faults.cut_power,
@@ -64,7 +66,7 @@ def test_rounds_of_dying_disks(tmp_path: Path) -> None:
         for broker in cluster.brokers:
             # All of its disks at once, or the only one that was left.
             cluster.expect_end(broker, "the last log directory")
-        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS, rate=300, size=300) as writer:
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS, rate=300, size=300, options=CLIENT) as writer:
             writer.wait_for_acks()
             for number in range(1, KILLS + 1):
                 disks += one_round(cluster, rng, number)

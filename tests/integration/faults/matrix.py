@@ -38,6 +38,8 @@ ASSIGNMENTS = {index: [leader, 3 - leader, FOLLOWER_ONLY] for index, leader in L
 TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "32768"}
 RATE = 300
 RECORD_BYTES = 600
+# After a pause there is much to send, and a batch larger than a segment would be refused for good.
+CLIENT = {"batch.size": 16384}
 
 DEADLINE_MS = 2000
 PROBE_MS = 1000
@@ -221,6 +223,8 @@ class MatrixCluster:
                 self.written = max(self.written, each.sent)
                 self.promises |= each.acknowledged
                 assert each.errors == {}, f"refused for good: {dict(each.errors)}"
+        # Not before the preferred replicas lead again: who reads while leaders change has to ask twice.
+        self.until_whole()
         assert_nothing_lost(self.cluster.bootstrap, TOPIC, self.promises, partitions=range(PARTITIONS))
 
     def _writer(self, partitions: set[int]) -> Writer:
@@ -232,6 +236,7 @@ class MatrixCluster:
             rate=RATE * len(partitions) // PARTITIONS,
             size=RECORD_BYTES,
             first=self.written,
+            options=CLIENT,
         )
 
 
