@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack, cast
 
 import structlog
 from prometheus_client.registry import Collector
@@ -31,6 +31,7 @@ from tests.simulation.process import NO_PROCESS, SimulatedProcess
 from tests.simulation.violations import InvariantViolated
 
 T = TypeVar("T")
+_Arguments = TypeVarTuple("_Arguments")
 
 # 2023-11-14T22:13:20Z at virtual time 0.
 WALL_BASE_MS = 1_700_000_000_000
@@ -102,6 +103,10 @@ class SimulatedEnvironment(Environment):
     def context(self) -> Context:
         """What is called for this node is called in a copy of this context."""
         return NO_PROCESS if self._process is None else self._process.context
+
+    def enter(self, function: Callable[[Unpack[_Arguments]], T], *arguments: *_Arguments) -> T:
+        """Calls a function as this node's process does: what it starts is paused and dies with it."""
+        return self.context.copy().run(function, *arguments)
 
     def trace(self, *facts: object) -> None:
         self.world.trace(self.name, *facts)

@@ -377,7 +377,8 @@ async def _stop_and_configure(lab: Lab, fault: Fault) -> None:
 
 
 def _pause(lab: Lab, fault: Fault) -> None:
-    if lab.is_alive(fault.node):
+    env = lab.cluster.env(fault.node)
+    if not env.is_dead and not env.is_paused:
         lab.cluster.pause(fault.node)
 
 

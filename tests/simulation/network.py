@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Protocol
+from typing import Protocol, TypeVarTuple, Unpack
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
@@ -20,10 +20,14 @@ from tests.simulation.log_dir import SimulatedRegion
 from tests.simulation.loop import NANOSECONDS, SimulatedLoop
 from tests.simulation.process import NO_PROCESS
 
+_Arguments = TypeVarTuple("_Arguments")
+
 WINDOW = 128 * 1024
 EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 40_000
+# A connection's first packet that nobody answered is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
+FIRST_SYN_RETRY_NS = 1_000_000_000
 LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
 SLOW_READS_A_SECOND = 20
 RESET = "connection reset by peer"
@@ -42,6 +46,8 @@ class Peer(Protocol):
 
     @property
     def context(self) -> Context: ...
+
+    def enter(self, function: Callable[[Unpack[_Arguments]], object], *arguments: *_Arguments) -> object: ...
 
     def trace(self, *facts: object) -> None: ...
 
@@ -144,7 +150,7 @@ class SimulatedConnection(Connection):
             return
         self.node.trace("received", self.peer, len(content), zlib.crc32(content))
         self.buffer_was_taken = False
-        self.node.context.copy().run(self.receiver.data_received, memoryview(content))
+        self.node.enter(self.receiver.data_received, memoryview(content))
         if not self.buffer_was_taken:
             content[:] = b"\xdd" * len(content)
 
@@ -297,7 +303,7 @@ class _Pipe:
         if self._had_left_over and not self._queue and sender.is_open and not sender.is_closing:
             self._had_left_over = False
             if sender.receiver is not None and not sender.node.is_dead:
-                sender.node.context.copy().run(sender.receiver.writable)
+                sender.node.enter(sender.receiver.writable)
 
 
 class SimulatedNetwork:
@@ -416,12 +422,19 @@ class SimulatedNetwork:
         target = f"{host}:{port}"
         arrival_ns = self.loop.now_ns + self._latency_ns()
         await self.loop.sleep_until(min(arrival_ns, deadline_ns))
-        if node.is_dead:
-            raise asyncio.CancelledError(f"{node.name} is gone")
-        listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
-        if listener is not None and self._is_unreachable(node, listener.node):
-            await self.loop.sleep_until(deadline_ns)
-            raise ConnectFailed(f"{target}: connection timed out")
+        retry_ns = FIRST_SYN_RETRY_NS
+        while True:
+            if node.is_dead:
+                raise asyncio.CancelledError(f"{node.name} is gone")
+            listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
+            if listener is None or not self._is_unreachable(node, listener.node):
+                break
+            arrival_ns = self.loop.now_ns + retry_ns
+            if arrival_ns > deadline_ns:
+                await self.loop.sleep_until(deadline_ns)
+                break
+            await self.loop.sleep_until(arrival_ns)
+            retry_ns *= 2
         if arrival_ns > deadline_ns:
             raise ConnectFailed(f"{target}: connection timed out")
         if listener is None:
@@ -449,7 +462,7 @@ class SimulatedNetwork:
             connection.is_in_the_backlog = True
             self.loop.call_soon(accept, context=connection.node.context.copy())
         else:
-            connection.node.context.copy().run(accept)
+            connection.node.enter(accept)
 
     def _is_unreachable(self, one: Peer, other: Peer) -> bool:
         return self.is_cut(one.name, other.name) or self.is_cut(other.name, one.name)

@@ -86,10 +86,22 @@ def draw_plan(seed: int) -> Plan:
         brokers=brokers,
         disks=disks,
         workload=_draw_workload(rng),
-        overrides={},
+        overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
     )
+
+
+def _draw_overrides(rng: random.Random) -> dict[str, str]:
+    """Makes happen within a minute what Kafka's defaults make rare: rolled segments, snapshots, the end of patience."""
+    drawn = {
+        "log.segment.bytes": rng.choice([25_000, 100_000, 1 << 30]),
+        "metadata.log.max.record.bytes.between.snapshots": rng.choice([3_000, 30_000, 20 << 20]),
+        "log.dir.failure.timeout.ms": rng.choice([1_500, 5_000, 30_000]),
+        "log.flush.offset.checkpoint.interval.ms": rng.choice([1_000, 5_000, 60_000]),
+        "replica.high.watermark.checkpoint.interval.ms": rng.choice([1_000, 5_000]),
+    }
+    return {key: str(value) for key, value in drawn.items()}
 
 
 def _draw_workload(rng: random.Random) -> WorkloadSettings:
