@@ -15,6 +15,7 @@ from enum import Enum
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
+from tests.simulation.network import LATENCY_NS
 from tools.errors import ToolError
 
 SECOND = 1_000_000_000
@@ -25,6 +26,9 @@ SUPERVISOR_DELAY_SECONDS = 1.0
 # A daemon that was asked to stop and has not ended by then is killed, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
+# What a slow reader takes a second, and how late a slow network is, at the least.
+SLOW_BYTES = 1_000
+SLOW_NS = 5_000_000
 
 
 class Target(Enum):
@@ -321,6 +325,16 @@ async def _stop_in_order(lab: Lab, fault: Fault) -> None:
     await lab.stop(fault.node)
 
 
+def _pause(lab: Lab, fault: Fault) -> None:
+    env = lab.cluster.env(fault.node)
+    if not env.is_dead and not env.is_paused:
+        lab.cluster.pause(fault.node)
+
+
+async def _resume(lab: Lab, fault: Fault) -> None:
+    lab.cluster.resume(fault.node)
+
+
 # --- network -----------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +358,30 @@ async def _mend_both_ways(lab: Lab, fault: Fault) -> None:
     lab.world.network.mend(other, one)
 
 
+def _reset(lab: Lab, fault: Fault) -> None:
+    lab.world.network.reset(lab.cluster.name(fault.node), lab.cluster.name(fault.peer))
+
+
+async def _is_over(lab: Lab, fault: Fault) -> None:
+    pass
+
+
+def _read_slowly(lab: Lab, fault: Fault) -> None:
+    lab.world.network.slow_reader(lab.cluster.name(fault.node), fault.amount * SLOW_BYTES)
+
+
+async def _read_quickly(lab: Lab, fault: Fault) -> None:
+    lab.world.network.slow_reader(lab.cluster.name(fault.node), None)
+
+
+def _slow_network(lab: Lab, fault: Fault) -> None:
+    lab.world.network.set_latency(SLOW_NS, SLOW_NS + fault.amount * SLOW_NS // 100)
+
+
+async def _quick_network(lab: Lab, fault: Fault) -> None:
+    lab.world.network.set_latency(*LATENCY_NS)
+
+
 KINDS = {
     "disk dies and comes back": Kind(Target.ANY_DISK, _eio, _heal_disk),
     "disk dies and is replaced": Kind(Target.DATA_DISK, _eio, _replace_disk, loses_data=True),
@@ -362,6 +400,10 @@ KINDS = {
     "node killed": Kind(Target.NODE, _kill, _let_go, seconds=(0.05, 8.0)),
     "power cut": Kind(Target.NODE, _cut_power, _let_go, loses_data=True, seconds=(0.05, 8.0)),
     "node restarted in order": Kind(Target.NODE, _nothing, _stop_in_order, seconds=(0.0, 0.1)),
+    "node paused": Kind(Target.NODE, _pause, _resume, seconds=(0.05, 12.0)),
+    "slow reader": Kind(Target.NODE, _read_slowly, _read_quickly),
+    "slow network": Kind(Target.NODE, _slow_network, _quick_network),
+    "connections reset": Kind(Target.LINK, _reset, _is_over, seconds=(0.0, 0.1)),
     "link cut one way": Kind(Target.LINK, _cut_one_way, _mend_one_way, seconds=(0.05, 10.0)),
     "link cut": Kind(Target.LINK, _cut_both_ways, _mend_both_ways, seconds=(0.05, 10.0)),
 }
