@@ -18,7 +18,7 @@ MS = 1_000_000
 # Besides the deadline of the probe that was under way, one interval, and the deadline of the probe that finds it.
 SLACK_NS = 1_000 * MS
 # A new replica has its log within this time, counted from when every online disk of the broker was well.
-CREATION_BOUND_NS = 5_000 * MS
+CREATION_BOUND_NS = 2_000 * MS
 
 BrokerAndPath = tuple[BrokerDaemon, str]
 
