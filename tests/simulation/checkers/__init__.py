@@ -18,6 +18,7 @@ from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
 from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_recovery_points
 from tests.simulation.checkers.history import check_history
 from tests.simulation.checkers.image import ImageChecker, Key
@@ -31,6 +32,7 @@ from tools.node import Node
 
 __all__ = ["Checkers", "InvariantViolated"]
 
+MS = 1_000_000
 LOOK_INTERVAL_NS = 10_000_000
 DURABILITY_INTERVAL_NS = 7_000_000_000
 SETTLED_INTERVAL_SECONDS = 0.05
@@ -41,8 +43,13 @@ class Checkers:
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self.image = ImageChecker()
-        timeout_ms = load_server_config(cluster.properties(cluster.broker_ids[0])).log_dir_failure_timeout_ms
-        self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=timeout_ms * 1_000_000)
+        config = load_server_config(cluster.properties(cluster.broker_ids[0]))
+        self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS)
+        self.detection = DetectionChecker(
+            cluster.world.disk,
+            probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * MS,
+            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
+        )
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
@@ -125,8 +132,11 @@ class Checkers:
         events = self._cluster.world.events
         for event in events[self._events_seen :]:
             self.replicas.happened(event)
+            check_acknowledged(event, self.image.image)
         self._events_seen = len(events)
-        self.replicas.look(self.brokers(), self._cluster.world.now_ns())
+        brokers, now_ns = self.brokers(), self._cluster.world.now_ns()
+        self.replicas.look(brokers, now_ns)
+        self.detection.look({id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}, now_ns)
 
     def _attach_to_new_nodes(self) -> None:
         for node_id, node in self._cluster.nodes.items():
