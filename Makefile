@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-report analytics test check integration interop simulate simulate-mutants fuzz bench clean
+.PHONY: help demo demo-report analytics test check integration interop scenarios simulate simulate-mutants fuzz bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
@@ -19,7 +19,8 @@ help:
 	@echo "make check        lint, types, import contracts"
 	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
 	@echo "make interop      real Kafka clients and tools"
-	@echo "make simulate     SEED=n replays one seed on the simulator, SEEDS=n runs n of them"
+	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
+	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
 	@echo "make simulate-mutants  plants bugs and counts the seeds until the simulator finds each (BUG=part of a name, SEEDS=n)"
 	@echo "make fuzz         SECONDS=n looks n seconds for bytes that a decoder cannot bear (Linux, CPython 3.11 to 3.13)"
 	@echo "make bench        every figure, one JSON line each"
@@ -70,6 +71,9 @@ integration: $(VENV)/.dev
 
 interop: $(VENV)/.dev
 	$(BIN)/pytest tests/interop --timeout 300
+
+scenarios: $(VENV)/.dev
+	DISKRAFT_REWRITE_SCENARIOS=$(REWRITE) DISKRAFT_SCENARIO_SEED=$(or $(SEED),1) $(BIN)/pytest tests/simulation/test_scenarios.py
 
 simulate: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS))

@@ -9,7 +9,6 @@ the newest topics.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from broker.alter_partition import AlterPartitionSender
 from broker.assignments import Assignments
@@ -46,6 +45,7 @@ from broker.requests.list_offsets import ListOffsetsHandler
 from broker.requests.metadata import MetadataRequests
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
+from broker.serving import Serving
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset
@@ -54,7 +54,7 @@ from common.metadata.delta import MetadataDelta
 from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.metadata.state import MetadataState
 from common.net.node_channel import NodeChannel
-from common.net.request_context import Handler, RequestContext
+from common.net.request_context import Handler
 from common.net.request_server import RequestServer, ServerLimits
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
@@ -90,7 +90,12 @@ class BrokerDaemon:
         self._on_running = on_running
         self._broker_id = BrokerId(config.node_id)
         self._incarnation_id = IncarnationId(env.uuid())
-        self._may_serve = asyncio.Event()
+        self._serving = Serving(
+            env,
+            session_timeout_ns=config.broker_session_timeout_ms * MS,
+            catch_up=self._catch_up,
+            task_group=task_group,
+        )
         self._is_told_to_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last_words_heard = asyncio.Event()
         self.state = MetadataState()
@@ -150,6 +155,7 @@ class BrokerDaemon:
             build_registration=self._build_registration,
             applied_offset=lambda: self.follower.applied_offset,
             on_effect=self._on_effect,
+            on_unfenced=self._serving.renew,
             halt=halt,
         )
         self._servers = self._make_servers(properties)
@@ -204,6 +210,7 @@ class BrokerDaemon:
         await self.follower.run()
 
     async def _end(self) -> None:
+        self._serving.end()
         for server in self._servers.values():
             server.close()
         await self.replicas.shutdown()
@@ -220,6 +227,10 @@ class BrokerDaemon:
         if is_first:
             self._assignments.fix_gate()
         self._loop.post(MetadataApplied())
+
+    async def _catch_up(self) -> None:
+        high_watermark = await self._driver.ask_for_high_watermark()
+        await self.follower.wait_until_applied(Offset(high_watermark - 1))
 
     def _wishes_changed(self) -> None:
         self._assignments.wishes_changed()
@@ -267,8 +278,7 @@ class BrokerDaemon:
     def _on_effect(self, effect: Effect) -> None:
         match effect:
             case StateChanged(BrokerState.RECOVERY):
-                # The image is current and the logs are loaded: what clients are told from now on is true.
-                self._may_serve.set()
+                self._serving.begin()
                 self._sender.arm()
             case StateChanged(BrokerState.RUNNING):
                 self._env.log.info(
@@ -309,7 +319,7 @@ class BrokerDaemon:
 
     def _make_servers(self, properties: Mapping[str, str]) -> dict[str, RequestServer]:
         handlers = self._handlers(properties)
-        gated: dict[ApiKey, Handler] = {key: self._when_serving(handler) for key, handler in handlers.items()}
+        gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}
         gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(self.state, handlers).handle
         limits = ServerLimits(
             connections_max=self._config.max_connections,
@@ -357,19 +367,6 @@ class BrokerDaemon:
             ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(self._directories, self.replicas.describe).handle,
             **ForwardedRequests(self.state, forwarding).handlers(),
         }
-
-    def _when_serving(self, handler: Handler) -> Handler:
-        """Requests that come in while the broker starts wait until its image is current."""
-
-        async def later(context: RequestContext, request: Any) -> Any:
-            await self._may_serve.wait()
-            answer = handler(context, request)
-            return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
-
-        def handle(context: RequestContext, request: Any) -> Any:
-            return handler(context, request) if self._may_serve.is_set() else later(context, request)
-
-        return handle
 
 
 def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:

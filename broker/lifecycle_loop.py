@@ -38,7 +38,8 @@ from common.protocol.messages.broker_registration import BrokerRegistrationReque
 
 class LifecycleLoop:
     """Feeds a BrokerLifecycle. `build_registration` makes the request of this moment; `applied_offset` reads the last
-    metadata offset that was applied; `halt` and `shut_down` end the broker, in a hurry or in order."""
+    metadata offset that was applied; `on_unfenced` is told when a heartbeat was sent that found this broker unfenced; `halt`
+    ends the broker in a hurry."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class LifecycleLoop:
         build_registration: Callable[[], BrokerRegistrationRequest],
         applied_offset: Callable[[], int],
         on_effect: Callable[[Effect], None],
+        on_unfenced: Callable[[int], None],
         halt: Callable[[str], None],
     ) -> None:
         self._env = env
@@ -63,6 +65,7 @@ class LifecycleLoop:
         self._build_registration = build_registration
         self._applied_offset = applied_offset
         self._on_effect = on_effect
+        self._on_unfenced = on_unfenced
         self._halt = halt
         self._cancel_timer: Callable[[], None] | None = None
 
@@ -129,9 +132,12 @@ class LifecycleLoop:
             want_shut_down=effect.want_shut_down,
             offline_log_dirs=list(effect.offline_directories),
         )
+        asked_ns = self._env.now_ns()
         response = await self._ask(request)
         if response is None:
             return
+        if response.error_code == ErrorCode.NONE and not response.is_fenced:
+            self._on_unfenced(asked_ns)
         if response.error_code != ErrorCode.NONE:
             self._env.log.warning("heartbeat_refused", error=error_name(response.error_code))
         self.post(

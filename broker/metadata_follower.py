@@ -46,6 +46,7 @@ class MetadataFollower:
         self._delta = MetadataDelta()
         self._committed = asyncio.Event()
         self._changed: list[asyncio.Future[None]] = []
+        self._unapplied: list[asyncio.Future[None]] = []
         self._last_wall_ms = 0
         self._incarnation_id = incarnation_id
         self._is_registered = False
@@ -126,6 +127,15 @@ class MetadataFollower:
             self.applied_offset = offset
             self._on_published(offset, is_first)
             is_first = False
+            waiting, self._unapplied = self._unapplied, []
+            _wake_all(waiting)
+
+    async def wait_until_applied(self, offset: Offset) -> None:
+        """Returns when the consequences of everything up to `offset` are in place."""
+        while self.applied_offset < offset:
+            applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._unapplied.append(applied)
+            await applied
 
     async def wait_until(self, condition: Callable[[], bool], *, deadline_ns: int) -> bool:
         """Waits until the image meets `condition`, looked at after every change; False at the deadline."""
@@ -151,9 +161,13 @@ class MetadataFollower:
     def _wake(self) -> None:
         self._committed.set()
         waiting, self._changed = self._changed, []
-        for changed in waiting:
-            if not changed.done():
-                changed.set_result(None)
+        _wake_all(waiting)
+
+
+def _wake_all(waiting: "list[asyncio.Future[None]]") -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
 
 
 def _joined(first: MetadataDelta, second: MetadataDelta) -> MetadataDelta:

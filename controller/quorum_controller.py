@@ -356,21 +356,26 @@ class QuorumController:
     async def _expire_sessions(self) -> None:
         """Fences silent brokers, one per event. Silence while this process itself was stopped does not count."""
         interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, MS))
+        now_ns = self._env.now_ns()
         while True:
             term = self._term
-            now_ns = self._env.now_ns()
+            looked_ns, now_ns = now_ns, self._env.now_ns()
+            # It may have been stopped while it fenced somebody.
+            absence_ns = now_ns - looked_ns
             deadline_ns = now_ns + interval_ns
             if term is not None:
                 expiry_ns = term.sessions.next_expiry_ns(unfenced_brokers(self.state), now_ns)
                 deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + MS))
             await self._env.sleep_until(deadline_ns)
             now_ns = self._env.now_ns()
-            absence_ns = now_ns - deadline_ns
-            if term is None or term is not self._term:
+            absence_ns += now_ns - deadline_ns
+            # A term may have begun meanwhile, even while this process was stopped in the middle of it.
+            term = self._term
+            if term is None:
                 continue
             if absence_ns >= ABSENCE_MIN_NS:
                 self._env.log.warning("controller_was_stopped", absence_ms=absence_ns // MS)
-                term.sessions.excuse(absence_ns)
+                term.sessions.excuse(absence_ns, now_ns)
             unfenced = unfenced_brokers(self.state)
             if term.sessions.longest_silent(unfenced, now_ns) is not None:
                 await self._by_itself("fence_stale_broker", _fence_stale_broker)

@@ -260,6 +260,14 @@ class QuorumDriver:
         """Everything before it is committed."""
         return self._quorum.high_watermark
 
+    async def ask_for_high_watermark(self) -> Offset:
+        """The high watermark by the word of a leader that was asked after this call. The leader of a quorum of one need not
+        ask anybody."""
+        asked_ns = self._env.now_ns()
+        while not self._quorum.is_leader and self._follower.last_answer_asked_ns < asked_ns:
+            await self._follower.next_answer()
+        return self._quorum.high_watermark
+
     @property
     def log_start_offset(self) -> Offset:
         return self._log.log.log_start_offset

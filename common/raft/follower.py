@@ -6,6 +6,7 @@ it is delivered, but not synced: an observer's log counts for nobody, and its ne
 wrong: an answer may belong to an epoch that has ended while it was on its way; then nothing of it may be used.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -90,6 +91,9 @@ class Follower:
         self._open_channels: dict[tuple[str, int], QuorumChannel] = {}
         # Events are logged when they change, not on every attempt.
         self._last_trouble: str | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self.last_answer_asked_ns = -1
+        """When the newest Fetch was sent that the leader answered with its high watermark."""
 
     async def step(self) -> None:
         """One Fetch and what follows from it. Raises QuorumFailure and LogDirError."""
@@ -103,6 +107,7 @@ class Follower:
             max_wait_ms=MAX_WAIT_MS,
             max_bytes=FETCH_BYTES_MAX,
         )
+        asked_ns = self._env.now_ns()
         response = await self._send(request, wait_ms=MAX_WAIT_MS)
         if response is None:
             return
@@ -125,7 +130,7 @@ class Follower:
             raise QuorumFailure(str(error)) from error
         match step:
             case AppendFetched(high_watermark):
-                await self._append(partition, high_watermark)
+                await self._append(partition, high_watermark, asked_ns=asked_ns)
             case TruncateTo(offset):
                 await self._truncate(offset)
             case FetchTheSnapshot(snapshot_id):
@@ -133,6 +138,12 @@ class Follower:
             case FetchAgain(at_once):
                 if not at_once:
                     await self._pause(error_name(partition.error_code))
+
+    async def next_answer(self) -> None:
+        """Returns when the leader has answered a Fetch, and all that is committed by its word is here."""
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answered)
+        await answered
 
     def close(self) -> None:
         channels, self._open_channels = self._open_channels, {}
@@ -197,7 +208,7 @@ class Follower:
         return True
 
     # --- carrying out --------------------------------------------------------------------------------------------
-    async def _append(self, partition: PartitionData, high_watermark: Offset) -> None:
+    async def _append(self, partition: PartitionData, high_watermark: Offset, *, asked_ns: int) -> None:
         batches = self._fetched_batches(partition)
         if batches is None:
             await self._pause("a batch that is damaged or does not continue the log")
@@ -211,6 +222,15 @@ class Follower:
             for header, view in batches:
                 self._queue.push_fetched(header, view)
         self._quorum.leader_reported(high_watermark, log_end_offset=self._log.end.offset)
+        if self._log.end.offset >= high_watermark:
+            self._note_answer(asked_ns)
+
+    def _note_answer(self, asked_ns: int) -> None:
+        self.last_answer_asked_ns = asked_ns
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def _fetched_batches(self, partition: PartitionData) -> list[tuple[BatchHeader, memoryview]] | None:
         """The whole batches of an answer; None when they cannot be what the leader has."""

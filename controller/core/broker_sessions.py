@@ -46,10 +46,11 @@ class BrokerSessions:
             session.last_contact_ns = now_ns
             session.metadata_offset = metadata_offset
 
-    def excuse(self, duration_ns: int) -> None:
+    def excuse(self, duration_ns: int, now_ns: int) -> None:
         """This controller itself was not there for so long: nobody's silence in that time counts."""
         for session in self._sessions.values():
-            session.last_contact_ns += duration_ns
+            # Whoever was heard of since has no silence to be excused for, and gets no longer session by it.
+            session.last_contact_ns = min(session.last_contact_ns + duration_ns, now_ns)
 
     def remove(self, broker_id: BrokerId) -> None:
         """Forgets the broker: it is unregistered, or another incarnation takes its place."""

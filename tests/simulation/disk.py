@@ -52,6 +52,8 @@ class SimulatedDisk:
         self._hung: frozenset[str] | None = None
         self._reads_fail = False
         self._failing_writebacks: deque[int] = deque()
+        self.failed_fsyncs = 0
+        """How many fsyncs `fail_fsync_once` has made fail."""
         self._slowness = 1.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
@@ -154,6 +156,18 @@ class SimulatedDisk:
             self._mount_point = SimulatedDisk(self.path, self.loop, f"{self._seed}/below")
         return self._mount_point
 
+    @property
+    def is_unusable(self) -> bool:
+        """Whether something is wrong with the whole disk that anybody would find who looks: dead, read-only, unreadable,
+        hung, or not at its path."""
+        is_dead = self.sticky_failure_of("append") is not None
+        return is_dead or self._reads_fail or self.is_hung or not self._is_mounted
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing keeps an operation from ending soon and well."""
+        return not self.is_unusable and self._slowness == 1.0 and self.room_bytes() is None
+
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:
         """The errno that an operation of this name ends with now; uses up one `fail_next`."""
@@ -178,7 +192,10 @@ class SimulatedDisk:
 
     def take_failing_writeback(self) -> int | None:
         """The errno of an fsync that `fail_fsync_once` asked for, once."""
-        return self._failing_writebacks.popleft() if self._failing_writebacks else None
+        if not self._failing_writebacks:
+            return None
+        self.failed_fsyncs += 1
+        return self._failing_writebacks.popleft()
 
     def require_readable(self, node: FileNode, position: int) -> None:
         """Raises OSError when the bytes from `position` on must come from the platter and cannot."""

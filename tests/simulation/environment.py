@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack, cast
 
 import structlog
 from prometheus_client.registry import Collector
@@ -31,6 +31,7 @@ from tests.simulation.process import NO_PROCESS, SimulatedProcess
 from tests.simulation.violations import InvariantViolated
 
 T = TypeVar("T")
+_Arguments = TypeVarTuple("_Arguments")
 
 # 2023-11-14T22:13:20Z at virtual time 0.
 WALL_BASE_MS = 1_700_000_000_000
@@ -102,6 +103,10 @@ class SimulatedEnvironment(Environment):
     def context(self) -> Context:
         """What is called for this node is called in a copy of this context."""
         return NO_PROCESS if self._process is None else self._process.context
+
+    def enter(self, function: Callable[[Unpack[_Arguments]], T], *arguments: *_Arguments) -> T:
+        """Calls a function as this node's process does: what it starts is paused and dies with it."""
+        return self.context.copy().run(function, *arguments)
 
     def trace(self, *facts: object) -> None:
         self.world.trace(self.name, *facts)
@@ -209,9 +214,9 @@ class SimulatedEnvironment(Environment):
             self._ended.set_exception(error)
             self.die()
 
-    def die(self) -> None:
+    def die(self, *, silently: bool = False) -> None:
         """The process is gone: nothing of it runs any more, its connections are reset, its locks released, and what was
-        queued for a disk is lost."""
+        queued for a disk is lost. `silently` when its machine goes with it, so that nobody is told."""
         if self._is_dead:
             return
         self._is_dead = True
@@ -223,7 +228,7 @@ class SimulatedEnvironment(Environment):
         self._timers.clear()
         for sleeper in list(self._sleepers):
             sleeper.cancel(f"{self.name} is gone")
-        self.world.network.drop_node(self)
+        self.world.network.drop_node(self, silently=silently)
         for log_dir in self._log_dirs:
             log_dir.die()
         self.collectors.clear()
@@ -300,6 +305,7 @@ class SimulatedWorld:
         node = self._nodes.get(name)
         if node is None or node.is_dead:
             self._lives[name] = self._lives.get(name, 0) + 1
+            self.network.power_on(name)
             node = self._nodes[name] = SimulatedEnvironment(self, name, self._lives[name])
         return node
 
@@ -324,7 +330,8 @@ class SimulatedWorld:
 
     def power_cut(self, name: str) -> None:
         """The node is gone, and with it any part of what its disks had not synced."""
-        self.crash(name)
+        self.trace(name, "power cut")
+        self.node(name).die(silently=True)
         for path in self._paths_of.get(name, ()):
             disk = self._disks.get(path)
             if disk is not None:

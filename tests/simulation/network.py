@@ -11,7 +11,8 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVarTuple, Unpack
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
@@ -20,10 +21,14 @@ from tests.simulation.log_dir import SimulatedRegion
 from tests.simulation.loop import NANOSECONDS, SimulatedLoop
 from tests.simulation.process import NO_PROCESS
 
+_Arguments = TypeVarTuple("_Arguments")
+
 WINDOW = 128 * 1024
 EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 40_000
+# A connection's first packet that nobody answered is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
+FIRST_SYN_RETRY_NS = 1_000_000_000
 LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
 SLOW_READS_A_SECOND = 20
 RESET = "connection reset by peer"
@@ -42,6 +47,8 @@ class Peer(Protocol):
 
     @property
     def context(self) -> Context: ...
+
+    def enter(self, function: Callable[[Unpack[_Arguments]], object], *arguments: *_Arguments) -> object: ...
 
     def trace(self, *facts: object) -> None: ...
 
@@ -96,7 +103,7 @@ class SimulatedConnection(Connection):
     @property
     def receives(self) -> bool:
         """Whether what arrives is given to the owner. When not, it stays in the kernel's buffer."""
-        return not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
+        return self.is_open and not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
 
     def take_buffer(self) -> None:
         self.buffer_was_taken = True
@@ -144,7 +151,7 @@ class SimulatedConnection(Connection):
             return
         self.node.trace("received", self.peer, len(content), zlib.crc32(content))
         self.buffer_was_taken = False
-        self.node.context.copy().run(self.receiver.data_received, memoryview(content))
+        self.node.enter(self.receiver.data_received, memoryview(content))
         if not self.buffer_was_taken:
             content[:] = b"\xdd" * len(content)
 
@@ -297,7 +304,7 @@ class _Pipe:
         if self._had_left_over and not self._queue and sender.is_open and not sender.is_closing:
             self._had_left_over = False
             if sender.receiver is not None and not sender.node.is_dead:
-                sender.node.context.copy().run(sender.receiver.writable)
+                sender.node.enter(sender.receiver.writable)
 
 
 class SimulatedNetwork:
@@ -311,6 +318,8 @@ class SimulatedNetwork:
         self._connections: dict[SimulatedConnection, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._held_back: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        # By the name of a machine without power: what the others still take for connections to it.
+        self._half_open: dict[str, list[SimulatedConnection]] = {}
         self._slow_readers: dict[str, int] = {}
         self._latency_range_ns = LATENCY_NS
         self._next_port = FIRST_FREE_PORT
@@ -352,11 +361,23 @@ class SimulatedNetwork:
         """How long bytes, connects and ends of connections are on their way, from now on."""
         self._latency_range_ns = (minimum_ns, maximum_ns)
 
-    def drop_node(self, node: Peer) -> None:
-        """The node is gone: nobody listens there any more, and its connections are reset."""
+    def drop_node(self, node: Peer, *, silently: bool) -> None:
+        """The node is gone: nobody listens there any more. Its kernel resets its connections, unless the kernel is gone too:
+        then nobody is told, and nobody answers, until `power_on`."""
         self._listeners = [listener for listener in self._listeners if listener.node is not node]
         for connection in [connection for connection in self._connections if connection.node is node]:
-            connection.break_off(None, RESET)
+            if silently:
+                connection.lose(None)
+                self._half_open.setdefault(node.name, []).append(connection.other)
+            else:
+                connection.break_off(None, RESET)
+        if silently:
+            self._half_open.setdefault(node.name, [])
+
+    def power_on(self, name: str) -> None:
+        """The machine answers again: with a reset to whatever belongs to its former life."""
+        for connection in self._half_open.pop(name, ()):
+            self.later(partial(connection.lose, RESET))
 
     def resume_node(self, node: Peer) -> None:
         """The node runs again: what its kernel received is given to it, what it had queued leaves."""
@@ -416,12 +437,20 @@ class SimulatedNetwork:
         target = f"{host}:{port}"
         arrival_ns = self.loop.now_ns + self._latency_ns()
         await self.loop.sleep_until(min(arrival_ns, deadline_ns))
-        if node.is_dead:
-            raise asyncio.CancelledError(f"{node.name} is gone")
-        listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
-        if listener is not None and self._is_unreachable(node, listener.node):
-            await self.loop.sleep_until(deadline_ns)
-            raise ConnectFailed(f"{target}: connection timed out")
+        retry_ns = FIRST_SYN_RETRY_NS
+        while True:
+            if node.is_dead:
+                raise asyncio.CancelledError(f"{node.name} is gone")
+            listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
+            is_reachable = listener is None or not self._is_unreachable(node, listener.node)
+            if is_reachable and host not in self._half_open:
+                break
+            arrival_ns = self.loop.now_ns + retry_ns
+            if arrival_ns > deadline_ns:
+                await self.loop.sleep_until(deadline_ns)
+                break
+            await self.loop.sleep_until(arrival_ns)
+            retry_ns *= 2
         if arrival_ns > deadline_ns:
             raise ConnectFailed(f"{target}: connection timed out")
         if listener is None:
@@ -449,7 +478,7 @@ class SimulatedNetwork:
             connection.is_in_the_backlog = True
             self.loop.call_soon(accept, context=connection.node.context.copy())
         else:
-            connection.node.context.copy().run(accept)
+            connection.node.enter(accept)
 
     def _is_unreachable(self, one: Peer, other: Peer) -> bool:
         return self.is_cut(one.name, other.name) or self.is_cut(other.name, one.name)

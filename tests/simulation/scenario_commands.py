@@ -35,6 +35,7 @@ from common.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -67,13 +68,13 @@ from tests.simulation.scenario_views import (
     without_repeats,
 )
 
+CLIENT = "client"
+
 METADATA_SEGMENT = f"__cluster_metadata-0/{0:020d}.log"
 
 # How `await` and `produce` say how long it took: close enough for people, and the same for every seed.
-STEPS_NS = (
-    ("50 ms", SECOND_NS // 20),
-    *((f"{seconds} s", seconds * SECOND_NS) for seconds in (2, 5, 10, 20, 40)),
-)
+STEPS_NS = tuple((f"{seconds} s", seconds * SECOND_NS) for seconds in (2, 5, 10, 20, 40))
+AT_ONCE = ("50 ms", SECOND_NS // 20)
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
 UNITS_NS = MappingProxyType({"ms": SECOND_NS // 1000, "s": SECOND_NS, "m": 60 * SECOND_NS})
@@ -167,7 +168,7 @@ class ScenarioRun:
         self._seen_exchanges = 0
         # When the last command began that did something: what `await` waits for comes after it.
         self.acted_at = 0
-        self.paused_ns = 0
+        self.meant_to_run: set[int] = set()
 
     @property
     def cluster(self) -> SimulatedCluster:
@@ -181,6 +182,7 @@ class ScenarioRun:
 
     async def start(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
+        self.meant_to_run = set(cluster.broker_ids)
         await cluster.start()
         # Until every broker sends the heartbeats of its daily life.
         await self.world.sleep(1)
@@ -202,7 +204,7 @@ class ScenarioRun:
         """What happened until now is not shown any more."""
         self._seen_events = self.acted_at = len(self.world.events)
         self._seen_records = len(self._records())
-        self._seen_exchanges = len(self._network.exchanges)
+        self._seen_exchanges = sum(each.sender != CLIENT for each in self._network.exchanges)
         self.look()
 
     def disk(self, arguments: Arguments) -> SimulatedDisk:
@@ -216,12 +218,13 @@ class ScenarioRun:
         return next(id_ for id_ in reversed(self.cluster.broker_ids) if not self.cluster.env(id_).is_dead)
 
     def note_killed(self, node_id: int) -> None:
+        self.meant_to_run.discard(node_id)
         self._killed.add(self.cluster.env(node_id))
 
     async def ask_controller(self, request: Struct) -> Any:
         if self._controller_channel is None:
             self._controller_channel = NodeChannel(
-                self.world.node("client"),
+                self.world.node(CLIENT),
                 host="controller",
                 port=CONTROLLER_PORT,
                 client_id="scenario",
@@ -244,13 +247,14 @@ class ScenarioRun:
     def new_exchanges(self, sender: str | None) -> list[str]:
         """Heartbeats are shown where they differ from the one before of the same broker."""
         names = self.look()
+        exchanges = [each for each in self._network.exchanges if each.sender != CLIENT]
         before = {
             exchange.sender: exchange_line(names, exchange)
-            for exchange in self._network.exchanges[: self._seen_exchanges]
+            for exchange in exchanges[: self._seen_exchanges]
             if isinstance(exchange.request, BrokerHeartbeatRequest)
         }
-        fresh = [each for each in self._network.exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
-        self._seen_exchanges = len(self._network.exchanges)
+        fresh = [each for each in exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
+        self._seen_exchanges = len(exchanges)
         unusual = _without_usual_heartbeats(names, before, fresh)
         return [exchange_line(names, exchange) for exchange in with_assignments_together(unusual)]
 
@@ -291,8 +295,8 @@ def _broker_lists(text: str) -> list[list[int]]:
     return [[int(each) for each in part.split(",")] for part in text.split(";")]
 
 
-def _rounded_up(elapsed_ns: int) -> str:
-    return next((name for name, limit_ns in STEPS_NS if elapsed_ns <= limit_ns), "a minute")
+def _rounded_up(elapsed_ns: int, *steps: tuple[str, int]) -> str:
+    return next((name for name, limit_ns in (*steps, *STEPS_NS) if elapsed_ns <= limit_ns), "a minute")
 
 
 # --- set-up -------------------------------------------------------------------------------------------------------
@@ -345,12 +349,14 @@ def _start_asking(run: ScenarioRun, request: Struct) -> None:
 
 
 @command("delete topic")
-async def delete_topic(run: ScenarioRun, arguments: Arguments) -> None:
+async def delete_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """delete topic t"""
     name = arguments.word()
-    await run.client.delete_topic(name)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
+    response = await run.client.ask(run.live_broker(), request)
     for key in [key for key in run.client.acknowledged if key[0] == name]:
         del run.client.acknowledged[key]
+    return [error_name(response.responses[0].error_code)]
 
 
 # --- clients ------------------------------------------------------------------------------------------------------
@@ -372,7 +378,7 @@ async def produce(run: ScenarioRun, arguments: Arguments) -> list[str]:
     for number in range(count):
         await run.client.produce(topic, index, b"%s-%d %d" % (topic.encode(), index, number), acks=acks)
     records = "1 record" if count == 1 else f"{count} records"
-    return [f"{records} acknowledged within {_rounded_up(run.world.now_ns() - begun_ns)}"]
+    return [f"{records} acknowledged within {_rounded_up(run.world.now_ns() - begun_ns, AT_ONCE)}"]
 
 
 @command("consume")
@@ -502,6 +508,7 @@ async def stop(run: ScenarioRun, arguments: Arguments) -> None:
     run.acted_at = len(run.world.events)
     node_id = arguments.node()
     env = run.cluster.env(node_id)
+    run.meant_to_run.discard(node_id)
     run.cluster.ask_to_stop(node_id)
     if arguments.option("wait", "yes") == "yes":
         await run.world.until(lambda: env.is_dead)
@@ -509,9 +516,26 @@ async def stop(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("start")
 async def start(run: ScenarioRun, arguments: Arguments) -> None:
-    """start broker=2 | start controller: on the disks that it has; does not wait."""
+    """start broker=2 [any.configuration.key=value ...] | start controller: on the disks that it has; does not wait."""
     run.acted_at = len(run.world.events)
-    run.cluster.start_node(arguments.node())
+    node_id = arguments.node()
+    run.cluster.start_node(node_id, arguments.others())
+    if node_id != CONTROLLER_ID:
+        run.meant_to_run.add(node_id)
+
+
+@command("pause")
+async def pause(run: ScenarioRun, arguments: Arguments) -> None:
+    """pause broker=2 | pause controller: SIGSTOP."""
+    run.acted_at = len(run.world.events)
+    run.cluster.pause(arguments.node())
+
+
+@command("resume")
+async def resume(run: ScenarioRun, arguments: Arguments) -> None:
+    """resume broker=2 | resume controller: SIGCONT."""
+    run.acted_at = len(run.world.events)
+    run.cluster.resume(arguments.node())
 
 
 # --- network ------------------------------------------------------------------------------------------------------
@@ -562,9 +586,10 @@ def _condition(run: ScenarioRun, what: str, arguments: Arguments) -> Callable[[]
     cluster = run.cluster
     if what == "running":
         return lambda: all(
-            not cluster.state.brokers[BrokerId(id_)].fenced and run.process_line(id_) == "RUNNING"
-            for id_ in cluster.broker_ids
-            if not cluster.env(id_).is_dead
+            (registration := cluster.state.brokers.get(BrokerId(id_))) is not None
+            and not registration.fenced
+            and run.process_line(id_) == "RUNNING"
+            for id_ in run.meant_to_run
         )
     if what == "in-sync":
         topic = arguments.word()
@@ -666,7 +691,7 @@ async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]
     request = BrokerRegistrationRequest(
         broker_id=arguments.broker(),
         cluster_id=CLUSTER_ID,
-        incarnation_id=run.world.node("client").uuid(),
+        incarnation_id=run.world.node(CLIENT).uuid(),
         log_dirs=[*_directory_ids(run, arguments.option("dirs"))],
     )
     return await _send(run, request)

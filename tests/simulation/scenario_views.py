@@ -59,6 +59,8 @@ HIDDEN_FIELDS = frozenset(
     "broker_epoch incarnation_id topic_id epoch end_offset elapsed_ms advice renamed_to listeners log_dirs".split()
 )
 
+A_BROKER_EPOCH = re.compile(r"broker epoch \d+")
+
 # Which operation meets a dead disk first is a matter of chance.
 AN_IO_ERROR = re.compile(r"\w+ on \S+ failed with (E[A-Z]+)")
 
@@ -97,7 +99,8 @@ class Names:
 
     def in_text(self, text: str) -> str:
         """The text with names for the ids in it."""
-        return A_UUID.sub(self._of_match, AN_IO_ERROR.sub(r"\1", text))
+        text = A_BROKER_EPOCH.sub("broker epoch N", AN_IO_ERROR.sub(r"\1", text))
+        return A_UUID.sub(self._of_match, text)
 
     def _of_match(self, match: re.Match[str]) -> str:
         try:

@@ -11,16 +11,20 @@ from functools import partial
 
 from broker.daemon import BrokerDaemon
 from common.configuration.server import load_server_config
+from common.net.request_server import RequestServer
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
+from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_recovery_points
 from tests.simulation.checkers.history import check_history
 from tests.simulation.checkers.image import ImageChecker, Key
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker
+from tests.simulation.checkers.requests import RequestChecker
 from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
@@ -28,7 +32,9 @@ from tools.node import Node
 
 __all__ = ["Checkers", "InvariantViolated"]
 
+MS = 1_000_000
 LOOK_INTERVAL_NS = 10_000_000
+DURABILITY_INTERVAL_NS = 7_000_000_000
 SETTLED_INTERVAL_SECONDS = 0.05
 
 
@@ -37,12 +43,20 @@ class Checkers:
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self.image = ImageChecker()
-        timeout_ms = load_server_config(cluster.properties(cluster.broker_ids[0])).log_dir_failure_timeout_ms
-        self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=timeout_ms * 1_000_000)
+        config = load_server_config(cluster.properties(cluster.broker_ids[0]))
+        self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS)
+        self.detection = DetectionChecker(
+            cluster.world.disk,
+            probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * MS,
+            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
+        )
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
+        self._requests = RequestChecker()
+        self._directory_ids = DirectoryIds()
         self._events_seen = 0
+        self._next_durability_ns = 0
         self._is_over = False
 
     def install(self) -> None:
@@ -62,6 +76,7 @@ class Checkers:
             if world.now_ns() >= deadline_ns:
                 raise InvariantViolated(violation.invariant, f"{violation.text} ({within_seconds} s after the heal)")
             await world.sleep(SETTLED_INTERVAL_SECONDS)
+        self._look_at_platters()
 
     def at_end(self, *, excused: Iterable[Key] = ()) -> None:
         """With the clients gone and everything settled: the history by itself, then the files on the disks against history
@@ -89,14 +104,39 @@ class Checkers:
         loop.call_at_ns(loop.now_ns + LOOK_INTERVAL_NS, self._look)
         self._attach_to_new_nodes()
         self._guarded(self._look_at_replicas)
+        self._guarded(self._look_at_requests)
+        if loop.now_ns >= self._next_durability_ns:
+            self._next_durability_ns = loop.now_ns + DURABILITY_INTERVAL_NS
+            self._guarded(self._look_at_platters)
+
+    def _look_at_requests(self) -> None:
+        if self._requests.violation is not None:
+            raise self._requests.violation
+        self._requests.check_open(self._cluster.world.now_ns(), self._alive())
+
+    def _look_at_platters(self) -> None:
+        """The metadata directory of a broker is only a copy of the controller's."""
+        for broker_id in self._cluster.broker_ids:
+            for path in self._cluster.config(broker_id).log_dirs:
+                disk = self._cluster.world.disk(path)
+                files = disk.durable_files()
+                self._directory_ids.check(disk, files)
+                check_recovery_points(path, files)
+        controller = self.controller()
+        if controller is not None and controller.is_active and not self._cluster.env(CONTROLLER_ID).is_dead:
+            disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
+            check_metadata(disk.durable_files(), committed=self.image.next_offset, epoch=controller.leader.epoch)
 
     def _look_at_replicas(self) -> None:
         # What happened since the last look comes first: it is judged by what was committed before it.
         events = self._cluster.world.events
         for event in events[self._events_seen :]:
             self.replicas.happened(event)
+            check_acknowledged(event, self.image.image)
         self._events_seen = len(events)
-        self.replicas.look(self.brokers(), self._cluster.world.now_ns())
+        brokers, now_ns = self.brokers(), self._cluster.world.now_ns()
+        self.replicas.look(brokers, now_ns)
+        self.detection.look({id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}, now_ns)
 
     def _attach_to_new_nodes(self) -> None:
         for node_id, node in self._cluster.nodes.items():
@@ -104,6 +144,9 @@ class Checkers:
             if driver is not None and self._attached.get(node_id) is not node:
                 self._attached[node_id] = node
                 driver.register(_Listener(self, self._cluster.name(node_id)))
+                self._requests.forget(self._cluster.name(node_id))
+                for server in _servers_of(node):
+                    self._requests.watch(self._cluster.name(node_id), server, self.image)
 
     def committed(self, node: str, batch: CommittedBatch) -> None:
         """A node's metadata log delivers a batch."""
@@ -141,6 +184,9 @@ class Checkers:
         return None
 
     # --- what there is -------------------------------------------------------------------------------------------
+
+    def _alive(self) -> list[str]:
+        return [self._cluster.name(node_id) for node_id in self._cluster.nodes if not self._cluster.env(node_id).is_dead]
 
     def brokers(self) -> dict[int, BrokerDaemon]:
         """The brokers that live."""
@@ -188,6 +234,11 @@ def _driver_of(node: Node) -> QuorumDriver | None:
         assert isinstance(driver, QuorumDriver)
         return driver
     return None if node.broker is None else node.broker._driver
+
+
+def _servers_of(node: Node) -> list[RequestServer]:
+    found = [] if node.controller is None else list(node.controller._servers)
+    return found if node.broker is None else [*found, *node.broker._servers.values()]
 
 
 def _raise(violation: InvariantViolated) -> None:

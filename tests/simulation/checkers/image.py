@@ -221,6 +221,7 @@ class ImageChecker:
         self.names: dict[Key, str] = {}
         # Who was made leader in which epoch.
         self.elections: dict[tuple[Key, int], int] = {}
+        self._epoch = -1
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
         self._is_in_transaction = False
@@ -240,6 +241,9 @@ class ImageChecker:
             if known is batch:
                 raise InvariantViolated("I5", f"{node} has committed offset {base_offset} in the middle of another batch")
             return False
+        if epoch < self._epoch:
+            raise InvariantViolated("I5", f"{node}: offset {base_offset} is of epoch {epoch}, before it came {self._epoch}")
+        self._epoch = epoch
         if base_offset > self.next_offset:
             raise InvariantViolated("I5", f"{node} continues at {base_offset}; committed so far: below {self.next_offset}")
         self.next_offset = last_offset + 1

@@ -30,7 +30,11 @@ ALL = -1
 
 
 class UnreadableLog(Exception):
-    """The bytes are no record batches."""
+    """The bytes are no record batches. Whole ones may stand before them; those of a log end at `end_offset`."""
+
+    def __init__(self, text: str, end_offset: int = 0) -> None:
+        super().__init__(text)
+        self.end_offset = end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +55,16 @@ class RawLog:
     """The batches of one folder, all segments joined."""
 
     folder: str
+    first_offset: int = 0
     batches: list[RawBatch] = field(default_factory=list)
 
     @property
     def start_offset(self) -> int:
-        return self.batches[0].base_offset if self.batches else 0
+        return self.batches[0].base_offset if self.batches else self.first_offset
 
     @property
     def end_offset(self) -> int:
-        return self.batches[-1].last_offset + 1 if self.batches else 0
+        return self.batches[-1].last_offset + 1 if self.batches else self.first_offset
 
     def records(self) -> Iterator[tuple[int, bytes | None]]:
         for batch in self.batches:
@@ -124,19 +129,17 @@ def _varint(content: bytes, position: int) -> tuple[int, int]:
 
 def read_log(files: Mapping[str, bytes], folder: str) -> RawLog:
     """All segments of a folder in order. Raises UnreadableLog."""
-    log = RawLog(folder)
     names = sorted(name for name in files if name.startswith(f"{folder}/") and name.endswith(".log"))
+    # An empty log begins where its only segment says.
+    log = RawLog(folder, int(names[0].rpartition("/")[2].removesuffix(".log")) if names else 0)
     for name in names:
         try:
-            found = list(read_batches(files[name]))
+            for batch in read_batches(files[name]):
+                if log.batches and batch.base_offset != log.end_offset:
+                    raise UnreadableLog(f"offset {batch.base_offset} follows {log.end_offset - 1}")
+                log.batches.append(batch)
         except UnreadableLog as error:
-            raise UnreadableLog(f"{name}: {error}") from error
-        first = int(name.rpartition("/")[2].removesuffix(".log"))
-        for batch in found:
-            expected = log.end_offset if log.batches else max(first, batch.base_offset)
-            if batch.base_offset != expected:
-                raise UnreadableLog(f"{name}: offset {batch.base_offset} follows {expected - 1}")
-            log.batches.append(batch)
+            raise UnreadableLog(f"{name}: {error}", log.end_offset) from error
     return log
 
 

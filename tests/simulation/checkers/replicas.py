@@ -8,11 +8,12 @@ loaded, because a broker that is starting, or lost the directory, has not been a
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from broker.core.partition_replica import Role
+from broker.core.partition_replica import IsrProposal, Role
 from broker.daemon import BrokerDaemon
 from broker.partition import Partition
-from common.ids import Uuid, uuid_text
+from common.ids import BrokerEpoch, BrokerId, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
@@ -30,9 +31,22 @@ class _Seen:
     """One replica as it was at the last look."""
 
     partition: Partition
+    facts: "_Facts"
+
+
+class _Facts(NamedTuple):
+    """What is looked at. As long as it stays the same, so do all verdicts on it."""
+
     high_watermark: int
     leader_epoch: int
     partition_epoch: int
+    role: Role
+    written_offset: int
+    log_start_offset: int
+    is_restructuring: bool
+    committed_isr: tuple[BrokerId, ...]
+    proposal: IsrProposal | None
+    gone: ErrorCode
 
 
 class ReplicaChecker:
@@ -42,51 +56,58 @@ class ReplicaChecker:
         self._image = image
         self._directory_failure_timeout_ns = directory_failure_timeout_ns
         self._seen: dict[tuple[int, Key], _Seen] = {}
+        self._seen_offset = -1
         self._leaders: dict[tuple[Key, int], int] = {}
         # The highest high watermark that any replica has had: everything below it is committed.
         self.committed: dict[Key, int] = {}
         # Since when a broker has known that a directory is offline in which it leads.
-        self._led_offline_since: dict[tuple[int, Uuid], int] = {}
+        self._led_offline_since: dict[tuple[int, BrokerEpoch, Uuid], int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
         """Looks at every replica of every broker that runs. Raises InvariantViolated."""
+        changed: dict[Key, None] = {}
         for broker_id, broker in brokers.items():
             for key, partition in hosted(broker):
-                self._look_at(broker_id, key, partition)
-            self._look_at_offline_directories(broker_id, broker, now_ns)
-        for key, part in self._image.image.partitions.items():
-            if part.leader in brokers:
+                if self._look_at(broker_id, key, partition):
+                    changed[key] = None
+            if broker._directories.offline:
+                self._look_at_offline_directories(broker_id, broker, now_ns)
+        partitions = self._image.image.partitions
+        if self._image.next_offset != self._seen_offset:
+            self._seen_offset = self._image.next_offset
+            changed = dict.fromkeys(partitions)
+        for key in changed:
+            part = partitions.get(key)
+            if part is not None and part.leader in brokers:
                 self._check_isr(key, part, brokers)
-        for gone in self._led_offline_since.keys() - {
-            (id_, directory_id) for id_, broker in brokers.items() for directory_id in _offline(broker)
-        }:
-            del self._led_offline_since[gone]
 
     # --- one replica ---------------------------------------------------------------------------------------------
 
-    def _look_at(self, broker_id: int, key: Key, partition: Partition) -> None:
-        replica = partition.replica
-        where = f"{partition.name} on broker {broker_id}"
+    def _look_at(self, broker_id: int, key: Key, partition: Partition) -> bool:
+        """Whether anything has changed since the last look."""
+        facts = _facts(partition)
         seen = self._seen.get((broker_id, key))
-        if seen is None or seen.partition is not partition:
-            self._seen[broker_id, key] = _Seen(
-                partition, replica.high_watermark, replica.leader_epoch, replica.partition_epoch
-            )
-        else:
-            if replica.high_watermark < seen.high_watermark and not self._may_lose(key):
-                raise InvariantViolated(
-                    "I3", f"{where}: the high watermark fell from {seen.high_watermark} to {replica.high_watermark}"
-                )
-            if replica.leader_epoch < seen.leader_epoch or replica.partition_epoch < seen.partition_epoch:
-                raise InvariantViolated("I4", f"{where}: an epoch of the replica went back")
-            seen.high_watermark = replica.high_watermark
-            seen.leader_epoch, seen.partition_epoch = replica.leader_epoch, replica.partition_epoch
-        if partition.gone is ErrorCode.NONE and not partition.is_restructuring:
+        if seen is not None and seen.partition is partition:
+            if seen.facts == facts:
+                return False
+            self._check_progress(f"{partition.name} on broker {broker_id}", key, seen.facts, facts)
+        self._seen[broker_id, key] = _Seen(partition, facts)
+        where = f"{partition.name} on broker {broker_id}"
+        if facts.gone is ErrorCode.NONE and not facts.is_restructuring:
             self._check_offsets(where, partition)
-        if replica.role is Role.LEADER:
-            self._check_leader(broker_id, key, replica.leader_epoch, where)
-        if replica.high_watermark > self.committed.get(key, 0):
-            self.committed[key] = replica.high_watermark
+        if facts.role is Role.LEADER:
+            self._check_leader(broker_id, key, facts.leader_epoch, where)
+        if facts.high_watermark > self.committed.get(key, 0):
+            self.committed[key] = facts.high_watermark
+        return True
+
+    def _check_progress(self, where: str, key: Key, before: _Facts, now: _Facts) -> None:
+        if now.high_watermark < before.high_watermark and not self._may_lose(key):
+            raise InvariantViolated(
+                "I3", f"{where}: the high watermark fell from {before.high_watermark} to {now.high_watermark}"
+            )
+        if now.leader_epoch < before.leader_epoch or now.partition_epoch < before.partition_epoch:
+            raise InvariantViolated("I4", f"{where}: an epoch of the replica went back")
 
     def _check_offsets(self, where: str, partition: Partition) -> None:
         log, replica = partition.log, partition.replica
@@ -135,15 +156,16 @@ class ReplicaChecker:
     def _look_at_offline_directories(self, broker_id: int, broker: BrokerDaemon, now_ns: int) -> None:
         """I13: a partition led from an offline directory, or the broker, must be gone after a while."""
         for directory_id in _offline(broker):
+            place = (broker_id, broker.lifecycle.broker_epoch, directory_id)
             led = [
                 key
                 for key, part in self._image.image.partitions.items()
                 if part.leader == broker_id and part.directory(broker_id) == directory_id
             ]
             if not led:
-                self._led_offline_since.pop((broker_id, directory_id), None)
+                self._led_offline_since.pop(place, None)
                 continue
-            since_ns = self._led_offline_since.setdefault((broker_id, directory_id), now_ns)
+            since_ns = self._led_offline_since.setdefault(place, now_ns)
             if now_ns - since_ns > self._directory_failure_timeout_ns + DIRECTORY_FAILURE_SLACK_NS:
                 raise InvariantViolated(
                     "I13",
@@ -193,6 +215,22 @@ class ReplicaChecker:
                     f"broker {broker_id} is unfenced, and {image.name(key)} is in {uuid_text(directory_id)[:6]} there, "
                     f"assigned to {uuid_text(assigned)[:6]}",
                 )
+
+
+def _facts(partition: Partition) -> _Facts:
+    replica, log = partition.replica, partition.log
+    return _Facts(
+        replica.high_watermark,
+        replica.leader_epoch,
+        replica.partition_epoch,
+        replica.role,
+        log.written_offset,
+        log.log_start_offset,
+        partition.is_restructuring,
+        replica.committed_isr,
+        replica.proposal,
+        partition.gone,
+    )
 
 
 def hosted(broker: BrokerDaemon) -> Iterator[tuple[Key, Partition]]:

@@ -185,9 +185,9 @@ class TestBroker:
     def _failed(self, directory_id: DirectoryId, error: LogDirError) -> None:
         """The failure channel: first report wins, carried out in a step of its own."""
         if classify(error) in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-            self.env.call_at(self.env.now_ns(), lambda: self._take_offline(directory_id, error))
+            self.env.call_at(self.env.now_ns(), lambda: self.take_offline(directory_id, error))
 
-    def _take_offline(self, directory_id: DirectoryId, error: LogDirError) -> None:
+    def take_offline(self, directory_id: DirectoryId, error: LogDirError) -> None:
         log_dir = self.directories.online.pop(directory_id, None)
         if log_dir is not None:
             self.directories.offline[directory_id] = error

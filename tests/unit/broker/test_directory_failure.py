@@ -260,6 +260,26 @@ def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next(
     run(scenario)
 
 
+def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice() -> None:
+    """The failure reaches the broker in two ways, as the directory's and as the creation's. Each of them alone moves the
+    replica on; together they made it in two other directories, and the next start refused that."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = await cluster.start(1, "abc")
+        dying = directory(1, "a")
+        # The directory is given up before the creation hears of it, as the daemon does.
+        broker.directories.online[dying].on_error = lambda error: broker.take_offline(dying, error)
+        cluster.world.disk(path(1, "a")).fail_fsync_once()
+        cluster.controller.create_topic([1], [1], [1])
+        for index in range(3):
+            await cluster.started(index)
+        await cluster.world.sleep(1)
+        found = [folder for letter in "bc" for folder in cluster.world.disk(path(1, letter)).folders()]
+        assert sorted(found) == ["t-0", "t-1", "t-2"]
+
+    run(scenario)
+
+
 def test_a_checkpoint_finds_a_dead_disk_too() -> None:
     """Nobody writes; the regular checkpoint of high watermarks meets the error, and the directory goes."""
 

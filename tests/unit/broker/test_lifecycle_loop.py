@@ -86,6 +86,7 @@ class Broker:
             build_registration=self._build_registration,
             applied_offset=lambda: self.applied_offset,
             on_effect=self.effects.append,
+            on_unfenced=lambda asked_ns: None,
             halt=self.halted.append,
         )
 

@@ -215,6 +215,43 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
     run(scenario)
 
 
+def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
+    """The old topic of the name had a recovery point, a log start and a high watermark. After a crash they would be taken
+    for the new one's: unsynced bytes believed, records below the log start dropped."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic(
+            [1], configs={"segment.bytes": "200", "retention.bytes": "600", "retention.ms": "-1"}
+        )
+        await cluster.started()
+        for number in range(20):
+            await cluster.produce(1, f"old-{number}")
+        await cluster.world.sleep(2.5)
+        disk = cluster.world.disk(path(1, "a"))
+        stored = [name for name in disk.files() if name.endswith("-offset-checkpoint")]
+        assert len(stored) == 3
+        assert all(b"\nt 0 " in disk.files()[name] for name in stored)
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        await cluster.started(0, OTHER)
+        assert not any(b"\nt 0 " in disk.durable_files()[name] for name in stored)
+        await cluster.produce(1, "new")
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.started(0, OTHER)
+        assert cluster[1].partition(0, OTHER).log.log_start_offset == 0
+        assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
+
+    run(
+        scenario,
+        log_retention_check_interval_ms="500",
+        log_flush_offset_checkpoint_interval_ms="1000",
+        log_flush_start_offset_checkpoint_interval_ms="1000",
+        replica_high_watermark_checkpoint_interval_ms="1000",
+    )
+
+
 def test_a_topic_deleted_while_its_log_is_being_created() -> None:
     """The creation ends, nobody wants the log any more, and it is taken away again."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from common.environment import disk_operations
+from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked
 from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
@@ -264,6 +265,37 @@ async def test_a_failed_fsync_inside_replace_file_says_so(log_dir: RealLogDir, m
         await log_dir.replace_file("checkpoint", b"new")
     assert (caught.value.operation, caught.value.errno_code, caught.value.detail) == ("replace_file", errno.ENOSPC, "fsync")
     assert await log_dir.read_file("checkpoint") == b"old"
+
+
+async def test_sync_and_forget_syncs_before_it_drops_the_cache(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dirty pages cannot be dropped, and a sync that fails must be seen as one; what is read afterwards is the same."""
+    calls: list[str] = []
+
+    def sync(fd: int) -> None:
+        calls.append("sync")
+        os.fdatasync(fd)
+
+    def forget(fd: int, offset: int, size: int, advice: int) -> None:
+        assert (offset, size, advice) == (0, 0, os.POSIX_FADV_DONTNEED)
+        calls.append("forget")
+
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"kept"])
+    await log_dir.sync_and_forget(file)
+    assert await log_dir.read(file, 0, 99) == b"kept"
+    monkeypatch.setattr(disk_operations, "_fdatasync", sync)
+    monkeypatch.setattr(os, "posix_fadvise", forget)
+    await log_dir.sync_and_forget(file)
+    assert calls == ["sync", "forget"]
+
+    def failing(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(disk_operations, "_fdatasync", failing)
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.sync_and_forget(file)
+    assert classify(caught.value) is Verdict.DIRECTORY_FAILED
+    assert calls == ["sync", "forget"]
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------

@@ -44,6 +44,17 @@ def test_an_unfenced_broker_without_a_session_counts_as_expired() -> None:
     assert not sessions.is_valid(ONE, 0)
 
 
+def test_the_controllers_own_absence_is_no_silence_of_the_brokers() -> None:
+    """After a stop of 500 both keep what they had left; the one that was heard of since gets no longer session by it."""
+    sessions = BrokerSessions(100)
+    sessions.touch(ONE, Offset(0), 40)
+    sessions.touch(TWO, Offset(0), 560)
+    sessions.excuse(500, 570)
+    assert sessions.is_valid(ONE, 639)
+    assert not sessions.is_valid(ONE, 640)
+    assert not sessions.is_valid(TWO, 670)
+
+
 def test_next_expiry_is_the_earliest_end_of_a_session() -> None:
     """The shell can sleep exactly until somebody may have to be fenced."""
     sessions = BrokerSessions(100)

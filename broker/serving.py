@@ -1,0 +1,93 @@
+"""Holds requests back while the broker does not know enough to answer them (shell over core/lease).
+
+At the start that is until the image is current, and after a stop of the process that outlived its session until everything
+that was committed meanwhile has been applied. Requests wait and are answered by what is true then. Easy to get wrong:
+requests that wait keep their order, so a later one may not slip past them in the moment in which they are let go.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from broker.core.lease import LOOK_INTERVAL_NS, Lease
+from common.environment.interface import Environment
+from common.net.request_context import Handler, RequestContext
+
+MS = 1_000_000
+
+
+class Serving:
+    """`catch_up` returns when this broker has applied all that was committed when it was called."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        session_timeout_ns: int,
+        catch_up: Callable[[], Awaitable[None]],
+        task_group: asyncio.TaskGroup,
+    ) -> None:
+        self._env = env
+        self._lease = Lease(session_timeout_ns)
+        self._catch_up = catch_up
+        self._task_group = task_group
+        self._may_serve = asyncio.Event()
+        self._waiting = 0
+        self._cancel_timer: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """The image is current and the logs are loaded: what clients are told from now on is true."""
+        self._may_serve.set()
+        self._look_again()
+
+    def end(self) -> None:
+        """Looks no more."""
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+
+    def renew(self, asked_ns: int) -> None:
+        """A heartbeat that was sent at that time found this broker unfenced."""
+        self._look()
+        self._lease.renew(asked_ns)
+
+    def when_serving(self, handler: Handler) -> Handler:
+        """The handler, for requests that may have to wait."""
+
+        async def later(context: RequestContext, request: Any) -> Any:
+            try:
+                while not self._may_serve.is_set():
+                    await self._may_serve.wait()
+            finally:
+                self._waiting -= 1
+            answer = handler(context, request)
+            return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
+
+        def handle(context: RequestContext, request: Any) -> Any:
+            self._look()
+            if self._may_serve.is_set() and not self._waiting:
+                return handler(context, request)
+            self._waiting += 1
+            return later(context, request)
+
+        return handle
+
+    def _look_again(self) -> None:
+        self._look()
+        self._cancel_timer = self._env.call_at(self._env.now_ns() + LOOK_INTERVAL_NS, self._look_again)
+
+    def _look(self) -> None:
+        self._lease.look(self._env.now_ns())
+        if self._lease.doubted_since_ns is not None and self._may_serve.is_set():
+            self._may_serve.clear()
+            self._env.log.warning("broker_was_stopped", absence_ms=self._lease.absence_ns // MS)
+            self._task_group.create_task(self._become_certain())
+
+    async def _become_certain(self) -> None:
+        while self._lease.doubted_since_ns is not None:
+            asked_ns = self._env.now_ns()
+            await self._catch_up()
+            # Another stop may have come in between.
+            self._lease.look(self._env.now_ns())
+            self._lease.confirm(asked_ns)
+        self._may_serve.set()
+        self._env.log.info("broker_is_certain_again", requests=self._waiting)

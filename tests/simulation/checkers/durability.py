@@ -1,0 +1,71 @@
+"""What the platters alone must hold, whatever would be lost by a power cut now: I1, I5 and I9.
+
+Shell of the tests. A recovery point promises that everything below it is on the platter; a committed metadata record is on
+the controller's; a disk has one directory.id for ever. Easy to get wrong: the checkpoint file is itself judged as it lies on
+the platter, and an entry whose folder is not there (a deleted topic) promises nothing.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from tests.simulation.checkers.raw_logs import METADATA_FOLDER, UnreadableLog, properties, read_log
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk_store import DiskStore
+from tests.simulation.violations import InvariantViolated
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+QUORUM_STATE = f"{METADATA_FOLDER}/quorum-state"
+
+
+class DirectoryIds:
+    """I9: which disk has which directory.id, wherever it is mounted."""
+
+    def __init__(self) -> None:
+        # The disks are kept, so that no two of them are taken for one.
+        self._known: dict[int, tuple[DiskStore, str]] = {}
+
+    def check(self, disk: SimulatedDisk, files: Mapping[str, bytes]) -> None:
+        """Raises InvariantViolated when a disk's id has changed."""
+        found = properties(files.get("meta.properties", b"")).get("directory.id")
+        if found is None:
+            return
+        _, first = self._known.setdefault(id(disk.store), (disk.store, found))
+        if first != found:
+            raise InvariantViolated("I9", f"the disk at {disk.path} had directory.id {first}, it has {found} now")
+
+
+def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
+    """I1: what a restart would take for safe is there, whole. Raises InvariantViolated."""
+    for folder, recovery_point in recovery_points(files.get(RECOVERY_POINTS, b"")):
+        if not any(name.startswith(f"{folder}/") and name.endswith(".log") for name in files):
+            continue
+        end = _durable_end(files, folder)
+        if end < recovery_point:
+            raise InvariantViolated(
+                "I1", f"{path}/{folder}: the recovery point is {recovery_point}, the platter has whole batches below {end}"
+            )
+
+
+def check_metadata(files: Mapping[str, bytes], *, committed: int, epoch: int) -> None:
+    """I5: the only voter's platter has everything that is committed, and the epoch in which it leads."""
+    end = _durable_end(files, METADATA_FOLDER)
+    if end < committed:
+        raise InvariantViolated("I5", f"offsets below {committed} are committed, the controller's platter ends at {end}")
+    stored = json.loads(files.get(QUORUM_STATE, b"{}")).get("leaderEpoch", -1)
+    if stored < epoch:
+        raise InvariantViolated("I5", f"the controller leads in epoch {epoch}, its platter knows epoch {stored}")
+
+
+def recovery_points(content: bytes) -> Iterable[tuple[str, int]]:
+    """Folder and offset of each line of a checkpoint."""
+    for line in content.decode().splitlines()[2:]:
+        topic, index, offset = line.split()
+        yield f"{topic}-{index}", int(offset)
+
+
+def _durable_end(files: Mapping[str, bytes], folder: str) -> int:
+    """Where the whole batches of a log end; what follows them may be anything."""
+    try:
+        return read_log(files, folder).end_offset
+    except UnreadableLog as error:
+        return error.end_offset

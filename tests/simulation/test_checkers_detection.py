@@ -1,0 +1,123 @@
+"""The checker of what brokers find out about their disks, on a running cluster."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from common.ids import TopicId, Uuid
+from tests.simulation.checkers import Checkers
+from tests.simulation.checkers.detection import check_acknowledged
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.environment import SimulatedEvent, SimulatedWorld
+from tests.simulation.history import History
+from tests.simulation.violations import InvariantViolated
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda disk: disk.fail_with(errno.EIO),
+        SimulatedDisk.make_read_only,
+        SimulatedDisk.fail_reads,
+        SimulatedDisk.hang,
+        SimulatedDisk.unmount,
+    ],
+    ids=["dead", "read-only", "unreadable", "hung", "unmounted"],
+)
+def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[[SimulatedDisk], None]) -> None:
+    """An idle disk breaks: the checker sees that, and the broker gives the directory up before the checker complains."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        break_it(cluster.disk(1, 2))
+        assert cluster.disk(1, 2).is_unusable
+        await world.sleep(10)
+        assert "/b1/d2" not in [log_dir.path for log_dir in checkers.brokers()[1]._directories.online.values()]
+        checkers.stop()
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_broker_that_does_not_look_is_found_out() -> None:
+    """I13: after the bound, not before, and only while the disk is really broken."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        broker = checkers.brokers()
+        cluster.disk(1, 2).make_read_only()
+        checkers.detection.look(broker, 0)
+        checkers.detection.look(broker, 6_000_000_000)
+        with pytest.raises(InvariantViolated, match=r"I13.*/b1/d2.*6\.1 s"):
+            checkers.detection.look(broker, 6_100_000_000)
+        cluster.disk(1, 2).heal()
+        checkers.detection.look(broker, 6_200_000_000)
+        cluster.disk(1, 2).make_read_only()
+        checkers.detection.look(broker, 6_300_000_000)
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
+    """I13: the disk does everything right afterwards, and has lost what it should have written all the same."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        broker = checkers.brokers()
+        checkers.detection.look(broker, 0)
+        cluster.disk(1, 2).fail_fsync_once()
+        assert cluster.disk(1, 2).take_failing_writeback() is not None
+        checkers.detection.look(broker, 1)
+        with pytest.raises(InvariantViolated, match=r"I13.*/b1/d2"):
+            checkers.detection.look(broker, 7_000_000_000)
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_new_replica_without_a_log_is_found_out() -> None:
+    """I11: after the bound, while all online disks are well; a disk that is slow excuses the broker."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        brokers = checkers.brokers()
+        brokers[1].replicas._newer[TopicId(Uuid(b"t" * 16)), 0] = None
+        checkers.detection.look(brokers, 0)
+        cluster.disk(1, 2).slow_down(100)
+        checkers.detection.look(brokers, 6_000_000_000)
+        cluster.disk(1, 2).heal()
+        checkers.detection.look(brokers, 7_000_000_000)
+        checkers.detection.look(brokers, 9_000_000_000)
+        with pytest.raises(InvariantViolated, match=r"I11.*2\.1 s"):
+            checkers.detection.look(brokers, 9_100_000_000)
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_acknowledged_means_committed() -> None:
+    """I16: a broker that takes a failure for told, while the directory is registered as online, errs."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        await cluster.start()
+        await world.sleep(1)
+        image = checkers.image.image
+        online = next(iter(image.brokers[1].directories))
+        event = SimulatedEvent(0, "broker-1", "info", "log_dir_failure_acknowledged", {"directory_id": online})
+        with pytest.raises(InvariantViolated, match="I16"):
+            check_acknowledged(event, image)
+        check_acknowledged(SimulatedEvent(0, "broker-1", "info", event.name, {"directory_id": b"x" * 16}), image)
+        checkers.stop()
+
+    SimulatedWorld(seed=1).run(scenario)

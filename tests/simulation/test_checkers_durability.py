@@ -1,0 +1,119 @@
+"""The checkers of platters and of requests: each planted state is found."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from common.ids import Uuid
+from common.net.request_context import RequestContext
+from common.net.request_server import RequestServer
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_recovery_points
+from tests.simulation.checkers.image import ImageChecker, ModelBroker
+from tests.simulation.checkers.raw_logs import METADATA_FOLDER
+from tests.simulation.checkers.requests import ANSWER_BOUND_NS, RequestChecker
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.test_checkers_raw_logs import batch
+from tests.simulation.violations import InvariantViolated
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG = batch(0, "a") + batch(1, "b")
+
+
+def test_a_recovery_point_promises_whole_batches() -> None:
+    """I1: as far as it goes, and for logs that are there; a hole or a torn batch below it breaks the promise."""
+    name = "t-x-0/00000000000000000000.log"
+    check_recovery_points("/b1/d1", {RECOVERY_POINTS: b"0\n2\nt-x 0 2\ngone 0 7\n", name: LOG})
+    for content in (LOG[:-1], LOG[: len(LOG) // 2] + bytes(len(LOG) // 2)):
+        with pytest.raises(InvariantViolated, match="I1: /b1/d1/t-x-0: the recovery point is 2"):
+            check_recovery_points("/b1/d1", {RECOVERY_POINTS: b"0\n1\nt-x 0 2\n", name: content})
+
+
+def test_committed_metadata_is_on_the_platter() -> None:
+    """I5: a log that ends below what is committed, and an epoch that a restart would forget."""
+    files = {f"{METADATA_FOLDER}/{0:020d}.log": LOG, f"{METADATA_FOLDER}/quorum-state": b'{"leaderEpoch":3}'}
+    check_metadata(files, committed=2, epoch=3)
+    with pytest.raises(InvariantViolated, match="I5: offsets below 3 are committed"):
+        check_metadata(files, committed=3, epoch=3)
+    with pytest.raises(InvariantViolated, match="I5: the controller leads in epoch 4"):
+        check_metadata(files, committed=2, epoch=4)
+
+
+def test_a_disk_has_one_id() -> None:
+    """I9: another id on the same disk is found, another disk at the same path is not."""
+    disk = SimulatedDisk("/b1/d1", SimulatedLoop(), 1)
+    ids = DirectoryIds()
+    ids.check(disk, {"meta.properties": b"directory.id=one\n"})
+    disk.wipe()
+    ids.check(disk, {"meta.properties": b"directory.id=two\n"})
+    with pytest.raises(InvariantViolated, match="I9"):
+        ids.check(disk, {"meta.properties": b"directory.id=three\n"})
+
+
+@dataclass
+class FakeServer:
+    """As much of a RequestServer as the checker touches."""
+
+    env: SimulatedEnvironment
+    handlers: dict[ApiKey, Any]
+
+
+def watched(world: SimulatedWorld, handler: Any) -> tuple[RequestChecker, FakeServer]:
+    checker, image = RequestChecker(), ImageChecker()
+    image.image.brokers[1] = ModelBroker(8, Uuid(b"i" * 16), False, False, frozenset())
+    server = FakeServer(world.node("controller"), {ApiKey.BROKER_HEARTBEAT: handler})
+    checker.watch("controller", cast(RequestServer, server), image)
+    return checker, server
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error", "is_wrong"), [(7, 0, True), (7, ErrorCode.STALE_BROKER_EPOCH, False), (8, 0, False)]
+)
+def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: bool) -> None:
+    """I17: whether the handler answers at once, by a future or by a coroutine."""
+    context, request = cast(RequestContext, None), BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch)
+    response = BrokerHeartbeatResponse(error_code=error)
+
+    async def later(_: object, __: object) -> BrokerHeartbeatResponse:
+        return response
+
+    def by_future(_: object, __: object) -> "asyncio.Future[BrokerHeartbeatResponse]":
+        future: asyncio.Future[BrokerHeartbeatResponse] = asyncio.get_running_loop().create_future()
+        future.set_result(response)
+        return future
+
+    async def scenario(world: SimulatedWorld) -> None:
+        for handler in (lambda _, __: response, later, by_future):
+            checker, server = watched(world, handler)
+            answer = server.handlers[ApiKey.BROKER_HEARTBEAT](context, request)
+            if answer is not response:
+                assert await answer is response
+            await world.sleep(0.1)
+            assert (checker.violation is not None) == is_wrong
+            checker.check_open(world.now_ns() + 2 * ANSWER_BOUND_NS, ["controller"])
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_request_without_an_answer_is_found() -> None:
+    """I18: after the bound, on a node that lives."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        never: asyncio.Future[Any] = world.loop.create_future()
+        checker, server = watched(world, lambda _, __: never)
+        server.handlers[ApiKey.BROKER_HEARTBEAT](cast(RequestContext, None), BrokerHeartbeatRequest())
+        late_ns = world.now_ns() + ANSWER_BOUND_NS + 1
+        checker.check_open(late_ns - 1, ["controller"])
+        checker.check_open(late_ns, ["broker-1"])
+        with pytest.raises(InvariantViolated, match="I18"):
+            checker.check_open(late_ns, ["controller"])
+        checker.forget("controller")
+        checker.check_open(late_ns, ["controller"])
+
+    SimulatedWorld(seed=1).run(scenario)

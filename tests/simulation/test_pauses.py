@@ -1,0 +1,127 @@
+"""A daemon that was stopped and goes on (SIGSTOP, SIGCONT): what waited for it is not done on the word of an old lease."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from common.ids import BrokerId
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.records.batch import Record, encode_batch
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+
+PARTITIONS = 6
+# What the process finds first, its timers or its sockets, differs between them.
+SEEDS = (1, 7)
+
+Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
+
+
+def run(scenario: Scenario, seed: int) -> SimulatedWorld:
+    """Runs a scenario on a cluster with one topic that is in sync. Nothing acknowledged may be lost."""
+    world = SimulatedWorld(seed)
+
+    async def whole(_: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=2)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
+            await scenario(cluster, client)
+            await cluster.until_running()
+            await cluster.until_in_sync("t")
+            await client.assert_nothing_lost()
+            client.close()
+
+    world.run(whole)
+    return world
+
+
+def one_record(index: int, value: bytes, *, acks: int) -> ProduceRequest:
+    batch = bytes(encode_batch([Record(key=None, value=value, timestamp_ms=0)]))
+    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=index, records=batch)])]
+    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=data)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
+    """While the leader was stopped its session ended and others lead. The records that waited in its sockets, acks=1 and
+    acks=all, are refused: it would lose them when it follows again."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        for index in range(PARTITIONS):
+            await client.produce("t", index, b"before")
+        led = [index for index, part in cluster.partitions("t").items() if part.leader == 1]
+        assert led
+        cluster.pause(1)
+        asked = [
+            asyncio.ensure_future(client.ask(1, one_record(index, b"late", acks=acks))) for index in led for acks in (1, -1)
+        ]
+        await cluster.world.until(lambda: all(cluster.partition("t", index).leader not in (1, -1) for index in led))
+        for index in range(PARTITIONS):
+            await client.produce("t", index, b"meanwhile")
+        cluster.resume(1)
+        for answer in await asyncio.gather(*asked):
+            refusal = answer.responses[0].partition_responses[0].error_code
+            assert refusal == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster.world.events_named("broker_was_stopped", "broker-1")
+
+    run(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_short_pause_costs_nothing(seed: int) -> None:
+    """Shorter than its session: the broker still leads, and does what waited for it."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        led = [index for index, part in cluster.partitions("t").items() if part.leader == 1]
+        epochs = {index: cluster.partition("t", index).leader_epoch for index in led}
+        cluster.pause(1)
+        asked = [asyncio.ensure_future(client.ask(1, one_record(index, b"late", acks=1))) for index in led]
+        await cluster.world.sleep(1.5)
+        cluster.resume(1)
+        for answer in await asyncio.gather(*asked):
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        await cluster.world.sleep(5)
+        assert not cluster.world.events_named("broker_was_stopped")
+        assert epochs == {index: cluster.partition("t", index).leader_epoch for index in led}
+
+    run(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_resumed_controller_fences_nobody(seed: int) -> None:
+    """The heartbeats that waited count as if they had come in time."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.produce("t", 0, b"before")
+        cluster.pause(CONTROLLER_ID)
+        await cluster.world.sleep(20)
+        await client.produce("t", 0, b"without a controller")
+        cluster.resume(CONTROLLER_ID)
+        await cluster.world.sleep(10)
+        assert not cluster.world.events_named("broker_fenced")
+        assert all(len(part.isr) == 3 for part in cluster.partitions("t").values())
+
+    run(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_resumed_broker_is_whole(seed: int) -> None:
+    """A long stop costs no directory and no process: its disks were well all the time."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        asked = [asyncio.ensure_future(client.produce("t", index, b"x")) for index in range(PARTITIONS)]
+        cluster.pause(1)
+        await cluster.world.sleep(60)
+        cluster.resume(1)
+        await asyncio.gather(*asked)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        assert not cluster.env(1).is_dead
+        assert not cluster.world.events_named("log_dir_offline")
+        assert len(cluster.state.brokers[BrokerId(1)].directories) == 2
+
+    run(scenario, seed)

@@ -1,0 +1,123 @@
+"""Brokers that come back with another configuration, or with a disk that cannot be read."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+from common.ids import BrokerId
+from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+
+Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
+PARTITIONS = 6
+
+
+def run(scenario: Scenario, seed: int = 1) -> None:
+    """Runs a scenario on three brokers of three disks with one topic. In the end all is in sync and nothing is lost."""
+    world = SimulatedWorld(seed)
+
+    async def whole(_: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=3)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
+            for index in range(PARTITIONS):
+                await client.produce("t", index, b"before")
+            await scenario(cluster, client)
+            for index in range(PARTITIONS):
+                await client.produce("t", index, b"after")
+            await client.assert_nothing_lost()
+            client.close()
+
+    world.run(whole)
+
+
+async def stop(cluster: SimulatedCluster, broker_id: int) -> None:
+    cluster.ask_to_stop(broker_id)
+    await cluster.world.until(lambda: cluster.env(broker_id).is_dead)
+
+
+def test_directories_in_another_order_are_the_same_directories() -> None:
+    """The id in a directory says which it is, not its place in log.dirs: no replica moves and nothing is assigned."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        before = {index: part.directories for index, part in cluster.partitions("t").items()}
+        await stop(cluster, 1)
+        sent = len(cluster.world.events_named("assignments_acknowledged", "broker-1"))
+        cluster.start_node(1, {"log.dirs": "/b1/d3,/b1/d1,/b1/d2"})
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        assert before == {index: part.directories for index, part in cluster.partitions("t").items()}
+        assert len(cluster.world.events_named("assignments_acknowledged", "broker-1")) == sent
+
+    run(scenario)
+
+
+def test_a_directory_that_is_configured_no_more() -> None:
+    """Its replicas are outside of the ISR when the broker is back, created elsewhere and filled from their leaders. When the
+    directory is back later, what it holds is put aside."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await stop(cluster, 1)
+        cluster.start_node(1, {"log.dirs": "/b1/d1,/b1/d3"})
+        await cluster.until_running()
+        assert len(cluster.state.brokers[BrokerId(1)].directories) == 2
+        await cluster.until_in_sync("t")
+        for index in range(PARTITIONS):
+            await client.produce("t", index, b"without it")
+        await stop(cluster, 1)
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        assert len(cluster.state.brokers[BrokerId(1)].directories) == 3
+
+    run(scenario)
+
+
+def test_a_disk_that_cannot_be_read_at_the_start() -> None:
+    """The broker starts with the others, and nobody waits for what is on the broken one. When it can be read again, the next
+    start takes its replicas back."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await stop(cluster, 1)
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        cluster.start_node(1)
+        await cluster.until_running()
+        assert len(cluster.state.brokers[BrokerId(1)].directories) == 2
+        for index in range(PARTITIONS):
+            await client.produce("t", index, b"without it")
+        cluster.disk(1, 2).heal()
+        await stop(cluster, 1)
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        assert len(cluster.state.brokers[BrokerId(1)].directories) == 3
+
+    run(scenario)
+
+
+def test_other_settings_for_one_life() -> None:
+    """A broker with segments of a hundred bytes works beside the others, and goes back to its own settings."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await stop(cluster, 2)
+        cluster.start_node(2, {"log.segment.bytes": "100"})
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        for number in range(20):
+            await client.produce("t", number % PARTITIONS, b"%d" % number)
+        await cluster.world.sleep(1)
+        segments = [
+            name
+            for number in (1, 2, 3)
+            for name in cluster.disk(2, number).files()
+            if name.endswith(".log") and "t-0" in name
+        ]
+        assert len(segments) > 2
+        cluster.crash(2)
+        cluster.start_node(2)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)

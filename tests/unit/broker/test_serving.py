@@ -1,0 +1,89 @@
+"""Requests that are held back: at the start, and after a stop that outlived the session."""
+
+import asyncio
+from typing import Any
+
+from broker.serving import Serving
+from common.net.request_context import RequestContext
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.loop import NANOSECONDS
+
+CONTEXT: Any = None
+
+
+class Broker:
+    """A Serving on a node, whose catching up the test ends, and a handler that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+        self.catching_up: list[asyncio.Future[None]] = []
+
+    async def main(self, env: SimulatedEnvironment) -> None:
+        async with asyncio.TaskGroup() as group:
+            self.serving = Serving(env, session_timeout_ns=3 * NANOSECONDS, catch_up=self._catch_up, task_group=group)
+            self._handle = self.serving.when_serving(self._note)
+            self.group = group
+            await asyncio.get_running_loop().create_future()
+
+    def ask(self, request: object) -> None:
+        answer = self._handle(CONTEXT, request)
+        if asyncio.iscoroutine(answer):
+            self.group.create_task(answer)
+
+    def _note(self, context: RequestContext, request: object) -> None:
+        self.seen.append(request)
+
+    async def _catch_up(self) -> None:
+        self.catching_up.append(asyncio.get_running_loop().create_future())
+        await self.catching_up[-1]
+
+
+def test_requests_wait_for_the_start_and_keep_their_order() -> None:
+    """One that comes in the moment in which the others are let go does not slip past them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        broker = Broker()
+        world.start("b", broker.main)
+        await world.sleep(1)
+        broker.ask(1)
+        broker.ask(2)
+        await world.sleep(1)
+        assert broker.seen == []
+        broker.serving.begin()
+        broker.ask(3)
+        await world.sleep(1)
+        broker.ask(4)
+        assert broker.seen == [1, 2, 3, 4]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_requests_wait_after_a_stop_until_the_broker_has_caught_up() -> None:
+    """Whichever comes first after the stop, the request or a timer; and once more when another stop comes in between."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        broker = Broker()
+        env = world.start("b", broker.main)
+        await world.sleep(1)
+        env.enter(broker.serving.begin)
+        broker.serving.renew(world.now_ns())
+        env.enter(broker.ask, 1)
+        world.pause("b")
+        await world.sleep(10)
+        world.resume("b")
+        env.enter(broker.ask, 2)
+        await world.sleep(1)
+        assert broker.seen == [1]
+        world.pause("b")
+        await world.sleep(10)
+        broker.catching_up[0].set_result(None)
+        world.resume("b")
+        await world.sleep(1)
+        assert (broker.seen, len(broker.catching_up)) == ([1], 2)
+        broker.catching_up[1].set_result(None)
+        await world.sleep(1)
+        assert broker.seen == [1, 2]
+        assert len(world.events_named("broker_was_stopped")) == 1
+
+    for seed in range(4):
+        SimulatedWorld(seed).run(scenario)
