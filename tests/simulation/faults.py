@@ -88,8 +88,6 @@ class Lab:
         self._settings: dict[int, Mapping[str, str]] = {}
         # Disks change places: what mends a fault must find the disk that it broke.
         self._disks: dict[Fault, SimulatedDisk] = {}
-        # Disks whose cache holds what the platter has not: their machine is started again, not only the daemon.
-        self._with_false_cache: dict[SimulatedDisk, int] = {}
         self._is_over = False
 
     # --- words for the log ---------------------------------------------------------------------------------------
@@ -135,10 +133,6 @@ class Lab:
         if fault not in self._disks:
             self._disks[fault] = self.world.disk(self.path(fault))
         return self._disks[fault]
-
-    def distrust_cache(self, fault: Fault) -> None:
-        """Every later start of the node finds on this disk what the platter has."""
-        self._with_false_cache[self.disk(fault)] = fault.node
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def hold_down(self, node_id: int) -> None:
@@ -230,9 +224,6 @@ class Lab:
                 self.note("not_formatted", node=self.cluster.name(node_id), reason=str(error))
                 return
             del self._to_format[node_id]
-        for disk, owner in self._with_false_cache.items():
-            if owner == node_id:
-                disk.drop_clean_pages()
         # Formatting took its time: a fault may hold the node down by now.
         if self._may_start(node_id):
             self.note("started", node=self.cluster.name(node_id))
@@ -310,7 +301,6 @@ def _swap(lab: Lab, fault: Fault) -> None:
 
 
 def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
-    lab.distrust_cache(fault)
     lab.disk(fault).fail_fsync_once(errno.ENOSPC if fault.amount % 2 else errno.EIO)
 
 

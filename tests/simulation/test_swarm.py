@@ -28,7 +28,7 @@ def test_seeds_of_trouble(seed: int) -> None:
 
 def test_a_seed_replays_exactly_under_any_hash_seed() -> None:
     """Two processes with different hash seeds give the same trace of everything that happened."""
-    program = "from tests.simulation.swarm import run_seed; print(run_seed(4).trace_hash)"
+    program = "from tests.simulation.swarm import run_seed; print(run_seed(12).trace_hash)"
     hashes = [
         subprocess.run(
             [sys.executable, "-c", program],
