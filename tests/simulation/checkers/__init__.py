@@ -121,7 +121,8 @@ class Checkers:
                 disk = self._cluster.world.disk(path)
                 files = disk.durable_files()
                 self._directory_ids.check(disk, files)
-                check_recovery_points(path, files)
+                if not disk.is_rotten:
+                    check_recovery_points(path, files)
         controller = self.controller()
         if controller is not None and controller.is_active and not self._cluster.env(CONTROLLER_ID).is_dead:
             disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
