@@ -163,6 +163,12 @@ class SimulatedDisk:
         is_dead = self.sticky_failure_of("append") is not None
         return is_dead or self._reads_fail or self.is_hung or not self._is_mounted
 
+    @property
+    def is_well(self) -> bool:
+        """Whether no fault of any kind is on."""
+        has_faults = self._sticky or self._failing_writebacks or any(self._next_failures.values())
+        return not has_faults and not self.is_unusable and not self.is_read_only and self._slowness == 1.0
+
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:
         """The errno that an operation of this name ends with now; uses up one `fail_next`."""
