@@ -43,6 +43,12 @@ class NodeFiles:
     pid_file: str
     data_dirs: tuple[str, ...]
     metadata_dir: str
+    host: str = "127.0.0.1"
+
+    @property
+    def address(self) -> str:
+        """Where clients find the node."""
+        return f"{self.host}:{self.port}"
 
 
 class LocalNode:
@@ -50,6 +56,8 @@ class LocalNode:
 
     def __init__(self, files: NodeFiles) -> None:
         self.files = files
+        self.prefix: tuple[str, ...] = ()
+        """A command that the daemon is started by, for example in a network namespace."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log_position = 0
 
@@ -73,7 +81,7 @@ class LocalNode:
         self._log_position = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tools.kafka_server_start", self.files.config],
+                [*self.prefix, sys.executable, "-m", "tools.kafka_server_start", self.files.config],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -174,7 +182,7 @@ class LocalCluster:
     @property
     def bootstrap(self) -> str:
         """What a client takes as bootstrap.servers."""
-        return ",".join(f"127.0.0.1:{node.files.port}" for node in self.brokers)
+        return ",".join(node.files.address for node in self.brokers)
 
     def broker(self, node_id: int) -> LocalNode:
         return next(node for node in self.brokers if node.files.node_id == node_id)

@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "report": ([], ["--records", "200000", "--rounds", "1"]),
     "startup": ([], ["--quick"]),
     "disk_failure": ([], ["--quick"]),
+    "fault_detection": (["--rounds", "2"], ["--quick", "--only", "power cut"]),
 }
 SECONDS_MAX = 900.0
 CLEANUP_SECONDS_MAX = 120.0

@@ -11,7 +11,6 @@ under 1.5 s.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import threading
@@ -19,18 +18,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 
 from tests.benchmarks.measuring import percentile, print_result
+from tests.integration.event_tail import EventTail
 from tests.interop.topics import create_topic, wait_until_in_sync
 from tools.admin_client import AdminClient
 from tools.disk_lab import kill_disk, revive_disk, why_no_loop_disks
 from tools.kafka_log_dirs import describe_broker
-from tools.local_cluster import LocalCluster, LocalNode
+from tools.local_cluster import LocalCluster
 
 TOPIC = "bench"
 BROKERS = 3
@@ -69,39 +68,6 @@ class Victim:
     def directory_id(self) -> str:
         lines = (self.path / "meta.properties").read_text().splitlines()
         return next(line.partition("=")[2] for line in lines if line.startswith("directory.id="))
-
-
-class EventTail:
-    """The events that a node writes from now on."""
-
-    def __init__(self, node: LocalNode) -> None:
-        self._node = node
-        self._path = Path(node.files.log)
-        self._position = self._path.stat().st_size
-        self._seen: list[dict[str, Any]] = []
-
-    def wait_for(self, name: str, **fields: object) -> float:
-        """When the first event of this name with these fields was written, in seconds of wall-clock time."""
-        deadline = time.monotonic() + SECONDS_MAX
-        checked = 0
-        while True:
-            for event in self._seen[checked:]:
-                if event.get("event") == name and all(event.get(key) == value for key, value in fields.items()):
-                    return datetime.fromisoformat(event["timestamp"]).timestamp()
-            checked = len(self._seen)
-            assert self._node.pid is not None, f"{self._node.files.name} has ended: {self._node.last_line()}"
-            assert time.monotonic() < deadline, f"{self._node.files.name} reported no {name} {fields}"
-            self._read()
-
-    def _read(self) -> None:
-        with self._path.open("rb") as log:
-            log.seek(self._position)
-            complete = log.read().rpartition(b"\n")[0]
-        if not complete:
-            time.sleep(0.002)
-            return
-        self._position += len(complete) + 1
-        self._seen += [json.loads(line) for line in complete.split(b"\n") if line.startswith(b"{")]
 
 
 class Writer:

@@ -23,8 +23,9 @@ import pytest
 
 from common.protocol.messages.metadata import MetadataResponsePartition
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
+from tools import faulty_image
 from tools.admin_client import AdminClient
-from tools.disk_lab import make_disk, remove_disk, why_no_loop_disks
+from tools.disk_lab import Disk, make_disk, remove_disk, thaw, why_no_loop_disks
 from tools.kafka_log_dirs import describe_broker
 from tools.local_cluster import LocalCluster, LocalNode
 
@@ -46,9 +47,9 @@ def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_
         time.sleep(POLL_SECONDS)
 
 
-def need_loop_disks(folder: Path) -> None:
+def need_loop_disks(folder: Path, *, faulty: bool = False) -> None:
     """Skips the test where no loop-mounted disks can be made; fails it in CI, where nothing may go untested unnoticed."""
-    reason = why_no_loop_disks(folder)
+    reason = why_no_loop_disks(folder, faulty=faulty)
     if reason is None:
         return
     if os.environ.get("CI") == "true":
@@ -80,7 +81,7 @@ class WatchedCluster(LocalCluster):
     def admin(self) -> AdminClient:
         """A client of any broker that runs."""
         running = [node for node in self.brokers if node.pid is not None]
-        return AdminClient(",".join(f"127.0.0.1:{node.files.port}" for node in running))
+        return AdminClient(",".join(node.files.address for node in running))
 
     def partitions(self, topic: str) -> dict[int, MetadataResponsePartition]:
         """What the first running broker says of the topic, by partition."""
@@ -220,6 +221,7 @@ def watched_cluster(
         finally:
             if not is_fine:
                 cluster.tell()
+            end_every_fault(home)
             cluster.kill()
     if is_fine and os.environ.get("DISKRAFT_KEEP") != "true":
         shutil.rmtree(home)
@@ -231,6 +233,7 @@ def disks_taken_away(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        end_every_fault(folder)
         for mount in mounts_under(folder):
             unmount_lazily(mount)
         until(lambda: not loop_devices_under(folder), f"every loop device under {folder} released")
@@ -238,10 +241,19 @@ def disks_taken_away(folder: Path) -> Iterator[None]:
             image.unlink()
 
 
-def remake_disk(path: str, *, size_mib: int) -> None:
-    """An empty disk of another size in the place of this one. Nobody may be using it."""
+def end_every_fault(folder: Path) -> None:
+    """What hangs or is frozen in a cluster's folder goes on, or nothing could be unmounted."""
+    # Not deeper: to list a disk that hangs would hang too.
+    for control in folder.glob("*/*.faults"):
+        faulty_image.set_mode(control, "ok")
+    for watchdog in folder.glob("*/*.frozen"):
+        thaw(Disk(watchdog.with_suffix("")))
+
+
+def remake_disk(path: str, *, size_mib: int, file_system: str = "ext4", faulty: bool = False) -> None:
+    """An empty disk of another kind in the place of this one. Nobody may be using it."""
     remove_disk(Path(path))
-    make_disk(Path(path), size_mib=size_mib)
+    make_disk(Path(path), size_mib=size_mib, file_system=file_system, faulty=faulty)
 
 
 def directory_id(path: str) -> str:
@@ -252,11 +264,11 @@ def directory_id(path: str) -> str:
     raise AssertionError(f"{path}/meta.properties has no directory.id")
 
 
-def is_listening(port: int) -> bool:
+def is_listening(port: int, host: str = "127.0.0.1") -> bool:
     """Whether somebody accepts connections there."""
     with socket.socket() as client:
         client.settimeout(5)
-        return client.connect_ex(("127.0.0.1", port)) == 0
+        return client.connect_ex((host, port)) == 0
 
 
 def open_files_under(node: LocalNode, path: str) -> list[str]:

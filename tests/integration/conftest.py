@@ -7,6 +7,7 @@ from typing import NoReturn
 import pytest
 
 from tests.integration.cluster import need_loop_disks
+from tests.integration.faults.network import need_network
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
@@ -23,3 +24,15 @@ def _clean_up_when_told_to_end() -> None:
 def loop_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Loop-mounted disks can be made here. Where not, the test is skipped, and in CI it fails."""
     need_loop_disks(tmp_path_factory.mktemp("trial"))
+
+
+@pytest.fixture(scope="session")
+def faulty_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same for disks whose blocks can be made to fail (FUSE)."""
+    need_loop_disks(tmp_path_factory.mktemp("trial"), faulty=True)
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """Network namespaces can be made and cut here. Where not, the test is skipped, and in CI it fails."""
+    need_network()

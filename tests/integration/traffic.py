@@ -9,13 +9,15 @@ same, so only acknowledgements are promises.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 SECONDS_MAX = 60.0
+# A broker that is stopped, or whose followers went elsewhere, gives no error that would make a client look for a new leader.
+IMPATIENT = {"socket.timeout.ms": 2000, "request.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 1000}
 # Brokers die here by the dozen, and librdkafka would tell of every one of them on stderr.
 QUIET = {"log_level": 0}
 Promises = dict[tuple[int, int], int]
@@ -23,10 +25,20 @@ Promises = dict[tuple[int, int], int]
 
 
 class Writer:
-    """Writes until it is stopped, record n to partition n modulo `partitions`."""
+    """Writes until it is stopped, record n to partition n modulo `partitions`, or to those of `only` in turn."""
 
     def __init__(
-        self, bootstrap: str, topic: str, *, partitions: int, rate: int = 400, size: int = 0, timeout_ms: int = 60_000
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        rate: int = 400,
+        size: int = 0,
+        timeout_ms: int = 60_000,
+        first: int = 0,
+        only: Sequence[int] | None = None,
+        options: dict[str, int] | None = None,
     ) -> None:
         self._producer = Producer(
             QUIET
@@ -41,15 +53,18 @@ class Writer:
                 "topic.metadata.refresh.fast.interval.ms": 50,
                 "topic.metadata.propagation.max.ms": 10,
             }
+            | (options or {})
         )
         self._topic = topic
-        self._partitions = partitions
+        self._partitions = list(range(partitions)) if only is None else list(only)
         self._rate = rate
         self._padding = b"." * size
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._write, name="writer")
-        self._sent = 0
+        self._first = first
+        self.sent = first
+        """The number of the next record."""
         self.acknowledged: Promises = {}
         self.errors: Counter[str] = Counter()
         self.pauses: dict[int, float] = {}
@@ -77,9 +92,9 @@ class Writer:
 
     def wait_for_acks(self, partitions: Collection[int] | None = None, *, seconds: float = SECONDS_MAX) -> None:
         """Waits until each of the partitions acknowledged a record that was sent after this call."""
-        waiting = set(range(self._partitions) if partitions is None else partitions)
+        waiting = set(self._partitions if partitions is None else partitions)
         with self._changed:
-            first = self._sent
+            first = self.sent
 
             def is_served() -> bool:
                 return all(self._newest.get(index, -1) >= first for index in waiting)
@@ -94,7 +109,7 @@ class Writer:
         with self._changed:
             self.pauses.clear()
             now = time.monotonic()
-            self._last_ack = dict.fromkeys(range(self._partitions), now)
+            self._last_ack = dict.fromkeys(self._partitions, now)
 
     def longest_pause(self, partitions: Collection[int]) -> float:
         """Seconds without an acknowledgement, of the worst of these partitions, until now."""
@@ -105,19 +120,18 @@ class Writer:
     def _write(self) -> None:
         started = time.monotonic()
         while not self._stopped.is_set():
-            due = int((time.monotonic() - started) * self._rate)
-            while self._sent < due and not self._stopped.is_set():
-                self._send(self._sent)
-                self._sent += 1
+            due = self._first + int((time.monotonic() - started) * self._rate)
+            while self.sent < due and not self._stopped.is_set():
+                self._send(self.sent)
+                self.sent += 1
             self._producer.poll(0.005)
 
     def _send(self, number: int) -> None:
         value = b"%d %b" % (number, self._padding)
         while not self._stopped.is_set():
             try:
-                self._producer.produce(
-                    self._topic, value, partition=number % self._partitions, on_delivery=self._delivered(number)
-                )
+                partition = self._partitions[number % len(self._partitions)]
+                self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered(number))
             except BufferError:
                 # The client's own queue is full: it drains as answers come in.
                 self._producer.poll(0.05)

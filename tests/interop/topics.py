@@ -4,6 +4,7 @@ import time
 
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -30,12 +31,16 @@ def create_topic(
     partitions: int = 3,
     replication_factor: int = 3,
     configs: dict[str, str] | None = None,
+    assignments: dict[int, list[int]] | None = None,
 ) -> str:
-    """Creates the topic and returns its name when all its replicas are in sync and each leader knows that it leads."""
+    """Creates the topic and returns its name when all its replicas are in sync and each leader knows that it leads.
+    `assignments` names the brokers of each partition, the one that is to lead first."""
+    chosen = [CreatableReplicaAssignment(partition_index=each, broker_ids=ids) for each, ids in (assignments or {}).items()]
     topic = CreatableTopic(
         name=name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
+        num_partitions=-1 if chosen else partitions,
+        replication_factor=-1 if chosen else replication_factor,
+        assignments=chosen,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
     with AdminClient(bootstrap) as admin:

@@ -165,9 +165,8 @@ class SimulatedDisk:
 
     @property
     def is_well(self) -> bool:
-        """Whether no fault of any kind is on."""
-        has_faults = self._sticky or self._failing_writebacks or any(self._next_failures.values())
-        return not has_faults and not self.is_unusable and not self.is_read_only and self._slowness == 1.0
+        """Whether nothing keeps an operation from ending soon and well."""
+        return not self.is_unusable and self._slowness == 1.0 and self.room_bytes() is None
 
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:

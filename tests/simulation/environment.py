@@ -214,9 +214,9 @@ class SimulatedEnvironment(Environment):
             self._ended.set_exception(error)
             self.die()
 
-    def die(self) -> None:
+    def die(self, *, silently: bool = False) -> None:
         """The process is gone: nothing of it runs any more, its connections are reset, its locks released, and what was
-        queued for a disk is lost."""
+        queued for a disk is lost. `silently` when its machine goes with it, so that nobody is told."""
         if self._is_dead:
             return
         self._is_dead = True
@@ -228,7 +228,7 @@ class SimulatedEnvironment(Environment):
         self._timers.clear()
         for sleeper in list(self._sleepers):
             sleeper.cancel(f"{self.name} is gone")
-        self.world.network.drop_node(self)
+        self.world.network.drop_node(self, silently=silently)
         for log_dir in self._log_dirs:
             log_dir.die()
         self.collectors.clear()
@@ -305,6 +305,7 @@ class SimulatedWorld:
         node = self._nodes.get(name)
         if node is None or node.is_dead:
             self._lives[name] = self._lives.get(name, 0) + 1
+            self.network.power_on(name)
             node = self._nodes[name] = SimulatedEnvironment(self, name, self._lives[name])
         return node
 
@@ -329,7 +330,8 @@ class SimulatedWorld:
 
     def power_cut(self, name: str) -> None:
         """The node is gone, and with it any part of what its disks had not synced."""
-        self.crash(name)
+        self.trace(name, "power cut")
+        self.node(name).die(silently=True)
         for path in self._paths_of.get(name, ()):
             disk = self._disks.get(path)
             if disk is not None:

@@ -8,7 +8,7 @@ come back.
 
 import errno
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,9 +26,16 @@ SUPERVISOR_DELAY_SECONDS = 1.0
 # A daemon that was asked to stop and has not ended by then is killed, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
-# What a slow reader takes a second, and how late a slow network is, at the least.
-SLOW_BYTES = 1_000
-SLOW_NS = 5_000_000
+# Producers count from here, where a node is named by a number.
+FIRST_CLIENT_ID = 1001
+# What a node may be started with that changes how it does its work.
+OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
+    {"log.segment.bytes": "20000"},
+    {"num.replica.fetchers": "3"},
+    {"replica.fetch.max.bytes": "2000", "replica.fetch.response.max.bytes": "4000"},
+    {"replica.fetch.wait.max.ms": "50"},
+    {"broker.heartbeat.interval.ms": "200"},
+)
 
 
 class Target(Enum):
@@ -39,6 +46,7 @@ class Target(Enum):
     TWO_DISKS = "two data disks of a broker"
     NODE = "node"
     LINK = "link"
+    NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +84,10 @@ class Lab:
         self._held_down: dict[int, int] = {}
         self._to_format: dict[int, None] = {}
         self._not_before_ns: dict[int, int] = {}
+        # For the next life of a node.
+        self._settings: dict[int, Mapping[str, str]] = {}
         # Disks change places: what mends a fault must find the disk that it broke.
         self._disks: dict[Fault, SimulatedDisk] = {}
-        # Disks whose cache holds what the platter has not: their machine is started again, not only the daemon.
-        self._with_false_cache: dict[SimulatedDisk, int] = {}
         self._is_over = False
 
     # --- words for the log ---------------------------------------------------------------------------------------
@@ -91,13 +99,28 @@ class Lab:
     # --- faults --------------------------------------------------------------------------------------------------
     def apply(self, fault: Fault) -> None:
         """Does it."""
-        self.note("fault", kind=fault.kind, node=self.cluster.name(fault.node), disk=fault.disk, peer=fault.peer)
+        self.note("fault", kind=fault.kind, **self._place(fault))
         KINDS[fault.kind].apply(self, fault)
 
     async def mend(self, fault: Fault) -> None:
         """Undoes it; where that takes a restart, the node has ended when this returns, and the supervisor starts it."""
-        self.note("mended", kind=fault.kind, node=self.cluster.name(fault.node), disk=fault.disk, peer=fault.peer)
+        self.note("mended", kind=fault.kind, **self._place(fault))
         await KINDS[fault.kind].mend(self, fault)
+
+    def name(self, node_id: int) -> str:
+        if node_id == 0:
+            return "everybody"
+        if node_id >= FIRST_CLIENT_ID:
+            return f"client-producer-{node_id - FIRST_CLIENT_ID + 1}"
+        return self.cluster.name(node_id)
+
+    def _place(self, fault: Fault) -> dict[str, object]:
+        return {
+            "node": self.name(fault.node),
+            "disk": fault.disk,
+            "other_disk": fault.other_disk,
+            "peer": self.name(fault.peer) if fault.peer else "",
+        }
 
     def path(self, fault: Fault) -> str:
         return f"{self.cluster.home(fault.node)}/{fault.disk}"
@@ -110,10 +133,6 @@ class Lab:
         if fault not in self._disks:
             self._disks[fault] = self.world.disk(self.path(fault))
         return self._disks[fault]
-
-    def distrust_cache(self, fault: Fault) -> None:
-        """Every later start of the node finds on this disk what the platter has."""
-        self._with_false_cache[self.disk(fault)] = fault.node
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def hold_down(self, node_id: int) -> None:
@@ -129,6 +148,10 @@ class Lab:
 
     def is_alive(self, node_id: int) -> bool:
         return not self.cluster.env(node_id).is_dead
+
+    def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
+        """The node's next life begins with these settings."""
+        self._settings[node_id] = settings
 
     def kill(self, node_id: int) -> None:
         """kill -9."""
@@ -158,6 +181,17 @@ class Lab:
         """A directory that was given up comes back with a new incarnation only."""
         if self.cluster.has_lost_directories(fault.node):
             await self.stop(fault.node, by_force=fault.by_force)
+
+    async def lose_disks(self, disks: Mapping[int, SimulatedDisk]) -> None:
+        """These brokers die at one moment, and each comes back with another, empty disk in the place of this one."""
+        for broker_id in disks:
+            self.hold_down(broker_id)
+            self.kill(broker_id)
+        await self.world.sleep(0.1)
+        for broker_id, disk in disks.items():
+            disk.wipe()
+            self._to_format[broker_id] = None
+            self.let_go(broker_id)
 
     async def supervise(self) -> None:
         """Starts nodes that have ended, after a moment, as long as nothing holds them down."""
@@ -190,13 +224,10 @@ class Lab:
                 self.note("not_formatted", node=self.cluster.name(node_id), reason=str(error))
                 return
             del self._to_format[node_id]
-        for disk, owner in self._with_false_cache.items():
-            if owner == node_id:
-                disk.drop_clean_pages()
         # Formatting took its time: a fault may hold the node down by now.
         if self._may_start(node_id):
             self.note("started", node=self.cluster.name(node_id))
-            self.cluster.start_node(node_id)
+            self.cluster.start_node(node_id, self._settings.pop(node_id, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +288,12 @@ def _clone(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).copy_from(lab.world.disk(lab.other_path(fault)))
 
 
+def _kill_and_eio(lab: Lab, fault: Fault) -> None:
+    """The next life begins without this disk."""
+    lab.kill(fault.node)
+    _eio(lab, fault)
+
+
 def _swap(lab: Lab, fault: Fault) -> None:
     lab.hold_down(fault.node)
     lab.kill(fault.node)
@@ -264,7 +301,6 @@ def _swap(lab: Lab, fault: Fault) -> None:
 
 
 def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
-    lab.distrust_cache(fault)
     lab.disk(fault).fail_fsync_once(errno.ENOSPC if fault.amount % 2 else errno.EIO)
 
 
@@ -325,6 +361,11 @@ async def _stop_in_order(lab: Lab, fault: Fault) -> None:
     await lab.stop(fault.node)
 
 
+async def _stop_and_configure(lab: Lab, fault: Fault) -> None:
+    lab.configure(fault.node, OTHER_SETTINGS[fault.amount % len(OTHER_SETTINGS)])
+    await lab.stop(fault.node, by_force=fault.by_force)
+
+
 def _pause(lab: Lab, fault: Fault) -> None:
     env = lab.cluster.env(fault.node)
     if not env.is_dead and not env.is_paused:
@@ -339,46 +380,46 @@ async def _resume(lab: Lab, fault: Fault) -> None:
 
 
 def _cut_one_way(lab: Lab, fault: Fault) -> None:
-    lab.world.network.cut(lab.cluster.name(fault.node), lab.cluster.name(fault.peer))
+    lab.world.network.cut(lab.name(fault.node), lab.name(fault.peer))
 
 
 async def _mend_one_way(lab: Lab, fault: Fault) -> None:
-    lab.world.network.mend(lab.cluster.name(fault.node), lab.cluster.name(fault.peer))
+    lab.world.network.mend(lab.name(fault.node), lab.name(fault.peer))
 
 
 def _cut_both_ways(lab: Lab, fault: Fault) -> None:
-    one, other = lab.cluster.name(fault.node), lab.cluster.name(fault.peer)
+    one, other = lab.name(fault.node), lab.name(fault.peer)
     lab.world.network.cut(one, other)
     lab.world.network.cut(other, one)
 
 
 async def _mend_both_ways(lab: Lab, fault: Fault) -> None:
-    one, other = lab.cluster.name(fault.node), lab.cluster.name(fault.peer)
+    one, other = lab.name(fault.node), lab.name(fault.peer)
     lab.world.network.mend(one, other)
     lab.world.network.mend(other, one)
 
 
 def _reset(lab: Lab, fault: Fault) -> None:
-    lab.world.network.reset(lab.cluster.name(fault.node), lab.cluster.name(fault.peer))
+    lab.world.network.reset(lab.name(fault.node), lab.name(fault.peer))
 
 
-async def _is_over(lab: Lab, fault: Fault) -> None:
+async def _nothing_to_mend(lab: Lab, fault: Fault) -> None:
     pass
 
 
 def _read_slowly(lab: Lab, fault: Fault) -> None:
-    lab.world.network.slow_reader(lab.cluster.name(fault.node), fault.amount * SLOW_BYTES)
+    lab.world.network.slow_reader(lab.name(fault.node), fault.amount * 100)
 
 
-async def _read_quickly(lab: Lab, fault: Fault) -> None:
-    lab.world.network.slow_reader(lab.cluster.name(fault.node), None)
+async def _read_at_full_speed(lab: Lab, fault: Fault) -> None:
+    lab.world.network.slow_reader(lab.name(fault.node), None)
 
 
-def _slow_network(lab: Lab, fault: Fault) -> None:
-    lab.world.network.set_latency(SLOW_NS, SLOW_NS + fault.amount * SLOW_NS // 100)
+def _make_network_slow(lab: Lab, fault: Fault) -> None:
+    lab.world.network.set_latency(LATENCY_NS[0], fault.amount * 200_000)
 
 
-async def _quick_network(lab: Lab, fault: Fault) -> None:
+async def _make_network_fast(lab: Lab, fault: Fault) -> None:
     lab.world.network.set_latency(*LATENCY_NS)
 
 
@@ -397,13 +438,15 @@ KINDS = {
     "mount vanishes": Kind(Target.ANY_DISK, _unmount, _mount),
     "disks swapped": Kind(Target.TWO_DISKS, _swap, _let_go, seconds=(0.05, 5.0)),
     "disk cloned": Kind(Target.TWO_DISKS, _clone, _replace_disk, loses_data=True, seconds=(0.5, 5.0)),
+    "disk dead at a restart": Kind(Target.ANY_DISK, _kill_and_eio, _heal_disk),
     "node killed": Kind(Target.NODE, _kill, _let_go, seconds=(0.05, 8.0)),
     "power cut": Kind(Target.NODE, _cut_power, _let_go, loses_data=True, seconds=(0.05, 8.0)),
     "node restarted in order": Kind(Target.NODE, _nothing, _stop_in_order, seconds=(0.0, 0.1)),
-    "node paused": Kind(Target.NODE, _pause, _resume, seconds=(0.05, 12.0)),
-    "slow reader": Kind(Target.NODE, _read_slowly, _read_quickly),
-    "slow network": Kind(Target.NODE, _slow_network, _quick_network),
-    "connections reset": Kind(Target.LINK, _reset, _is_over, seconds=(0.0, 0.1)),
+    "node restarted with other settings": Kind(Target.NODE, _nothing, _stop_and_configure, seconds=(0.0, 0.1)),
+    "node paused": Kind(Target.NODE, _pause, _resume, seconds=(0.05, 8.0)),
+    "slow reader": Kind(Target.NODE, _read_slowly, _read_at_full_speed, seconds=(0.1, 8.0)),
+    "slow network": Kind(Target.NETWORK, _make_network_slow, _make_network_fast, seconds=(0.1, 8.0)),
+    "connections reset": Kind(Target.LINK, _reset, _nothing_to_mend, seconds=(0.0, 0.1)),
     "link cut one way": Kind(Target.LINK, _cut_one_way, _mend_one_way, seconds=(0.05, 10.0)),
     "link cut": Kind(Target.LINK, _cut_both_ways, _mend_both_ways, seconds=(0.05, 10.0)),
 }
@@ -435,9 +478,12 @@ def draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int],
         case Target.NODE:
             node = CONTROLLER_ID if rng.random() < 0.2 else node
         case Target.LINK:
-            peer = rng.choice([other for other in (CONTROLLER_ID, CONTROLLER_ID, *brokers) if other != node])
+            others = (CONTROLLER_ID, CONTROLLER_ID, *brokers, FIRST_CLIENT_ID)
+            peer = rng.choice([other for other in others if other != node])
             if rng.random() < 0.5:
                 node, peer = peer, node
+        case Target.NETWORK:
+            node = 0
     duration_ns = min(round(drawn * SECOND), max(0, end_ns - at_ns))
     return Fault(
         at_ns=at_ns,

@@ -11,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import Protocol, TypeVarTuple, Unpack
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
@@ -102,7 +103,7 @@ class SimulatedConnection(Connection):
     @property
     def receives(self) -> bool:
         """Whether what arrives is given to the owner. When not, it stays in the kernel's buffer."""
-        return not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
+        return self.is_open and not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
 
     def take_buffer(self) -> None:
         self.buffer_was_taken = True
@@ -317,6 +318,8 @@ class SimulatedNetwork:
         self._connections: dict[SimulatedConnection, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._held_back: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        # By the name of a machine without power: what the others still take for connections to it.
+        self._half_open: dict[str, list[SimulatedConnection]] = {}
         self._slow_readers: dict[str, int] = {}
         self._latency_range_ns = LATENCY_NS
         self._next_port = FIRST_FREE_PORT
@@ -358,11 +361,23 @@ class SimulatedNetwork:
         """How long bytes, connects and ends of connections are on their way, from now on."""
         self._latency_range_ns = (minimum_ns, maximum_ns)
 
-    def drop_node(self, node: Peer) -> None:
-        """The node is gone: nobody listens there any more, and its connections are reset."""
+    def drop_node(self, node: Peer, *, silently: bool) -> None:
+        """The node is gone: nobody listens there any more. Its kernel resets its connections, unless the kernel is gone too:
+        then nobody is told, and nobody answers, until `power_on`."""
         self._listeners = [listener for listener in self._listeners if listener.node is not node]
         for connection in [connection for connection in self._connections if connection.node is node]:
-            connection.break_off(None, RESET)
+            if silently:
+                connection.lose(None)
+                self._half_open.setdefault(node.name, []).append(connection.other)
+            else:
+                connection.break_off(None, RESET)
+        if silently:
+            self._half_open.setdefault(node.name, [])
+
+    def power_on(self, name: str) -> None:
+        """The machine answers again: with a reset to whatever belongs to its former life."""
+        for connection in self._half_open.pop(name, ()):
+            self.later(partial(connection.lose, RESET))
 
     def resume_node(self, node: Peer) -> None:
         """The node runs again: what its kernel received is given to it, what it had queued leaves."""
@@ -427,7 +442,8 @@ class SimulatedNetwork:
             if node.is_dead:
                 raise asyncio.CancelledError(f"{node.name} is gone")
             listener = next((listener for listener in self._listeners if listener.answers(host, port)), None)
-            if listener is None or not self._is_unreachable(node, listener.node):
+            is_reachable = listener is None or not self._is_unreachable(node, listener.node)
+            if is_reachable and host not in self._half_open:
                 break
             arrival_ns = self.loop.now_ns + retry_ns
             if arrival_ns > deadline_ns:

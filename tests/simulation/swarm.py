@@ -12,8 +12,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from common.ids import TopicId
 from common.metadata.directory_ids import is_reserved
-from tests.simulation.checkers import Checkers
+from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import KINDS, SECOND, Fault, Lab, Target, draw_fault
@@ -26,6 +27,8 @@ FAULTS_MAX = 25
 # From the end of the repairs to the last replica in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
 LAST_WRITES_BOUND_SECONDS = 10.0
+REFUSAL_SHARE = 0.15
+REFUSAL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,15 @@ class Plan:
     workload: WorkloadSettings
     overrides: Mapping[str, str]
     schedule: tuple[Fault, ...]
+    refuses: bool = False
+    """Whether, when all is well again, one partition loses the disk of every replica in sync: nobody may lead it then."""
 
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.brokers} brokers with {self.disks} disks, "
             f"{self.workload.topics} + {self.workload.passing_topics} topics of {self.workload.partitions} partitions, "
             f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
+            + (", and a partition that loses all its disks" if self.refuses else "")
         )
 
 
@@ -82,6 +88,7 @@ def draw_plan(seed: int) -> Plan:
         workload=_draw_workload(rng),
         overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
+        refuses=rng.random() < REFUSAL_SHARE,
     )
 
 
@@ -157,6 +164,8 @@ class SeedRun:
         self._untouched = UntouchedReplicas(self._cluster)
         self._checkers = Checkers(self._cluster, self.history)
         self._is_over = False
+        self._is_refusing = False
+        self._lost: dict[tuple[TopicId, int], None] = {}
 
     def run(self) -> SeedReport:
         """Raises what is wrong."""
@@ -185,13 +194,16 @@ class SeedRun:
             await workload.stop()
             # A topic may have come or gone at the last moment.
             await self._converge()
+            await self._write_once_more(group, workload.lasting_topics)
+            await self._checkers.at_quiescence()
+            if self.plan.refuses:
+                self._lab.note("refusal")
+                await self._lose_a_partition(workload.lasting_topics[0])
             self._lab.note("check")
             self._is_over = True
             self._lab.end()
             await asyncio.gather(*keepers)
-            await self._write_once_more(group, workload.lasting_topics)
-            await self._checkers.at_quiescence()
-        self._checkers.at_end()
+        self._checkers.at_end(excused=self._lost)
         self._count()
 
     async def _write_once_more(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
@@ -242,6 +254,25 @@ class SeedRun:
             self._untouched.look()
             await self.world.sleep(LOOK_SECONDS)
 
+    # --- refusal -------------------------------------------------------------------------------------------------
+
+    async def _lose_a_partition(self, topic: str) -> None:
+        """The disks of all replicas in sync are lost at one moment. The partition must stay without a leader, however
+        healthy the brokers are, and every other partition that kept a replica in sync must come back."""
+        part = self._cluster.partition(topic, 0)
+        self._is_refusing = True
+        await self._lab.lose_disks({member: self._cluster.disk_of(member, part.directory(member)) for member in part.isr})
+        await self._converge()
+        await self.world.sleep(REFUSAL_SECONDS)
+        for topic_id, described in self._cluster.state.topics.items():
+            for index, after in described.partitions.items():
+                if not after.has_leader:
+                    self._lost[topic_id, index] = None
+        if (self._cluster.topic_id(topic), 0) not in self._lost:
+            leader = self._cluster.partition(topic, 0).leader
+            raise InvariantViolated("I14", f"{topic}-0 lost every disk in sync, and broker {leader} leads it")
+        await self._checkers.at_quiescence()
+
     # --- heal and converge ---------------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
@@ -273,6 +304,8 @@ class SeedRun:
                 return f"broker {broker_id} has {len(registration.directories)} directories online"
         for topic in cluster.state.topics.values():
             for index, part in topic.partitions.items():
+                if not part.has_leader and not cluster.is_writable(part) and self._is_refusing:
+                    continue
                 if not part.has_leader or set(part.isr) != set(part.replicas):
                     return f"{topic.name}-{index}: leader {part.leader}, ISR {part.isr} of {part.replicas}"
                 if any(is_reserved(directory_id) for directory_id in part.directories):

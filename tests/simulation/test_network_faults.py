@@ -2,7 +2,9 @@
 
 import asyncio
 
-from common.environment.interface import Connection
+import pytest
+
+from common.environment.interface import ConnectFailed, Connection
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.loop import NANOSECONDS
 
@@ -237,5 +239,30 @@ def test_latency_can_be_set() -> None:
         client.connection.send([b"x"])
         await world.until(lambda: server.accepted[0].received)
         assert NANOSECONDS // 2 <= server.accepted[0].last_ns - sent_ns <= NANOSECONDS
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_nobody_is_told_of_a_power_cut() -> None:
+    """Connections stay open and silent, new ones time out, and the machine's next life answers with a reset."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        server, next_life = Server(), Server()
+        world.start("a", server.main)
+        client = await connected(world, "a")
+        world.power_cut("a")
+        client.connection.send([bytes(1_000_000)])
+        await world.sleep(60)
+        assert not client.lost
+        assert client.connection.queued_bytes > 500_000
+        began_ns = world.now_ns()
+        with pytest.raises(ConnectFailed, match="timed out"):
+            await connected(world, "a")
+        assert world.now_ns() - began_ns == NANOSECONDS
+        world.start("a", next_life.main)
+        await world.until(lambda: client.lost, within_seconds=0.1)
+        assert client.lost == ["connection reset by peer"]
+        await connected(world, "a")
+        await world.until(lambda: next_life.accepted)
 
     SimulatedWorld(1).run(scenario)

@@ -1,0 +1,327 @@
+"""Every way for a disk to fail, on the disk of a leader and on that of a follower, and what must be so afterwards.
+
+One cluster of three brokers with a disk of each kind (`DISKS`) goes through all of it: brokers 1 and 2 lead, broker 3 only
+follows, and after each fault the cluster is brought back as the README says, so that the next one finds it whole. Used by
+the matrix test and by the benchmark of the detection times. Easy to get wrong: the times begin when the fault is complete,
+and how long that takes is not the daemons' doing.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.cluster import (
+    WatchedCluster,
+    directory_id,
+    is_listening,
+    open_files_under,
+    remake_disk,
+    until,
+    watched_cluster,
+)
+from tests.integration.event_tail import EventTail, time_of
+from tests.integration.loop_disks import loop_devices_under
+from tests.integration.traffic import Promises, Writer, assert_nothing_lost
+from tests.interop.topics import create_topic
+from tools import disk_faults
+from tools.disk_lab import Disk, heal_disk, mount_disk, revive_disk
+from tools.local_cluster import LocalNode
+
+TOPIC = "t"
+PARTITIONS = 12
+LEADERS = {index: 1 + index // 4 % 2 for index in range(PARTITIONS)}
+FOLLOWER_ONLY = 3
+ASSIGNMENTS = {index: [leader, 3 - leader, FOLLOWER_ONLY] for index, leader in LEADERS.items()}
+# Small segments, so that one is soon full and synced: only a sync tells of data that the kernel could not write.
+TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "32768"}
+RATE = 300
+RECORD_BYTES = 600
+# After a pause there is much to send, and a batch larger than a segment would be refused for good.
+CLIENT = {"batch.size": 16384}
+
+DEADLINE_MS = 2000
+PROBE_MS = 1000
+OVERRIDES = {
+    "diskraft.log.dir.operation.timeout.ms": str(DEADLINE_MS),
+    "diskraft.log.dir.probe.interval.ms": str(PROBE_MS),
+    # New replicas are placed on small disks too.
+    "diskraft.log.dir.free.bytes.floor": "0",
+    "broker.heartbeat.interval.ms": "500",
+    # Fencing by session is not what the matrix is about, and a machine may be busy.
+    "broker.session.timeout.ms": "18000",
+    # Before each fault the preferred replicas lead again.
+    "leader.imbalance.check.interval.seconds": "1",
+}
+
+EXT4, XFS, FAULTY_EXT4, FAULTY_XFS = range(4)
+"""A disk of each kind is in each broker, in this order."""
+# The smallest XFS has some 300 MiB.
+DISKS = {
+    EXT4: ("ext4", 64, False),
+    XFS: ("xfs", 320, False),
+    FAULTY_EXT4: ("ext4", 64, True),
+    FAULTY_XFS: ("xfs", 320, True),
+}
+
+# What a machine with other things to do may add to a bound.
+SLACK_SECONDS = 1.0
+AT_ONCE = 0.5
+"""A busy disk: the next append fails."""
+BY_PROBE = PROBE_MS / 1000 + 0.5
+BY_SYNC = 8.0
+"""The next full segment is synced."""
+BY_DEADLINE = DEADLINE_MS / 1000 + 1.0
+"""A hung disk: the operation's deadline, and up to the probe's interval before there is one."""
+
+Recovery = Callable[[WatchedCluster, LocalNode, Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault, on a disk of which kind, how the daemon must see it and within how many seconds, and the way back."""
+
+    name: str
+    disk: int
+    strike: Callable[[Path], None]
+    cause: str
+    bound: float
+    recover: Recovery
+    is_full: bool = False
+    hangs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of one fault, in seconds since it."""
+
+    case: Case
+    role: str
+    cause: str
+    offline: float
+    moved: float
+    """The controller has moved the leaders, or taken the replicas out of their ISRs."""
+    stood_still: float
+    """The longest that a partition in the directory acknowledged nothing."""
+    elsewhere: float
+    """The longest that any other did."""
+
+
+def by_mounting_again(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+    """Stop, mount the disk again, start."""
+    heal_disk(path)
+    stop(broker, path)
+    revive_disk(path)
+    broker.start()
+
+
+def by_waiting(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+    """The disk answers again; its threads let it go, and the next start finds it sound."""
+    heal_disk(path)
+    stop(broker, path)
+    broker.start()
+
+
+def by_making_room(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+    """Stop, delete something, start."""
+    stop(broker, path)
+    disk_faults.make_room(path)
+    broker.start()
+
+
+def by_mounting_what_vanished(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+    """Stop, mount, start."""
+    stop(broker, path)
+    until(lambda: str(Disk(path).source) not in loop_devices_under(cluster.folder), f"{path} is let go")
+    mount_disk(Disk(path))
+    broker.start()
+
+
+def by_formatting(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+    """Stop, format the empty disk, start."""
+    stop(broker, path)
+    cluster.format(broker)
+    broker.start()
+
+
+def stop(broker: LocalNode, path: Path) -> None:
+    """The failed directory is let go while the broker runs, and the broker ends in order."""
+    until(lambda: not open_files_under(broker, str(path)), f"every descriptor in {path} closed")
+    assert broker.stop() == 0
+
+
+CASES = [
+    Case("power cut, ext4", EXT4, disk_faults.cut_power, "EIO", AT_ONCE, by_mounting_again),
+    Case("power cut, xfs", XFS, disk_faults.cut_power, "EIO", AT_ONCE, by_mounting_again),
+    Case("shutdown with flush, ext4", EXT4, disk_faults.shut_down_flushing, "EIO", AT_ONCE, by_mounting_again),
+    Case("shutdown with flush, xfs", XFS, disk_faults.shut_down_flushing, "EIO", AT_ONCE, by_mounting_again),
+    Case("shutdown, journal only, ext4", EXT4, disk_faults.shut_down_flushing_journal, "EIO", AT_ONCE, by_mounting_again),
+    Case("shutdown, journal only, xfs", XFS, disk_faults.shut_down_flushing_journal, "EIO", AT_ONCE, by_mounting_again),
+    Case("emergency read-only, ext4", EXT4, disk_faults.make_read_only, "EROFS", AT_ONCE, by_mounting_again),
+    Case("disk full, ext4", EXT4, disk_faults.fill, "ENOSPC", AT_ONCE, by_making_room, is_full=True),
+    Case("disk full, xfs", XFS, disk_faults.fill, "ENOSPC", AT_ONCE, by_making_room, is_full=True),
+    Case("no inodes, ext4", EXT4, disk_faults.use_up_inodes, "ENOSPC", BY_SYNC, by_making_room, is_full=True),
+    Case("freeze, ext4", EXT4, disk_faults.freeze, "ETIMEDOUT", BY_DEADLINE, by_waiting, hangs=True),
+    Case("freeze, xfs", XFS, disk_faults.freeze, "ETIMEDOUT", BY_DEADLINE, by_waiting, hangs=True),
+    Case("lazy unmount, ext4", EXT4, disk_faults.vanish, "ESTALE", BY_PROBE, by_mounting_what_vanished),
+    Case("lazy unmount, xfs", XFS, disk_faults.vanish, "ESTALE", BY_PROBE, by_mounting_what_vanished),
+    Case("fresh disk, ext4", EXT4, disk_faults.put_fresh, "ESTALE", BY_PROBE, by_formatting),
+    Case("read errors, ext4", FAULTY_EXT4, disk_faults.fail_reads, "EIO", BY_PROBE, by_mounting_again),
+    Case("read errors, xfs", FAULTY_XFS, disk_faults.fail_reads, "EIO", BY_PROBE, by_mounting_again),
+    Case("write errors, ext4", FAULTY_EXT4, disk_faults.fail_writes, "EIO|EROFS", BY_PROBE, by_mounting_again),
+    Case("write errors, xfs", FAULTY_XFS, disk_faults.fail_writes, "EIO", BY_PROBE, by_mounting_again),
+    Case("block errors, ext4", FAULTY_EXT4, disk_faults.fail_blocks, "EIO|EROFS", BY_PROBE, by_mounting_again),
+    Case("block hang, ext4", FAULTY_EXT4, disk_faults.hang_blocks, "ETIMEDOUT", BY_DEADLINE, by_waiting, hangs=True),
+    Case("block hang, xfs", FAULTY_XFS, disk_faults.hang_blocks, "ETIMEDOUT", BY_DEADLINE, by_waiting, hangs=True),
+    Case("lost writeback, ext4", FAULTY_EXT4, disk_faults.run_out_of_blocks, "ENOSPC", BY_SYNC, by_mounting_again),
+    Case("lost writeback, xfs", FAULTY_XFS, disk_faults.run_out_of_blocks, "ENOSPC", BY_SYNC, by_mounting_again),
+]
+ROLES = ("leader", "follower")
+
+
+class MatrixCluster:
+    """The cluster of the matrix, and what clients were promised while it ran."""
+
+    def __init__(self, cluster: WatchedCluster) -> None:
+        self.cluster = cluster
+        self.promises: Promises = {}
+        self.written = 0
+
+    def until_whole(self) -> None:
+        """Every replica in sync, and the preferred ones lead."""
+        self.cluster.until_in_sync(TOPIC)
+
+        def is_balanced() -> bool:
+            return {index: leader for index, (leader, _) in self.cluster.leadership(TOPIC).items()} == LEADERS
+
+        until(is_balanced, "the preferred replicas lead")
+
+    def victim(self, case: Case, role: str) -> tuple[LocalNode, Path, set[int]]:
+        """A broker, its disk of the kind, and the partitions in it."""
+        places = self.cluster.until_placed(TOPIC, 3 * PARTITIONS)
+        for broker in self.cluster.brokers:
+            node_id, path = broker.files.node_id, broker.files.data_dirs[case.disk]
+            inside = {index for (owner, index), place in places.items() if owner == node_id and place == path}
+            leads = any(LEADERS[index] == node_id for index in inside)
+            if inside and leads == (role == "leader"):
+                return broker, Path(path), inside
+        raise AssertionError(f"no disk of kind {DISKS[case.disk]} holds a {role}: {places}")
+
+    @contextmanager
+    def load(self, inside: set[int]) -> Iterator[tuple[Writer, Writer]]:
+        """Two clients, one that writes to the partitions `inside` the directory and one to all others; afterwards
+        everything that was ever promised is read. Answers come in the order of the requests, so one client for both
+        would wait for the hanging disk with all of its partitions of that broker."""
+        elsewhere = set(range(PARTITIONS)) - inside
+        with self._writer(inside) as writer, self._writer(elsewhere) as bystander:
+            for each in (writer, bystander):
+                each.wait_for_acks()
+            yield writer, bystander
+            for each in (writer, bystander):
+                each.stop()
+                self.written = max(self.written, each.sent)
+                self.promises |= each.acknowledged
+                assert each.errors == {}, f"refused for good: {dict(each.errors)}"
+        # Not before the preferred replicas lead again: who reads while leaders change has to ask twice.
+        self.until_whole()
+        assert_nothing_lost(self.cluster.bootstrap, TOPIC, self.promises, partitions=range(PARTITIONS))
+
+    def _writer(self, partitions: set[int]) -> Writer:
+        return Writer(
+            self.cluster.bootstrap,
+            TOPIC,
+            partitions=PARTITIONS,
+            only=sorted(partitions),
+            rate=RATE * len(partitions) // PARTITIONS,
+            size=RECORD_BYTES,
+            first=self.written,
+            options=CLIENT,
+        )
+
+
+@contextmanager
+def matrix_cluster(folder: Path) -> Iterator[MatrixCluster]:
+    """Made once for all of the matrix."""
+
+    def with_every_kind_of_disk(cluster: WatchedCluster) -> None:
+        for broker in cluster.brokers:
+            for number, (file_system, size_mib, faulty) in DISKS.items():
+                remake_disk(broker.files.data_dirs[number], size_mib=size_mib, file_system=file_system, faulty=faulty)
+            cluster.format(broker)
+
+    with watched_cluster(
+        folder, disks=len(DISKS), disk_mib=16, overrides=OVERRIDES, prepare=with_every_kind_of_disk
+    ) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, configs=TOPIC_CONFIG, partitions=PARTITIONS, assignments=ASSIGNMENTS)
+        yield MatrixCluster(cluster)
+
+
+def go_through(matrix: MatrixCluster, case: Case, role: str) -> Seen:
+    """Lets it happen under load, demands what must be so, and brings the cluster back."""
+    cluster = matrix.cluster
+    matrix.until_whole()
+    broker, path, inside = matrix.victim(case, role)
+    with matrix.load(inside) as (writer, bystander):
+        seen = strike(matrix, (writer, bystander), case, role, broker, path, inside)
+        case.recover(cluster, broker, path)
+        broker.wait_for("broker_running")
+        cluster.until_in_sync(TOPIC)
+        for each in (writer, bystander):
+            each.wait_for_acks()
+    return seen
+
+
+def strike(
+    matrix: MatrixCluster,
+    writers: tuple[Writer, Writer],
+    case: Case,
+    role: str,
+    broker: LocalNode,
+    path: Path,
+    inside: set[int],
+) -> Seen:
+    """The fault itself, until every partition acknowledges again."""
+    cluster = matrix.cluster
+    writer, bystander = writers
+    id_text = directory_id(str(path))
+    before = cluster.leadership(TOPIC)
+    of_broker, of_controller = EventTail(broker), EventTail(cluster.controller)
+    case.strike(path)
+    for each in writers:
+        each.forget_pauses()
+    struck = time.time()
+    limit = case.bound + SLACK_SECONDS
+    failed = of_broker.wait_for_event("log_dir_failed", log_dir=str(path), seconds=limit + 5)
+    offline = max(0.0, time_of(failed) - struck)
+    moved = max(0.0, of_controller.wait_for("leaders_moved", directory_id=id_text) - struck)
+    for each in writers:
+        each.wait_for_acks()
+    stood_still, elsewhere = writer.longest_pause(inside), bystander.longest_pause(set(range(PARTITIONS)) - inside)
+    after = cluster.leadership(TOPIC)
+    node_id = broker.files.node_id
+    assert any(name in failed["cause"] for name in case.cause.split("|")), failed["cause"]
+    assert failed["is_full"] is case.is_full
+    assert offline < limit, f"offline after {offline:.2f} s, the bound is {case.bound} s"
+    # Leaders outside of the directory stay who they are, in the same epoch; none is left in it.
+    led = {index for index in inside if before[index][0] == node_id}
+    assert bool(led) == (role == "leader")
+    assert {index: after[index] for index in after if index not in led} == {
+        index: was for index, was in before.items() if index not in led
+    }
+    assert all(after[index][0] not in (node_id, -1) for index in led)
+    assert elsewhere < 1.5, f"partitions on other disks stood still for {elsewhere:.1f} s"
+    assert stood_still < limit + 2.5, f"partitions on the failed disk stood still for {stood_still:.1f} s"
+    assert is_listening(broker.files.port)
+    return Seen(case, role, failed["cause"], offline, moved, stood_still, elsewhere)
+
+
+def table(rows: list[Seen]) -> str:
+    """What became of each fault, for people."""
+    lines = [f"{'fault':30}{'disk of':>10}{'offline':>10}{'moved':>9}{'stood still':>13}{'elsewhere':>11}  seen as"]
+    lines += [
+        f"{row.case.name:30}{row.role:>10}{row.offline * 1000:>7.0f} ms{row.moved * 1000:>6.0f} ms"
+        f"{row.stood_still * 1000:>10.0f} ms{row.elsewhere * 1000:>8.0f} ms  {row.cause.rpartition(': ')[2]}"
+        for row in rows
+    ]
+    return "\n".join(lines)
