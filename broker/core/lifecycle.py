@@ -46,7 +46,10 @@ REGISTRATION_ADVICE = {
     "INCONSISTENT_CLUSTER_ID": "its directories were formatted with another cluster id; format them for this cluster",
     "INVALID_REGISTRATION": "a directory.id is reserved, occurs twice or belongs to another broker; see meta.properties",
     "INVALID_REQUEST": "it names no directory",
-    "UNSUPPORTED_VERSION": "the cluster's features are not those of this version",
+    "UNSUPPORTED_VERSION": (
+        "the cluster's features are not those of this version, or log.dirs names several directories and the cluster's "
+        "metadata.version is older than 3.7-IV2"
+    ),
 }
 
 

@@ -52,9 +52,16 @@ class SimulatedCluster:
     """`await start()` first. Brokers are numbered from 1; disk `d` of broker `b` is `/b{b}/d{d}`."""
 
     def __init__(
-        self, world: SimulatedWorld, *, brokers: int = 3, disks: int = 3, overrides: Mapping[str, str] | None = None
+        self,
+        world: SimulatedWorld,
+        *,
+        brokers: int = 3,
+        disks: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        level: int = DEFAULT_LEVEL,
     ) -> None:
         self.world = world
+        self.level = level
         self.disks = disks
         self.broker_ids = list(range(1, brokers + 1))
         self._overrides = {**FAST, **(overrides or {})}
@@ -73,13 +80,15 @@ class SimulatedCluster:
             self.start_node(node_id)
         await self.until_running()
 
-    async def format(self, node_id: int, *, ignore_formatted: bool = False) -> None:
+    async def format(
+        self, node_id: int, *, ignore_formatted: bool = False, overrides: Mapping[str, str] | None = None
+    ) -> None:
         """kafka-storage format."""
         await format_directories(
             self.world.node(f"format-{node_id}"),
-            self.config(node_id),
+            load_server_config({**self.properties(node_id), **(overrides or {})}),
             cluster_id=CLUSTER_ID,
-            level=DEFAULT_LEVEL,
+            level=self.level,
             ignore_formatted=ignore_formatted,
         )
 

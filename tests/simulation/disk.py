@@ -167,6 +167,11 @@ class SimulatedDisk:
         is_dead = self.sticky_failure_of("append") is not None
         return is_dead or self._reads_fail or self.is_hung or not self._is_mounted
 
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing keeps an operation from ending soon and well."""
+        return not self.is_unusable and self._slowness == 1.0 and self.room_bytes() is None
+
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:
         """The errno that an operation of this name ends with now; uses up one `fail_next`."""

@@ -8,7 +8,7 @@ records` and `show requests` show what is new since they, or `cluster` or `creat
 import asyncio
 import errno
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from typing import Any
 
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
 from common.metadata.directory_ids import UNASSIGNED
+from common.metadata.metadata_version import DEFAULT_LEVEL
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState
@@ -38,8 +39,10 @@ from common.protocol.messages.create_topics import (
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
+from common.records.batch import Record, encode_batch
 from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.cluster import (
     CLUSTER_ID,
@@ -169,6 +172,7 @@ class ScenarioRun:
         # When the last command began that did something: what `await` waits for comes after it.
         self.acted_at = 0
         self.meant_to_run: set[int] = set()
+        self.answers: list[str] = []
 
     @property
     def cluster(self) -> SimulatedCluster:
@@ -194,6 +198,10 @@ class ScenarioRun:
             self._client.close()
         if self._controller_channel is not None:
             self._controller_channel.close()
+
+    def start_task(self, waits: Coroutine[Any, Any, None]) -> None:
+        """What goes on beside the commands."""
+        self._task_group.create_task(waits)
 
     def look(self) -> Names:
         """The names of everything that is there now."""
@@ -304,9 +312,10 @@ def _rounded_up(elapsed_ns: int, *steps: tuple[str, int]) -> str:
 
 @command("cluster")
 async def start_cluster(run: ScenarioRun, arguments: Arguments) -> None:
-    """cluster brokers=3 disks=3 [any.configuration.key=value ...]: formats and starts it, waits until all brokers run."""
+    """cluster brokers=3 disks=3 [metadata.version=16] [any.configuration.key=value ...]: starts it; all brokers run then."""
     brokers, disks = int(arguments.option("brokers")), int(arguments.option("disks"))
-    await run.start(SimulatedCluster(run.world, brokers=brokers, disks=disks, overrides=arguments.others()))
+    level = int(arguments.option("metadata.version", str(DEFAULT_LEVEL)))
+    await run.start(SimulatedCluster(run.world, brokers=brokers, disks=disks, overrides=arguments.others(), level=level))
 
 
 @command("create topic")
@@ -345,7 +354,7 @@ def _start_asking(run: ScenarioRun, request: Struct) -> None:
         with suppress(ChannelError):
             await run.client.ask(run.live_broker(), request)
 
-    run._task_group.create_task(ask())
+    run.start_task(ask())
 
 
 @command("delete topic")
@@ -379,6 +388,37 @@ async def produce(run: ScenarioRun, arguments: Arguments) -> list[str]:
         await run.client.produce(topic, index, b"%s-%d %d" % (topic.encode(), index, number), acks=acks)
     records = "1 record" if count == 1 else f"{count} records"
     return [f"{records} acknowledged within {_rounded_up(run.world.now_ns() - begun_ns, AT_ONCE)}"]
+
+
+@command("send records")
+async def send_records(run: ScenarioRun, arguments: Arguments) -> None:
+    """send records t-0 to=1 [acks=1]: one record to that broker, whoever leads, without waiting; `show answers` later."""
+    name, broker_id = arguments.word(), int(arguments.option("to"))
+    topic, index = _partition(name)
+    batch = encode_batch([Record(key=None, value=b"sent", timestamp_ms=0)])
+    request = ProduceRequest(
+        acks=-1 if (acks := arguments.option("acks", "all")) == "all" else int(acks),
+        timeout_ms=10_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=bytes(batch))])],
+    )
+
+    async def ask() -> None:
+        try:
+            response = await run.client.ask(broker_id, request)
+        except ChannelError:
+            run.answers.append(f"{name} to broker {broker_id}: no answer")
+        else:
+            code = response.responses[0].partition_responses[0].error_code
+            run.answers.append(f"{name} to broker {broker_id}: {error_name(code)}")
+
+    run.start_task(ask())
+
+
+@command("show answers")
+async def show_answers(run: ScenarioRun, _arguments: Arguments) -> list[str]:
+    """show answers: to what `send records` sent."""
+    answers, run.answers = run.answers, []
+    return answers or ["none"]
 
 
 @command("consume")
@@ -433,8 +473,8 @@ async def replace_disk(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("format")
 async def format_disks(run: ScenarioRun, arguments: Arguments) -> None:
-    """format broker=2: kafka-storage format --ignore-formatted."""
-    await run.cluster.format(arguments.broker(), ignore_formatted=True)
+    """format broker=2 [log.dirs=...]: kafka-storage format --ignore-formatted."""
+    await run.cluster.format(arguments.broker(), ignore_formatted=True, overrides=arguments.others())
     run.look()
 
 
@@ -456,10 +496,8 @@ async def copy_meta_properties(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("swap-disks")
 async def swap_disks(run: ScenarioRun, arguments: Arguments) -> None:
-    """swap-disks broker=2 dirs=1,2: each is mounted at the other's path."""
-    broker_id = arguments.broker()
-    first, second = (run.disk_at(broker_id, name).path for name in arguments.option("dirs").split(","))
-    run.world.swap_disks(first, second)
+    """swap-disks b1/d1 b2/d1: each is mounted at the other's path."""
+    run.world.swap_disks(f"/{arguments.word()}", f"/{arguments.word()}")
 
 
 @command("move-log")

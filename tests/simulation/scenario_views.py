@@ -56,7 +56,9 @@ STORY = frozenset(
 
 # Fields that differ from seed to seed, or say what the line says already.
 HIDDEN_FIELDS = frozenset(
-    "broker_epoch incarnation_id topic_id epoch end_offset elapsed_ms advice renamed_to listeners log_dirs".split()
+    """
+    absence_ms advice broker_epoch elapsed_ms end_offset epoch incarnation_id listeners log_dirs renamed_to topic_id
+    """.split()
 )
 
 A_BROKER_EPOCH = re.compile(r"broker epoch \d+")
