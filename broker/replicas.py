@@ -48,6 +48,7 @@ from common.records.metadata_records import ConfigResourceType
 from common.storage.errors import LogClosed, LogExists
 from common.storage.log import Log
 from common.storage.names import FolderKind, marked_partition_folder, partition_folder
+from common.storage.partition_metadata import MalformedPartitionMetadata
 
 _MILLISECOND = 1_000_000
 _CREATION_RETRY_NS = 1_000_000_000
@@ -725,6 +726,14 @@ class Replicas:
             if self._reloading.get(key) == directory.directory_id and classify(error) is Verdict.PROCESS_TROUBLE:
                 again = partial(directory.work.submit, lambda: self._reload(former, directory))
                 self._after(f"reload {key[0].hex()}-{key[1]}", _CREATION_RETRY_NS, again)
+            return
+        except MalformedPartitionMetadata as error:
+            self._env.log.error(
+                "partition_metadata_unreadable",
+                log_dir=directory.log_dir.path,
+                folder=former.log.name,
+                reason=str(error),
+            )
             return
         if self._reloading.get(key) != directory.directory_id:
             return

@@ -37,6 +37,7 @@ from common.records.batch import BatchHeader, read_header, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.storage.log import Appended, Log
 from common.storage.log_config import LogConfig
+from common.storage.partition_metadata import MalformedPartitionMetadata
 
 _PIECE = 1024 * 1024
 
@@ -333,7 +334,10 @@ async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[Stored
 
     Everything is scanned: the log is small, and nothing else tells which of its bytes a power cut has taken.
     """
-    log = await Log.load(log_dir, METADATA_LOG_FOLDER, settings)
+    try:
+        log = await Log.load(log_dir, METADATA_LOG_FOLDER, settings)
+    except MalformedPartitionMetadata as error:
+        raise QuorumFailure(str(error)) from error
     newest = snapshots[-1].snapshot_id if snapshots else None
     if newest is not None and newest.offset > log.log_end_offset:
         # Records that a snapshot holds were not synced in the log, or the crash came between download and cut.

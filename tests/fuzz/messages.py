@@ -44,6 +44,11 @@ def filled(message_class: type[Struct], version: int, rng: random.Random, vocabu
     return _struct(message_schema(message_class), version, rng, vocabulary)
 
 
+def other_value(owner: Struct, declared: FieldSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
+    """A value that this field of a message could have in this version."""
+    return _value(type(owner).__name__, declared, version, rng, vocabulary)
+
+
 def request_frame(message: Struct, version: int, *, correlation_id: int = 1, client_id: str | None = "fuzz") -> bytes:
     """A request as it stands in a frame, without the frame's length."""
     schema = message_schema(type(message))

@@ -1,0 +1,106 @@
+"""Nodes whose answers are well-formed and wrong: whoever asked goes on, or halts with the reason, and never with a bug.
+
+Now and then one field of a response gets another value on its way out. Easy to get wrong: the message belongs to the daemon
+that answers, which may keep parts of it, so the field is put back as soon as the bytes are made.
+"""
+
+import contextlib
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from common.net import request_server
+from common.parts import Part
+from common.protocol.errors import EncodeError, ErrorCode
+from common.protocol.framing import encode_response_frame
+from common.protocol.messages.api_versions import ApiVersionsResponse
+from common.protocol.messages.produce import ProduceResponse
+from common.protocol.schema import FieldSchema, Struct
+from tests.fuzz.messages import Vocabulary, other_value
+from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster
+from tests.simulation.test_cluster import run
+
+VOCABULARY = Vocabulary(numbers=(0, 0, 1, 2, 3, -1, -2, 5, 100, 1000, 2**31, 2**62), strings=("t", "", "x" * 300))
+ERROR_CODES = (*map(int, ErrorCode), 999)
+ATTEMPTS = 60
+# Two brokers restart while the others lie, so that registrations and snapshots are told lies about as well.
+CRASHES = {10: 1, 30: 2}
+STARTS_AFTER = 6
+
+
+class Liar:
+    """Stands in for `encode_response_frame`. Truthful until `begin`."""
+
+    def __init__(self, rng: random.Random, rate: float) -> None:
+        self._rng = rng
+        self._rate = rate
+        self.is_lying = False
+        self.lies: Counter[str] = Counter()
+
+    def encode(self, correlation_id: int, message: Struct, version: int) -> list[Part]:
+        # Who does not know the versions can ask nothing at all; produce responses are for the client of the test.
+        is_exempt = isinstance(message, ApiVersionsResponse | ProduceResponse)
+        if not self.is_lying or is_exempt or self._rng.random() >= self._rate:
+            return encode_response_frame(correlation_id, message, version)
+        owner, field = self._rng.choice(_fields(message, version))
+        truth = getattr(owner, field.name)
+        try:
+            setattr(owner, field.name, self._lie(owner, field, version))
+            frame = encode_response_frame(correlation_id, message, version)
+        except EncodeError:
+            # Fields that exclude each other.
+            setattr(owner, field.name, truth)
+            return encode_response_frame(correlation_id, message, version)
+        setattr(owner, field.name, truth)
+        self.lies[type(message).__name__] += 1
+        return frame
+
+    def _lie(self, owner: Struct, field: FieldSchema, version: int) -> Any:
+        if field.name == "error_code":
+            return self._rng.choice(ERROR_CODES)
+        return other_value(owner, field, version, self._rng, VOCABULARY)
+
+
+def _fields(message: Struct, version: int) -> list[tuple[Struct, FieldSchema]]:
+    """Every field on the wire, with the struct that it belongs to."""
+    found: list[tuple[Struct, FieldSchema]] = []
+    for field in message.wire_schema.fields:
+        if version not in field.versions:
+            continue
+        found.append((message, field))
+        value = getattr(message, field.name)
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, Struct):
+                found += _fields(inner, version)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_lying_peers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster under load and restarts, in which one response of ten says something untrue."""
+    liar = Liar(random.Random(seed), 0.1)
+    monkeypatch.setattr(request_server, "encode_response_frame", liar.encode)
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6)
+        liar.is_lying = True
+        for number in range(ATTEMPTS):
+            victim = CRASHES.get(number)
+            if victim is not None and not cluster.env(victim).is_dead:
+                cluster.crash(victim)
+            risen = CRASHES.get(number - STARTS_AFTER)
+            if risen is not None and cluster.env(risen).is_dead:
+                cluster.start_node(risen)
+            with contextlib.suppress(NotAcknowledged):
+                await client.produce_once("t", number % 6, b"%d" % number)
+            await cluster.world.sleep(0.2)
+        liar.is_lying = False
+        client.acknowledged.clear()
+
+    world = run(scenario, seed=seed)
+    for event in ("daemon_failed", "callback_failed", "thread_failed"):
+        assert world.events_named(event) == []
+    assert liar.lies
