@@ -181,15 +181,6 @@ _REPLICATION = (
         ),
     ),
     _bug(
-        "the leader's high watermark as it comes",
-        "The leader knows best.",
-        Edit(
-            PartitionReplica.leader_high_watermark,
-            "bounded = min(high_watermark, self.log_end_offset)",
-            "bounded = high_watermark",
-        ),
-    ),
-    _bug(
         "a loaded log counts as committed",
         "It was on the disk before, so it must have been committed.",
         Edit(

@@ -17,6 +17,7 @@ from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.copies import CopiesChecker, check_proposal
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
 from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_no_marker, check_recovery_points
 from tests.simulation.checkers.history import check_history, check_isr_sizes
@@ -26,6 +27,7 @@ from tests.simulation.checkers.replicas import ReplicaChecker
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
 from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
+from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
 from tools.node import Node
@@ -50,6 +52,7 @@ class Checkers:
             probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * MS,
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
         )
+        self.copies = CopiesChecker(history)
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
@@ -62,6 +65,7 @@ class Checkers:
 
     def install(self) -> None:
         """From now on every committed batch and, at a fixed pace, every replica is looked at."""
+        self._cluster.world.event_watchers.append(self._happens)
         self._look()
 
     def stop(self) -> None:
@@ -111,6 +115,10 @@ class Checkers:
             self._next_durability_ns = loop.now_ns + DURABILITY_INTERVAL_NS
             self._guarded(self._look_at_platters)
 
+    def _happens(self, event: SimulatedEvent) -> None:
+        if not self._is_over:
+            self._guarded(lambda: check_proposal(event, self.brokers()))
+
     def _look_at_requests(self) -> None:
         if self._requests.violation is not None:
             raise self._requests.violation
@@ -146,6 +154,7 @@ class Checkers:
         self._events_seen = len(events)
         brokers, now_ns = self.brokers(), self._cluster.world.now_ns()
         self.replicas.look(brokers)
+        self.copies.look(brokers, self.image.image, now_ns)
         running = {id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}
         self.replicas.look_at_offline_directories(running, now_ns)
         self.detection.look(running, now_ns)
