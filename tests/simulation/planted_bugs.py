@@ -87,8 +87,8 @@ _DISKS = (
         "Not there? Then it has to be created.",
         Edit(
             reconcile._decide_absent_in_isr,
-            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
-            "return _create(situation, metadata_directory)",
+            "if never_held_data:",
+            "if True:",
         ),
     ),
     _bug(
@@ -97,8 +97,8 @@ _DISKS = (
         Edit(reconcile.decide, "if situation.failed_directory is not None:", "if False:"),
         Edit(
             reconcile._decide_absent_in_isr,
-            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
-            "return _create(situation, metadata_directory)",
+            "if never_held_data:",
+            "if True:",
         ),
     ),
 )

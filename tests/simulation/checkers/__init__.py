@@ -137,7 +137,8 @@ class Checkers:
                 disk = self._cluster.world.disk(path)
                 files = disk.durable_files()
                 self._directory_ids.check(disk, files)
-                check_recovery_points(path, files)
+                if not disk.is_rotten:
+                    check_recovery_points(path, files)
                 if path in in_use:
                     check_no_marker(path, files)
         controller = self.controller()
