@@ -20,6 +20,7 @@ from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.copies import CopiesChecker, check_proposal
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
 from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_no_marker, check_recovery_points
 from tests.simulation.checkers.history import check_history, check_isr_sizes
@@ -29,6 +30,7 @@ from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
 from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
+from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
 from tools.node import Node
@@ -55,6 +57,7 @@ class Checkers:
             probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * MS,
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
         )
+        self.copies = CopiesChecker(history)
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
@@ -66,6 +69,7 @@ class Checkers:
 
     def install(self) -> None:
         """From now on every committed batch and, at a fixed pace, every replica is looked at."""
+        self._cluster.world.event_watchers.append(self._happens)
         self._every(LOOK_INTERVAL_NS, self._look_at_replicas)
         self._every(BOUNDS_INTERVAL_NS, self._look_at_bounds)
         self._every(PLATTERS_INTERVAL_NS, self._look_at_platters)
@@ -113,6 +117,10 @@ class Checkers:
             loop = self._cluster.world.loop
             loop.call_at_ns(loop.now_ns + interval_ns, partial(self._every, interval_ns, check))
 
+    def _happens(self, event: SimulatedEvent) -> None:
+        if not self._is_over:
+            self._guarded(lambda: check_proposal(event, self.brokers()))
+
     def _look_at_bounds(self) -> None:
         """What counts in seconds."""
         if self._requests.violation is not None:
@@ -138,7 +146,8 @@ class Checkers:
                 disk = self._cluster.world.disk(path)
                 files = disk.durable_files()
                 self._directory_ids.check(disk, files)
-                check_recovery_points(path, files)
+                if not disk.is_rotten:
+                    check_recovery_points(path, files)
                 if path in in_use:
                     check_no_marker(path, files)
         controller = self.controller()
@@ -153,7 +162,9 @@ class Checkers:
             self.replicas.happened(event)
             check_acknowledged(event, self.image.image)
         self._events_seen = len(events)
-        self.replicas.look(self.brokers())
+        brokers = self.brokers()
+        self.replicas.look(brokers)
+        self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
 
     def _look_at_logs(self) -> None:
         """I3: what is committed is the same in the files of all replicas that are loaded."""
