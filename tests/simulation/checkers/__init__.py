@@ -58,6 +58,7 @@ class Checkers:
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
         )
         self.copies = CopiesChecker(history)
+        self._session_timeout_ns = config.broker_session_timeout_ms * MS
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
@@ -120,6 +121,7 @@ class Checkers:
     def _happens(self, event: SimulatedEvent) -> None:
         if not self._is_over:
             self._guarded(lambda: check_proposal(event, self.brokers()))
+            self._guarded(lambda: check_acknowledged(event, self.image.image))
 
     def _look_at_bounds(self) -> None:
         """What counts in seconds."""
@@ -160,7 +162,6 @@ class Checkers:
         events = self._cluster.world.events
         for event in events[self._events_seen :]:
             self.replicas.happened(event)
-            check_acknowledged(event, self.image.image)
         self._events_seen = len(events)
         brokers = self.brokers()
         self.replicas.look(brokers)
@@ -182,6 +183,15 @@ class Checkers:
                     logs[broker_id] = raw_logs.read_log(files, partition.log.name)
             committed = min(partition.high_watermark for _, partition in replicas)
             raw_logs.check_equal(replicas[0][1].name, logs, committed)
+
+        metadata_disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
+        self._undisturbed.look_at_sessions(
+            [broker_id for broker_id in self._cluster.broker_ids if self._cluster.env(broker_id).is_dead],
+            self.image.image,
+            now_ns,
+            session_timeout_ns=self._session_timeout_ns,
+            is_controller_well=self._is_controller_well() and metadata_disk.is_well,
+        )
 
     def _attach_to_new_nodes(self) -> None:
         for node_id, node in self._cluster.nodes.items():
