@@ -134,6 +134,14 @@ class Checkers:
         self.detection.look(brokers, now_ns)
         self._undisturbed.look_at_creations(brokers, now_ns)
         self._undisturbed.look_at_failures(brokers, self.image.image, now_ns, is_controller_well=self._is_controller_well())
+        metadata_disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
+        self._undisturbed.look_at_sessions(
+            [broker_id for broker_id in self._cluster.broker_ids if self._cluster.env(broker_id).is_dead],
+            self.image.image,
+            now_ns,
+            session_timeout_ns=self._session_timeout_ns,
+            is_controller_well=self._is_controller_well() and metadata_disk.is_well,
+        )
 
     def _look_at_platters(self) -> None:
         """The metadata directory of a broker is only a copy of the controller's."""
@@ -183,15 +191,6 @@ class Checkers:
                     logs[broker_id] = raw_logs.read_log(files, partition.log.name)
             committed = min(partition.high_watermark for _, partition in replicas)
             raw_logs.check_equal(replicas[0][1].name, logs, committed)
-
-        metadata_disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
-        self._undisturbed.look_at_sessions(
-            [broker_id for broker_id in self._cluster.broker_ids if self._cluster.env(broker_id).is_dead],
-            self.image.image,
-            now_ns,
-            session_timeout_ns=self._session_timeout_ns,
-            is_controller_well=self._is_controller_well() and metadata_disk.is_well,
-        )
 
     def _attach_to_new_nodes(self) -> None:
         for node_id, node in self._cluster.nodes.items():
