@@ -358,15 +358,6 @@ _BROKER = (
         ),
     ),
     _bug(
-        "a failed disk is told at the next heartbeat, if at all",
-        "One directory is not worth a request of its own.",
-        Edit(
-            BrokerLifecycle._maybe_send,
-            "offline = tuple(d for d in self._failures if d in self._registered_directories)",
-            "offline = tuple(d for d in self._failures if d in self._registered_directories)[:1]",
-        ),
-    ),
-    _bug(
         "deleted topics stay",
         "Disk space is cheap.",
         Edit(
