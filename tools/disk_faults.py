@@ -223,6 +223,16 @@ def frozen(path: Path, seconds: float = SECONDS) -> Iterator[None]:
         heal_disk(path)
 
 
+@contextlib.contextmanager
+def hanging(path: Path, seconds: float = SECONDS) -> Iterator[None]:
+    """The blocks of a faulty disk hang inside the block, and never longer than so many seconds."""
+    hang_blocks(path, seconds)
+    try:
+        yield
+    finally:
+        heal_disk(path)
+
+
 def _set_blocks(path: Path, mode: str, *, seconds: float = 0.0, delay_ms: float = 0.0) -> None:
     disk = mounted_disk(path)
     if not disk.is_faulty:

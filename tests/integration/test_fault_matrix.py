@@ -1,14 +1,36 @@
 """Every fault of the lab on a leader's disk and on a follower's disk, under load (tests/integration/faults/matrix.py)."""
 
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.faults.matrix import CASES, ROLES, Case, MatrixCluster, Seen, go_through, matrix_cluster, table
+from tests.integration.event_tail import EventTail
+from tests.integration.faults.matrix import (
+    BY_PROBE,
+    CASES,
+    EXT4,
+    FAULTY_EXT4,
+    FAULTY_XFS,
+    PARTITIONS,
+    ROLES,
+    SLACK_SECONDS,
+    TOPIC,
+    Case,
+    MatrixCluster,
+    Seen,
+    go_through,
+    matrix_cluster,
+    table,
+)
+from tools.disk_faults import slow_blocks, swap
+from tools.disk_lab import heal_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
+
+SLOW_SECONDS = 4.0
 
 
 class Clusters:
@@ -21,11 +43,16 @@ class Clusters:
         self._made = 0
         self.rows: list[Seen] = []
 
-    def current(self) -> MatrixCluster:
+    @contextmanager
+    def current(self) -> Iterator[MatrixCluster]:
         if self._current is None:
             self._made += 1
             self._current = self._stack.enter_context(matrix_cluster(self._folder / str(self._made)))
-        return self._current
+        try:
+            yield self._current
+        except BaseException as error:
+            self.take_down(error)
+            raise
 
     def take_down(self, error: BaseException | None = None) -> None:
         self._current = None
@@ -46,9 +73,56 @@ def clusters(faulty_disks: None, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_a_disk_fails_under_load(clusters: Clusters, case: Case, role: str) -> None:
     """The directory is offline within its bound, nothing acknowledged is lost, other directories notice nothing, and the
     way back that the README tells leads back."""
-    matrix = clusters.current()
-    try:
+    with clusters.current() as matrix:
         clusters.rows.append(go_through(matrix, case, role))
-    except BaseException as error:
-        clusters.take_down(error)
-        raise
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_two_disks_change_places_under_load(clusters: Clusters, role: str) -> None:
+    """Both directories are offline within the probe's interval, nothing is written to the wrong disk, and with each disk
+    at its place again everything is there."""
+    with clusters.current() as matrix:
+        matrix.until_whole()
+        broker, first, inside = matrix.victim(EXT4, role)
+        second = Path(broker.files.data_dirs[FAULTY_EXT4])
+        inside |= matrix.partitions_in(broker, second)
+        with matrix.load(inside) as writers:
+            events = EventTail(broker)
+            swap(first, second)
+            for path in (first, second):
+                failed = events.wait_for_event("log_dir_failed", log_dir=str(path), seconds=BY_PROBE + SLACK_SECONDS)
+                assert "ESTALE" in failed["cause"]
+            for each in writers:
+                each.wait_for_acks()
+            assert broker.stop() == 0
+            for path in (first, second):
+                heal_disk(path)
+            broker.start()
+            broker.wait_for("broker_running")
+            matrix.cluster.until_in_sync(TOPIC)
+        assert matrix.partitions_in(broker, first) | matrix.partitions_in(broker, second) == inside
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("disk", [FAULTY_EXT4, FAULTY_XFS], ids=["ext4", "xfs"])
+def test_a_slow_disk_stays(clusters: Clusters, disk: int, role: str) -> None:
+    """Every block takes 100 ms: probes and syncs are slow and come to their end. Nobody takes the directory offline, every
+    partition goes on being acknowledged, also in it, and nobody leaves an ISR."""
+    with clusters.current() as matrix:
+        matrix.until_whole()
+        broker, path, inside = matrix.victim(disk, role)
+        before = matrix.cluster.leadership(TOPIC)
+        with matrix.load(inside) as (writer, bystander):
+            events = EventTail(broker)
+            slow_blocks(path, delay_ms=100)
+            for each in (writer, bystander):
+                each.forget_pauses()
+            until = time.monotonic() + SLOW_SECONDS
+            while time.monotonic() < until:
+                writer.wait_for_acks()
+                bystander.wait_for_acks()
+            assert not events.has("log_dir_failed")
+            assert matrix.cluster.leadership(TOPIC) == before
+            assert bystander.longest_pause(set(range(PARTITIONS)) - inside) < 1.5
+            heal_disk(path)
+            matrix.cluster.until_in_sync(TOPIC)

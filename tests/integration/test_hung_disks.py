@@ -1,16 +1,20 @@
-"""Disks that hang (fsfreeze): writes block in the kernel where no signal reaches them, and nobody else may notice."""
+"""Disks that hang (fsfreeze, or blocks that never come back): threads block in the kernel where no signal reaches them,
+and nobody else may notice."""
 
 import fcntl
 import os
+import signal
 import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import WatchedCluster, directory_id, is_listening, until, watched_cluster
+from tests.integration.cluster import WatchedCluster, directory_id, is_listening, remake_disk, until, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.disk_faults import frozen
+from tools.disk_faults import frozen, hanging
 from tools.disk_lab import kill_disk, make_disk
 from tools.local_cluster import LocalNode
 
@@ -63,10 +67,17 @@ def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody(tmp_path: 
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
 
 
-def test_a_hung_last_disk_ends_the_process(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("faulty_disks")
+@pytest.mark.parametrize("hangs", [frozen, hanging])
+def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path], AbstractContextManager[None]]) -> None:
     """The other disk is dead already. The process leaves although a thread hangs: its port is closed, its connections
     are at their end, and the lock of its healthy directory is free."""
-    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES) as cluster:
+
+    def with_blocks_that_can_hang(cluster: WatchedCluster) -> None:
+        remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=128, faulty=True)
+        cluster.format(cluster.broker(1))
+
+    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES, prepare=with_blocks_that_can_hang) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)
         dead, hung = broker.files.data_dirs
@@ -75,12 +86,38 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path) -> None:
             writer.wait_for_acks()
             kill_disk(Path(dead))
             broker.wait_for("log_dir_offline", log_dir=dead)
-            with connected(broker) as client, frozen(Path(hung)):
+            with connected(broker) as client, hangs(Path(hung)):
                 assert_gone_while_stuck(broker, client, healthy=[broker.files.metadata_dir])
                 writer.wait_for_acks()
                 # Not because its session ended: its last words were heard.
                 assert fenced_reason(cluster) == "every log directory is lost"
             assert broker.wait_until_ended() == 1
+            writer.stop()
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
+
+
+def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None:
+    """SIGTERM: a controlled shutdown of what is healthy, then the process leaves although a thread hangs. Its port is closed
+    and its healthy directories are free while the kernel still holds the process; nothing waits for the disk."""
+    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
+        broker = cluster.broker(1)
+        healthy, hung = broker.files.data_dirs
+        with Writer(cluster.bootstrap, TOPIC, partitions=4) as writer:
+            writer.wait_for_acks()
+            with connected(broker) as client, frozen(Path(hung)):
+                broker.wait_for("log_dir_offline", log_dir=hung)
+                broker.signal(signal.SIGTERM)
+                broker.wait_for("broker_stopped", seconds=20)
+                until(lambda: not is_listening(broker.files.port), "the port is closed", seconds=10)
+                assert client.recv(1) == b"", "an established connection sees its end"
+                for path in (healthy, broker.files.metadata_dir):
+                    until(lambda path=path: can_lock(path), f"the lock of {path} is free")  # type: ignore[misc]
+                writer.wait_for_acks()
+            assert broker.wait_until_ended() == 0
+            broker.start()
+            broker.wait_for("broker_running")
+            cluster.until_in_sync(TOPIC)
             writer.stop()
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
 

@@ -57,6 +57,8 @@ class SimulatedDisk:
         self._slowness = 1.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
+        self.is_rotten = False
+        """Whether bytes have changed that nobody wrote, and the disk was not replaced since."""
 
     # --- faults that have an errno -------------------------------------------------------------------------------
     def fail_with(self, errno_code: int, operations: Collection[str] | None = None) -> None:
@@ -117,6 +119,7 @@ class SimulatedDisk:
     def corrupt(self, name: str, position: int, size: int = 1) -> None:
         """Reads of these bytes give other bytes and no errno, until they are written again."""
         self.file_node(name).corrupt(position, size)
+        self.is_rotten = True
 
     def drop_clean_pages(self) -> None:
         """What is not dirty leaves the page cache, as when memory is short."""
@@ -134,6 +137,7 @@ class SimulatedDisk:
     def wipe(self) -> None:
         """An empty disk in the same place, as after a replacement."""
         self.store = DiskStore()
+        self.is_rotten = False
         self.heal()
 
     def copy_from(self, other: "SimulatedDisk") -> None:

@@ -87,8 +87,8 @@ _DISKS = (
         "Not there? Then it has to be created.",
         Edit(
             reconcile._decide_absent_in_isr,
-            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
-            "return _create(situation, metadata_directory)",
+            "if never_held_data:",
+            "if True:",
         ),
     ),
     _bug(
@@ -97,8 +97,8 @@ _DISKS = (
         Edit(reconcile.decide, "if situation.failed_directory is not None:", "if False:"),
         Edit(
             reconcile._decide_absent_in_isr,
-            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
-            "return _create(situation, metadata_directory)",
+            "if never_held_data:",
+            "if True:",
         ),
     ),
 )
@@ -178,15 +178,6 @@ _REPLICATION = (
             PartitionReplica.has_enough_in_sync,
             "return len(self.committed_isr) >= self.min_isr(min_insync_replicas)",
             "return True",
-        ),
-    ),
-    _bug(
-        "the leader's high watermark as it comes",
-        "The leader knows best.",
-        Edit(
-            PartitionReplica.leader_high_watermark,
-            "bounded = min(high_watermark, self.log_end_offset)",
-            "bounded = high_watermark",
         ),
     ),
     _bug(

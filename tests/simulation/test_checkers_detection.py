@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from common.ids import TopicId, Uuid
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.detection import check_acknowledged
 from tests.simulation.cluster import SimulatedCluster
@@ -78,27 +77,6 @@ def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
         checkers.detection.look(broker, 1)
         with pytest.raises(InvariantViolated, match=r"I13.*/b1/d2"):
             checkers.detection.look(broker, 7_000_000_000)
-
-    SimulatedWorld(seed=1).run(scenario)
-
-
-def test_a_new_replica_without_a_log_is_found_out() -> None:
-    """I11: after the bound, while all online disks are well; a disk that is slow excuses the broker."""
-
-    async def scenario(world: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=1, disks=2)
-        await cluster.start()
-        checkers = Checkers(cluster, History())
-        brokers = checkers.brokers()
-        brokers[1].replicas._newer[TopicId(Uuid(b"t" * 16)), 0] = None
-        checkers.detection.look(brokers, 0)
-        cluster.disk(1, 2).slow_down(100)
-        checkers.detection.look(brokers, 6_000_000_000)
-        cluster.disk(1, 2).heal()
-        checkers.detection.look(brokers, 7_000_000_000)
-        checkers.detection.look(brokers, 9_000_000_000)
-        with pytest.raises(InvariantViolated, match=r"I11.*2\.1 s"):
-            checkers.detection.look(brokers, 9_100_000_000)
 
     SimulatedWorld(seed=1).run(scenario)
 

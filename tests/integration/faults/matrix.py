@@ -197,16 +197,21 @@ class MatrixCluster:
 
         until(is_balanced, "the preferred replicas lead")
 
-    def victim(self, case: Case, role: str) -> tuple[LocalNode, Path, set[int]]:
+    def victim(self, disk: int, role: str) -> tuple[LocalNode, Path, set[int]]:
         """A broker, its disk of the kind, and the partitions in it."""
-        places = self.cluster.until_placed(TOPIC, 3 * PARTITIONS)
         for broker in self.cluster.brokers:
-            node_id, path = broker.files.node_id, broker.files.data_dirs[case.disk]
-            inside = {index for (owner, index), place in places.items() if owner == node_id and place == path}
-            leads = any(LEADERS[index] == node_id for index in inside)
+            path = Path(broker.files.data_dirs[disk])
+            inside = self.partitions_in(broker, path)
+            leads = any(LEADERS[index] == broker.files.node_id for index in inside)
             if inside and leads == (role == "leader"):
-                return broker, Path(path), inside
-        raise AssertionError(f"no disk of kind {DISKS[case.disk]} holds a {role}: {places}")
+                return broker, path, inside
+        raise AssertionError(f"no disk of kind {DISKS[disk]} holds a {role}")
+
+    def partitions_in(self, broker: LocalNode, path: Path) -> set[int]:
+        """The partitions that have a replica in this directory."""
+        places = self.cluster.until_placed(TOPIC, 3 * PARTITIONS)
+        node_id = broker.files.node_id
+        return {index for (owner, index), place in places.items() if owner == node_id and place == str(path)}
 
     @contextmanager
     def load(self, inside: set[int]) -> Iterator[tuple[Writer, Writer]]:
@@ -261,7 +266,7 @@ def go_through(matrix: MatrixCluster, case: Case, role: str) -> Seen:
     """Lets it happen under load, demands what must be so, and brings the cluster back."""
     cluster = matrix.cluster
     matrix.until_whole()
-    broker, path, inside = matrix.victim(case, role)
+    broker, path, inside = matrix.victim(case.disk, role)
     with matrix.load(inside) as (writer, bystander):
         seen = strike(matrix, (writer, bystander), case, role, broker, path, inside)
         case.recover(cluster, broker, path)

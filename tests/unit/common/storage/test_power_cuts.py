@@ -5,8 +5,10 @@ keeps the recovery point and the log start as a broker keeps its checkpoints: st
 appended to a log that was cut.
 """
 
+import asyncio
 import errno
 import random
+from collections.abc import Coroutine
 
 import pytest
 
@@ -16,7 +18,18 @@ from common.records.batch import iterate_records, split_batches
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, PATH, TOPIC_ID, append, attached, batch, created, fill
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    SMALL,
+    TOPIC_ID,
+    all_offsets,
+    append,
+    attached,
+    batch,
+    created,
+    fill,
+)
 
 SETTINGS = LogConfig(segment_bytes=600, index_interval_bytes=150)
 
@@ -166,6 +179,40 @@ def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.parametrize("steps", range(2, 30, 6))
+def test_a_power_cut_while_segments_are_deleted_or_cut_off_leaves_no_hole(steps: int) -> None:
+    """Every removal is a change of names that may be lost alone. Without a sync between them an older segment could be back
+    and the next one not: recovery throws away everything behind such a hole, or, below the recovery point, does not see
+    it."""
+
+    async def cut_short(world: SimulatedWorld, changed: asyncio.Future[object]) -> None:
+        await world.sleep(steps * 0.000_5)
+        world.power_cut("a")
+        changed.cancel()
+
+    async def scenario(world: SimulatedWorld) -> None:
+        for is_deletion in (True, False):
+            world.disk(PATH).wipe()
+            log = await created(world)
+            await fill(log, 60)
+            end, recovery_point = log.log_end_offset, await log.flush()
+            middle = log.segment_base_offsets[4]
+            changing: Coroutine[None, None, object]
+            changing = log.delete_segments_before(middle) if is_deletion else log.truncate_to(middle)
+            await cut_short(world, asyncio.ensure_future(changing))
+            log = await Log.load(
+                await attached(world), FOLDER, SMALL, recovery_point=Offset(0 if is_deletion else recovery_point)
+            )
+            assert log.recovery.reason is None
+            offsets = await all_offsets(log)
+            assert [first for first, _ in offsets] == list(range(log.log_start_offset, log.log_end_offset))
+            assert log.log_end_offset == end if is_deletion else log.log_start_offset == 0
+            world.crash("a")
+
+    for seed in range(10):
+        SimulatedWorld(100 * steps + seed).run(scenario)
 
 
 def test_records_that_a_failed_fsync_lost_are_not_believed_by_the_next_life() -> None:

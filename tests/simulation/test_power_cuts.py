@@ -1,0 +1,144 @@
+"""Whole clusters that lose power: what was acknowledged and what was committed survives, and every node comes back.
+
+One node at a time loses power, so that two of the three replicas keep their page cache: then nothing acknowledged may be
+lost. When everything goes dark at once records may be lost, but no metadata, and the replicas agree again.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from common.records.batch import iterate_records, split_batches
+from tests.simulation.cluster import CONTROLLER_ID, NotAcknowledged, SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+
+TOPIC = "t"
+PARTITIONS = 2
+OVERRIDES = {
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "metadata.log.max.record.bytes.between.snapshots": "3000",
+    "metadata.max.retention.bytes": "4000",
+}
+
+Trouble = Callable[[SimulatedCluster, random.Random], Awaitable[None]]
+
+
+def run_under_load(seed: int, trouble: Trouble, *, keeps_records: bool) -> None:
+    """Two clients write while `trouble` happens; afterwards everything is in sync again and all replicas are equal."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        rng = random.Random(f"{seed}/power-cuts")
+        cluster = SimulatedCluster(world, brokers=3, disks=2, overrides=OVERRIDES)
+        await cluster.start()
+        is_over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic(TOPIC, partitions=PARTITIONS, min_insync_replicas="2", segment_bytes="16384")
+            writers = [group.create_task(write(cluster, client, rng, is_over)) for _ in range(2)]
+            await trouble(cluster, rng)
+            is_over.set()
+            await asyncio.gather(*writers)
+            if keeps_records:
+                await client.assert_nothing_lost()
+            client.close()
+        await world.sleep(2)
+        for index in range(PARTITIONS):
+            one, *others = [records_of(cluster, broker_id, index) for broker_id in cluster.broker_ids]
+            assert one
+            assert others == [one, one], f"the replicas of {TOPIC}-{index} differ"
+
+    SimulatedWorld(seed).run(scenario)
+
+
+async def write(cluster: SimulatedCluster, client: SimulatedClient, rng: random.Random, is_over: asyncio.Event) -> None:
+    number = 0
+    while not is_over.is_set():
+        number += 1
+        try:
+            await client.produce_once(TOPIC, rng.randrange(PARTITIONS), b"%d" % number + bytes(rng.choice((0, 700, 3000))))
+        except NotAcknowledged:
+            await cluster.world.sleep(0.05)
+        await cluster.world.sleep(rng.uniform(0.001, 0.05))
+
+
+async def come_back(cluster: SimulatedCluster, *node_ids: int) -> None:
+    """Starts the nodes again and waits until the cluster is as before."""
+    # The controller's image still has the incarnations before.
+    registered = {id_: registrations(cluster, id_) for id_ in node_ids}
+    for node_id in node_ids:
+        cluster.start_node(node_id)
+    await cluster.world.until(lambda: TOPIC in cluster.state.topic_ids)
+    for node_id in node_ids:
+        if node_id != CONTROLLER_ID:
+            await cluster.world.until(lambda id_=node_id: registrations(cluster, id_) > registered[id_])  # type: ignore[misc]
+    await cluster.until_running(60)
+    await cluster.until_in_sync(TOPIC, 60)
+
+
+def registrations(cluster: SimulatedCluster, node_id: int) -> int:
+    return len(cluster.world.events_named("broker_registered", cluster.name(node_id)))
+
+
+def records_of(cluster: SimulatedCluster, broker_id: int, index: int) -> list[tuple[int, int, bytes]]:
+    """(offset, leader epoch, value) of every record in the segment files of a replica."""
+    found = []
+    for number in range(1, cluster.disks + 1):
+        for name, content in cluster.disk(broker_id, number).files().items():
+            if name.startswith(f"{TOPIC}-{index}/") and name.endswith(".log"):
+                for header, view in split_batches(memoryview(bytearray(content))):
+                    epoch = header.partition_leader_epoch
+                    found += [(record.offset, epoch, bytes(record.value or b"")) for record in iterate_records(view)]
+    return found
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_nodes_lose_power_one_after_the_other(seed: int) -> None:
+    """Brokers and the controller, each cut when all are in sync: acks=all keeps its promise, and the tail that one replica
+    lost is fetched again."""
+
+    async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
+        for node_id in rng.sample([*cluster.broker_ids, CONTROLLER_ID], 4):
+            await cluster.world.sleep(rng.uniform(0.5, 2))
+            cluster.power_cut(node_id)
+            await cluster.world.sleep(rng.uniform(0, 4))
+            await come_back(cluster, node_id)
+
+    run_under_load(seed, trouble, keeps_records=True)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_everything_goes_dark_at_once(seed: int) -> None:
+    """No node is left that has a page cache: the tails are gone, the topics are not, and no node gives up."""
+
+    async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
+        await cluster.world.sleep(rng.uniform(1, 3))
+        nodes = [CONTROLLER_ID, *cluster.broker_ids]
+        for node_id in nodes:
+            cluster.power_cut(node_id)
+        await come_back(cluster, *nodes)
+
+    run_under_load(seed, trouble, keeps_records=False)
+
+
+@pytest.mark.parametrize("victim", [CONTROLLER_ID, 1])
+def test_a_failed_fsync_then_a_restart_then_a_power_cut(victim: int) -> None:
+    """The restarted node must not build on what only its page cache still shows: committed metadata would be zeros after
+    the power cut, brokers would stop because the controller asks them to take back what was committed, and a follower
+    would have a hole below its recovery point."""
+
+    async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
+        names = ["metadata"] if victim == CONTROLLER_ID else ["d1", "d2"]
+        for name in names:
+            cluster.world.disk(f"{cluster.home(victim)}/{name}").fail_fsync_once()
+        await cluster.world.sleep(4)
+        cluster.crash(victim)
+        await come_back(cluster, victim)
+        await cluster.world.sleep(3)
+        cluster.power_cut(victim)
+        await come_back(cluster, victim)
+        assert not cluster.world.events_named("node_halted", "broker-2")
+
+    run_under_load(4, trouble, keeps_records=True)
