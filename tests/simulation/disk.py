@@ -58,6 +58,8 @@ class SimulatedDisk:
         self._slowness = 1.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
+        self.is_rotten = False
+        """Whether bytes have changed that nobody wrote, and the disk was not replaced since."""
 
     # --- faults that have an errno -------------------------------------------------------------------------------
     def fail_with(self, errno_code: int, operations: Collection[str] | None = None) -> None:
@@ -118,6 +120,7 @@ class SimulatedDisk:
     def corrupt(self, name: str, position: int, size: int = 1) -> None:
         """Reads of these bytes give other bytes and no errno, until they are written again."""
         self.file_node(name).corrupt(position, size)
+        self.is_rotten = True
 
     def drop_clean_pages(self) -> None:
         """What is not dirty leaves the page cache, as when memory is short."""
@@ -135,6 +138,7 @@ class SimulatedDisk:
     def wipe(self) -> None:
         """An empty disk in the same place, as after a replacement."""
         self.store = DiskStore()
+        self.is_rotten = False
         self.heal()
 
     def copy_from(self, other: "SimulatedDisk") -> None:
@@ -241,6 +245,12 @@ class SimulatedDisk:
     def files(self) -> dict[str, bytes]:
         """Every file with its content, by its name relative to the directory, sorted."""
         return {name: bytes(node.content) for name, node in self.store.walk() if isinstance(node, FileNode)}
+
+    def files_in(self, folder: str) -> dict[str, bytes]:
+        """The same of one folder; empty when it is not there."""
+        node = self.store.find(folder)
+        entries = node.entries if isinstance(node, FolderNode) else {}
+        return {f"{folder}/{name}": bytes(each.content) for name, each in entries.items() if isinstance(each, FileNode)}
 
     def durable_files(self) -> dict[str, bytes]:
         """The same of the platter alone: what a power cut leaves that takes every unsynced change."""
