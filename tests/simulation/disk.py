@@ -245,6 +245,12 @@ class SimulatedDisk:
         """Every file with its content, by its name relative to the directory, sorted."""
         return {name: bytes(node.content) for name, node in self.store.walk() if isinstance(node, FileNode)}
 
+    def files_in(self, folder: str) -> dict[str, bytes]:
+        """The same of one folder; empty when it is not there."""
+        node = self.store.find(folder)
+        entries = node.entries if isinstance(node, FolderNode) else {}
+        return {f"{folder}/{name}": bytes(each.content) for name, each in entries.items() if isinstance(each, FileNode)}
+
     def durable_files(self) -> dict[str, bytes]:
         """The same of the platter alone: what a power cut leaves that takes every unsynced change."""
         found = self.store.walk(durable=True)

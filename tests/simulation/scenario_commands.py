@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from common.configuration.server import load_server_config
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
@@ -70,6 +71,8 @@ from tests.simulation.scenario_views import (
     with_assignments_together,
     without_repeats,
 )
+from tools.errors import ToolError
+from tools.kafka_storage import format_directories
 
 CLIENT = "client"
 
@@ -472,10 +475,25 @@ async def replace_disk(run: ScenarioRun, arguments: Arguments) -> None:
 
 
 @command("format")
-async def format_disks(run: ScenarioRun, arguments: Arguments) -> None:
-    """format broker=2 [log.dirs=...]: kafka-storage format --ignore-formatted."""
-    await run.cluster.format(arguments.broker(), ignore_formatted=True, overrides=arguments.others())
-    run.look()
+async def format_disks(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """format broker=2 [strictly] [log.dirs=...]: kafka-storage format --ignore-formatted; strictly: without that option."""
+    broker_id = arguments.broker()
+    is_strict = arguments.rest() == ["strictly"]
+    said: list[str] = []
+    try:
+        await format_directories(
+            run.world.node(f"format-{broker_id}"),
+            load_server_config({**run.cluster.properties(broker_id), **arguments.others()}),
+            cluster_id=CLUSTER_ID,
+            level=run.cluster.level,
+            ignore_formatted=not is_strict,
+            say=said.append,
+            explain=said.append,
+        )
+    except ToolError as error:
+        said.append(str(error))
+    names = run.look()
+    return [names.in_text(line) for text in said for line in text.splitlines()]
 
 
 @command("remove-directory-id")

@@ -7,7 +7,8 @@ import pytest
 
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.detection import check_acknowledged
-from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.checkers.undisturbed import UndisturbedChecker
+from tests.simulation.cluster import SECOND_NS, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
@@ -81,14 +82,15 @@ def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
     SimulatedWorld(seed=1).run(scenario)
 
 
-def test_acknowledged_means_committed() -> None:
-    """I16: a broker that takes a failure for told, while the directory is registered as online, errs."""
+def test_acknowledged_means_committed_and_a_session_ends() -> None:
+    """I16: a broker that takes a failure for told, while the directory is registered as online, errs. I6: one that is dead
+    for longer than its session is fenced, unless the controller cannot do it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
         checkers = Checkers(cluster, History())
         checkers.install()
-        await cluster.start()
         await world.sleep(1)
         image = checkers.image.image
         online = next(iter(image.brokers[1].directories))
@@ -96,6 +98,13 @@ def test_acknowledged_means_committed() -> None:
         with pytest.raises(InvariantViolated, match="I16"):
             check_acknowledged(event, image)
         check_acknowledged(SimulatedEvent(0, "broker-1", "info", event.name, {"directory_id": b"x" * 16}), image)
+        sessions = UndisturbedChecker(world.disk)
+        for now_ns, is_well in ((0, True), (7, True), (8, False), (9, True), (15, True)):
+            sessions.look_at_sessions(
+                [1], image, now_ns * SECOND_NS, session_timeout_ns=4 * SECOND_NS, is_controller_well=is_well
+            )
+        with pytest.raises(InvariantViolated, match=r"I6.*dead for 8\.0 s"):
+            sessions.look_at_sessions([1], image, 17 * SECOND_NS, session_timeout_ns=4 * SECOND_NS, is_controller_well=True)
         checkers.stop()
 
     SimulatedWorld(seed=1).run(scenario)

@@ -17,6 +17,7 @@ from tests.simulation.checkers.undisturbed import UndisturbedChecker
 from tests.simulation.cluster import SECOND_NS, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
+from tests.simulation.test_checkers_raw_logs import batch
 from tests.simulation.violations import InvariantViolated
 
 ELSEWHERE = DirectoryId(Uuid(b"e" * 16))
@@ -125,6 +126,24 @@ def test_directories() -> None:
         created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", {"partition": "t-0"})
         with pytest.raises(InvariantViolated, match="I14"):
             checker.happened(created)
+
+    run_planted(plant)
+
+
+def test_files_that_differ() -> None:
+    """I1 and I3: what is committed is not the same on a follower's disk, or is not there."""
+
+    async def plant(planted: Planted) -> None:
+        log = planted.follower.log
+        disk = planted.cluster.world.disk(log.log_dir.path)
+        name = f"{log.name}/00000000000000000000.log"
+        planted.checkers._look_at_logs()
+        disk.write(name, batch(0, "a") + batch(1, "b"))
+        with pytest.raises(InvariantViolated, match=r"I1: t-0 on broker \d ends at 2; committed is 3"):
+            planted.checkers._look_at_logs()
+        disk.write(name, batch(0, "a") + batch(1, "b") + batch(2, "x"))
+        with pytest.raises(InvariantViolated, match="I3: t-0: offset 0 is not the same"):
+            planted.checkers._look_at_logs()
 
     run_planted(plant)
 

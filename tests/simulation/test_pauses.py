@@ -71,6 +71,29 @@ def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
     run(scenario, seed)
 
 
+def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
+    """Appended before the stop and written after it, acks=1: nobody else has it, so it is refused."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        led = next(index for index, part in cluster.partitions("t").items() if part.leader == 1)
+        disk = cluster.disk_of(BrokerId(1), cluster.partition("t", led).directory(BrokerId(1)))
+        disk.hang()
+        asked = asyncio.ensure_future(client.ask(1, one_record(led, b"begun", acks=1)))
+        await cluster.world.sleep(0.1)
+        for other in (2, 3):
+            cluster.world.network.cut("broker-1", f"broker-{other}")
+        cluster.pause(1)
+        disk.thaw()
+        await cluster.world.until(lambda: cluster.partition("t", led).leader not in (1, -1))
+        await client.produce("t", led, b"meanwhile")
+        cluster.world.network.mend()
+        cluster.resume(1)
+        answer = (await asked).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario, 1)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_short_pause_costs_nothing(seed: int) -> None:
     """Shorter than its session: the broker still leads, and does what waited for it."""

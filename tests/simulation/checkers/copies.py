@@ -49,7 +49,6 @@ class CopiesChecker:
         if part is None:
             return
         end_offset = produce.offset + len(produce.values)
-        end_offset = produce.offset + len(produce.values)
         copies = sum(self._may_have(broker_id, key, produce, brokers.get(broker_id)) for broker_id in part.replicas)
         hosted = [broker.replicas._partitions.get(key) for broker in brokers.values()]
         wanted = min((each.config.min_insync_replicas for each in hosted if each is not None), default=0)

@@ -5,7 +5,7 @@ broker does; and a directory that is offline in a broker whose heartbeats get th
 to get wrong: these are bounds in time, so they count only while everybody who has to act can act.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.daemon import BrokerDaemon
 from common.ids import BrokerEpoch, DirectoryId, uuid_text
@@ -17,6 +17,8 @@ SECOND = 1_000_000_000
 CREATION_BOUND_NS = 1 * SECOND
 # A broker that is not heard of for less than this may still be unfenced.
 TOLD_BOUND_NS = 8 * SECOND
+# Beyond broker.session.timeout.ms, for the controller's own disk.
+FENCING_SLACK_NS = 3 * SECOND
 
 
 class UndisturbedChecker:
@@ -26,6 +28,7 @@ class UndisturbedChecker:
         self._disk_at = disk_at
         self._creating_since: dict[tuple[BrokerDaemon, Key, DirectoryId], int] = {}
         self._untold_since: dict[tuple[int, BrokerEpoch, DirectoryId], int] = {}
+        self._silent_since: dict[tuple[int, int], int] = {}
 
     def look_at_creations(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
         """I12, for brokers that are not paused. Raises InvariantViolated."""
@@ -68,3 +71,21 @@ class UndisturbedChecker:
                         f"broker {broker_id} lost {directory.path} {(now_ns - since_ns) / SECOND:.1f} s ago, is unfenced, "
                         "and it is still registered as online",
                     )
+
+    def look_at_sessions(
+        self, dead: Iterable[int], image: ImageModel, now_ns: int, *, session_timeout_ns: int, is_controller_well: bool
+    ) -> None:
+        """I6 in time: a broker that is gone is soon fenced. Raises InvariantViolated."""
+        before, self._silent_since = self._silent_since, {}
+        if not is_controller_well:
+            return
+        for broker_id in dead:
+            registered = image.brokers.get(broker_id)
+            if registered is None or registered.fenced:
+                continue
+            incarnation = (broker_id, registered.epoch)
+            since_ns = self._silent_since[incarnation] = before.get(incarnation, now_ns)
+            if now_ns - since_ns > session_timeout_ns + FENCING_SLACK_NS:
+                raise InvariantViolated(
+                    "I6", f"broker {broker_id} has been dead for {(now_ns - since_ns) / SECOND:.1f} s and is not fenced"
+                )
