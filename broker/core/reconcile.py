@@ -6,7 +6,7 @@ so it can be asked again at any time.
 
 The one thing that must not go wrong: an *empty* log for a member of the ISR. It could be elected and would truncate the
 others to nothing. It is created only where it certainly never held data; in every other case the broker tells the
-controller that the replica is lost.
+controller that the replica is lost, unless the controller holds it for offline and its disk may come back.
 """
 
 from collections.abc import Collection
@@ -106,7 +106,11 @@ def _decide_absent_in_isr(situation: ReplicaSituation, metadata_directory: Direc
     )
     if never_held_data:
         return _create(situation, metadata_directory)
-    return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)
+    if metadata_directory == LOST or (situation.any_offline and not _counts_as_online(situation, metadata_directory)):
+        # The controller knows that the replica is offline. Called LOST while its disk is only away, it could be started
+        # empty by an unclean election, and the disk would come back for nothing.
+        return Decision(Action.SKIP)
+    return Decision(Action.ASSIGN_LOST)
 
 
 def _decide_absent_outside_isr(situation: ReplicaSituation, metadata_directory: DirectoryId) -> Decision:
@@ -118,6 +122,10 @@ def _decide_absent_outside_isr(situation: ReplicaSituation, metadata_directory: 
         return Decision(Action.ASSIGN_LOST)
     # LOST, MIGRATING or an unknown directory, while one is offline that may hold the log.
     return Decision(Action.SKIP)
+
+
+def _counts_as_online(situation: ReplicaSituation, metadata_directory: DirectoryId) -> bool:
+    return metadata_directory in (UNASSIGNED, MIGRATING, *situation.online_directories)
 
 
 def _create(situation: ReplicaSituation, metadata_directory: DirectoryId) -> Decision:

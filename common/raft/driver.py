@@ -125,6 +125,8 @@ class QuorumDriver:
         self._reader = MetadataRecordReader()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped: asyncio.Future[None] | None = None
+        # A node that is asked to end while it starts is closed before `run` has had its first turn.
+        self._is_closed = False
         self._task_group: asyncio.TaskGroup | None = None
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -208,6 +210,8 @@ class QuorumDriver:
 
     async def run(self, task_group: asyncio.TaskGroup) -> None:
         """Leads or follows until `close` or cancellation. Raises LogDirError and QuorumFailure, both fatal."""
+        if self._is_closed:
+            return
         self._task_group = task_group
         self._stopped = asyncio.get_running_loop().create_future()
         for number, feed in enumerate(self._queue.feeds, start=1):
@@ -226,6 +230,7 @@ class QuorumDriver:
     async def close(self) -> None:
         """Stops leading or following, ends `run`, and closes the log in order. What was scheduled and not yet committed
         is not waited for: whoever shuts down in an orderly way waits for its commits first."""
+        self._is_closed = True
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
         tasks, self._tasks = self._tasks, []

@@ -80,13 +80,11 @@ class SimulatedCluster:
             self.start_node(node_id)
         await self.until_running()
 
-    async def format(
-        self, node_id: int, *, ignore_formatted: bool = False, overrides: Mapping[str, str] | None = None
-    ) -> None:
+    async def format(self, node_id: int, *, ignore_formatted: bool = False) -> None:
         """kafka-storage format."""
         await format_directories(
             self.world.node(f"format-{node_id}"),
-            load_server_config({**self.properties(node_id), **(overrides or {})}),
+            self.config(node_id),
             cluster_id=CLUSTER_ID,
             level=self.level,
             ignore_formatted=ignore_formatted,

@@ -5,6 +5,7 @@ Every fault goes on until `heal` (or `thaw`, `mount`) unless it says otherwise. 
 it outlives the node that met it, and what a fault broke stays broken after `heal`.
 """
 
+import copy
 import errno
 import random
 from collections import deque
@@ -57,6 +58,8 @@ class SimulatedDisk:
         self._slowness = 1.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
+        self.is_rotten = False
+        """Whether bytes have changed that nobody wrote, and the disk was not replaced since."""
 
     # --- faults that have an errno -------------------------------------------------------------------------------
     def fail_with(self, errno_code: int, operations: Collection[str] | None = None) -> None:
@@ -108,7 +111,7 @@ class SimulatedDisk:
         self.is_hung = False
         stalled, self.stalled = self.stalled, []
         for operation in stalled:
-            operation.log_dir.carry_out(operation)
+            operation.log_dir.go_on(operation)
 
     def slow_down(self, factor: float) -> None:
         """Every operation takes `factor` times as long."""
@@ -117,6 +120,7 @@ class SimulatedDisk:
     def corrupt(self, name: str, position: int, size: int = 1) -> None:
         """Reads of these bytes give other bytes and no errno, until they are written again."""
         self.file_node(name).corrupt(position, size)
+        self.is_rotten = True
 
     def drop_clean_pages(self) -> None:
         """What is not dirty leaves the page cache, as when memory is short."""
@@ -134,6 +138,7 @@ class SimulatedDisk:
     def wipe(self) -> None:
         """An empty disk in the same place, as after a replacement."""
         self.store = DiskStore()
+        self.is_rotten = False
         self.heal()
 
     def copy_from(self, other: "SimulatedDisk") -> None:
@@ -241,10 +246,22 @@ class SimulatedDisk:
         """Every file with its content, by its name relative to the directory, sorted."""
         return {name: bytes(node.content) for name, node in self.store.walk() if isinstance(node, FileNode)}
 
+    def files_in(self, folder: str) -> dict[str, bytes]:
+        """The same of one folder; empty when it is not there."""
+        node = self.store.find(folder)
+        entries = node.entries if isinstance(node, FolderNode) else {}
+        return {f"{folder}/{name}": bytes(each.content) for name, each in entries.items() if isinstance(each, FileNode)}
+
     def durable_files(self) -> dict[str, bytes]:
         """The same of the platter alone: what a power cut leaves that takes every unsynced change."""
         found = self.store.walk(durable=True)
         return {name: bytes(node.durable) for name, node in found if isinstance(node, FileNode)}
+
+    def files_after_a_power_cut(self, rng: random.Random) -> dict[str, bytes]:
+        """What a power cut at this moment might leave, as `rng` draws it. The disk itself goes on."""
+        store = copy.deepcopy(self.store)
+        store.lose_unsynced(rng)
+        return {name: bytes(node.durable) for name, node in store.walk() if isinstance(node, FileNode)}
 
     def folders(self) -> list[str]:
         return [name for name, node in self.store.walk() if isinstance(node, FolderNode)]

@@ -25,7 +25,7 @@ from common.environment.interface import Connection, Environment, Listener, List
 from common.ids import Uuid, uuid_text
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.log_dir import SimulatedLogDir
-from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, wake
+from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, rare_collections, wake
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.process import NO_PROCESS, SimulatedProcess
 from tests.simulation.violations import InvariantViolated
@@ -273,7 +273,7 @@ class SimulatedEnvironment(Environment):
             raise structlog.DropEvent
         fields = dict(event)
         name = str(fields.pop("event", ""))
-        self.world.events.append(SimulatedEvent(self.loop.now_ns, self.name, level, name, fields))
+        self.world.note_event(SimulatedEvent(self.loop.now_ns, self.name, level, name, fields))
         self.trace("log", level, name, *sorted(fields))
         raise structlog.DropEvent
 
@@ -287,6 +287,8 @@ class SimulatedWorld:
         self.loop.set_exception_handler(self._note_exception)
         self.network = SimulatedNetwork(self.loop, seed)
         self.events: list[SimulatedEvent] = []
+        self.event_watchers: list[Callable[[SimulatedEvent], None]] = []
+        """Called in the moment of each event, in the middle of the daemon's step. May not raise."""
         self.processes: list[SimulatedProcess] = []
         """Of all lives that were started."""
         self._rng = random.Random(f"{seed}/world")
@@ -377,6 +379,12 @@ class SimulatedWorld:
             await self.sleep(POLL_NS / NANOSECONDS)
 
     # --- what happened -------------------------------------------------------------------------------------------
+    def note_event(self, event: SimulatedEvent) -> None:
+        """A node has logged something."""
+        self.events.append(event)
+        for watcher in self.event_watchers:
+            watcher(event)
+
     def events_named(self, name: str, node: str | None = None) -> list[SimulatedEvent]:
         return [event for event in self.events if event.name == name and node in (None, event.node)]
 
@@ -416,7 +424,7 @@ class SimulatedWorld:
 
     def _run_to_the_end(self, main: Task[T]) -> T:
         try:
-            with nothing_from_outside():
+            with nothing_from_outside(), rare_collections():
                 return self.loop.run_until_complete(main)
         except RuntimeError:
             # An exception in a callback stops the loop, as it would end a real daemon.

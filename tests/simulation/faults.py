@@ -8,10 +8,11 @@ come back.
 
 import errno
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from common.records.batch import BatchHeader, split_batches
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
@@ -26,12 +27,14 @@ SUPERVISOR_DELAY_SECONDS = 1.0
 # A daemon that was asked to stop and has not ended by then is killed, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
+# The bytes of a batch in front of what its checksum covers.
+BEFORE_CHECKSUMMED = 21
 # Producers count from here, where a node is named by a number.
 FIRST_CLIENT_ID = 1001
 # What a node may be started with that changes how it does its work.
 OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
     {"log.segment.bytes": "20000"},
-    {"num.replica.fetchers": "3"},
+    {"replica.lag.time.max.ms": "3000"},
     {"replica.fetch.max.bytes": "2000", "replica.fetch.response.max.bytes": "4000"},
     {"replica.fetch.wait.max.ms": "50"},
     {"broker.heartbeat.interval.ms": "200"},
@@ -304,6 +307,29 @@ def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).fail_fsync_once(errno.ENOSPC if fault.amount % 2 else errno.EIO)
 
 
+def _rot(lab: Lab, fault: Fault) -> None:
+    """A byte of some batch is another one from now on, and no errno tells. The head of a batch is spared: no checksum covers
+    it, so nobody can know."""
+    disk = lab.disk(fault)
+    places = [
+        (name, header.size, batch_end - header.size)
+        for name, content in disk.files().items()
+        if name.endswith(".log")
+        for header, batch_end in _batches(content)
+    ]
+    if places:
+        name, size, position = places[fault.amount * len(places) // 1001]
+        covered = size - BEFORE_CHECKSUMMED
+        disk.corrupt(name, position + BEFORE_CHECKSUMMED + fault.amount % covered)
+
+
+def _batches(content: bytes) -> Iterator[tuple[BatchHeader, int]]:
+    end = 0
+    for header, view in split_batches(content, allow_partial_tail=True):
+        end += len(view)
+        yield header, end
+
+
 def _hang(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).hang()
 
@@ -435,6 +461,7 @@ KINDS = {
     "disk slow": Kind(Target.ANY_DISK, _slow, _speed_up),
     "disk full": Kind(Target.DATA_DISK, _fill, _make_room),
     "fsync fails once": Kind(Target.ANY_DISK, _fail_fsync_once, _heal_disk, loses_data=True),
+    "bits rot": Kind(Target.DATA_DISK, _rot, _replace_disk, loses_data=True),
     "mount vanishes": Kind(Target.ANY_DISK, _unmount, _mount),
     "disks swapped": Kind(Target.TWO_DISKS, _swap, _let_go, seconds=(0.05, 5.0)),
     "disk cloned": Kind(Target.TWO_DISKS, _clone, _replace_disk, loses_data=True, seconds=(0.5, 5.0)),

@@ -5,6 +5,7 @@ the author may have thought. Easy to get wrong: a bug that another rule makes ha
 fault, a piece of workload or a checker is missing, or it belongs to no list of bugs.
 """
 
+from broker.assignments_sender import AssignmentsSender
 from broker.core import reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
@@ -87,8 +88,8 @@ _DISKS = (
         "Not there? Then it has to be created.",
         Edit(
             reconcile._decide_absent_in_isr,
-            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
-            "return _create(situation, metadata_directory)",
+            "if never_held_data:",
+            "if True:",
         ),
     ),
     _bug(
@@ -97,8 +98,8 @@ _DISKS = (
         Edit(reconcile.decide, "if situation.failed_directory is not None:", "if False:"),
         Edit(
             reconcile._decide_absent_in_isr,
-            "return Decision(Action.SKIP) if metadata_directory == LOST else Decision(Action.ASSIGN_LOST)",
-            "return _create(situation, metadata_directory)",
+            "if never_held_data:",
+            "if True:",
         ),
     ),
 )
@@ -153,8 +154,9 @@ _REPLICATION = (
         Edit(PartitionReplica._maybe_expand_isr, "follower.log_end_offset < reached or ", ""),
     ),
     _bug(
-        "a former incarnation's fetch counts",
-        "A follower is a follower.",
+        "no broker epoch check",
+        "A broker's id says who it is.",
+        Edit(broker_epochs.registration_of, "if registration.epoch != broker_epoch:", "if False:"),
         Edit(
             PartitionReplica.is_stale_fetch,
             "return broker_epoch != NO_BROKER_EPOCH and registration is not None and registration.epoch > broker_epoch",
@@ -181,15 +183,6 @@ _REPLICATION = (
         ),
     ),
     _bug(
-        "the leader's high watermark as it comes",
-        "The leader knows best.",
-        Edit(
-            PartitionReplica.leader_high_watermark,
-            "bounded = min(high_watermark, self.log_end_offset)",
-            "bounded = high_watermark",
-        ),
-    ),
-    _bug(
         "a loaded log counts as committed",
         "It was on the disk before, so it must have been committed.",
         Edit(
@@ -201,11 +194,6 @@ _REPLICATION = (
 )
 
 _CONTROLLER = (
-    _bug(
-        "no broker epoch check",
-        "A broker's id says who it is.",
-        Edit(broker_epochs.registration_of, "if registration.epoch != broker_epoch:", "if False:"),
-    ),
     _bug(
         "a heartbeat elects before it looks at lost directories",
         "First unfence, then the rest.",
@@ -295,6 +283,7 @@ _CONTROLLER = (
             "if False:",
         ),
         Edit(alter_partition._validated, "if leader != partition.leader:", "if False:"),
+        Edit(alter_partition._validated, "if wish.partition_epoch < partition.partition_epoch:", "if False:"),
     ),
     _bug(
         "an ISR change with anybody in it",
@@ -342,7 +331,8 @@ _CONTROLLER = (
 _BROKER = (
     _bug(
         "an assignment is sent once",
-        "The network is reliable.",
+        "Whoever does not answer within a second is gone for good.",
+        Edit(AssignmentsSender._send, "self.env.now_ns() + REQUEST_TIMEOUT_NS", "self.env.now_ns() + 1_000 * MS"),
         Edit(
             DirectoryAssignments.handle_failure,
             "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
@@ -365,15 +355,6 @@ _BROKER = (
             BrokerLifecycle._check_deadlines,
             "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
             "if True:",
-        ),
-    ),
-    _bug(
-        "a failed disk is told at the next heartbeat, if at all",
-        "One directory is not worth a request of its own.",
-        Edit(
-            BrokerLifecycle._maybe_send,
-            "offline = tuple(d for d in self._failures if d in self._registered_directories)",
-            "offline = tuple(d for d in self._failures if d in self._registered_directories)[:1]",
         ),
     ),
     _bug(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from common.configuration.server import load_server_config
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
@@ -70,6 +71,8 @@ from tests.simulation.scenario_views import (
     with_assignments_together,
     without_repeats,
 )
+from tools.errors import ToolError
+from tools.kafka_storage import format_directories
 
 CLIENT = "client"
 
@@ -252,8 +255,8 @@ class ScenarioRun:
         self._seen_records += len(records)
         return [line for record in records if (line := record_line(self.look(), record)) is not None]
 
-    def new_exchanges(self, sender: str | None) -> list[str]:
-        """Heartbeats are shown where they differ from the one before of the same broker."""
+    def new_exchanges(self, sender: str | None, words: list[str]) -> list[str]:
+        """Those with one of the words; heartbeats where they differ from the one before of the same broker."""
         names = self.look()
         exchanges = [each for each in self._network.exchanges if each.sender != CLIENT]
         before = {
@@ -263,8 +266,12 @@ class ScenarioRun:
         }
         fresh = [each for each in exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
         self._seen_exchanges = len(exchanges)
-        unusual = _without_usual_heartbeats(names, before, fresh)
-        return [exchange_line(names, exchange) for exchange in with_assignments_together(unusual)]
+        wanted = [
+            each
+            for each in _without_usual_heartbeats(names, before, fresh)
+            if not words or any(word in exchange_line(names, each).split() for word in words)
+        ]
+        return [exchange_line(names, exchange) for exchange in with_assignments_together(wanted)]
 
     def _records(self) -> list[Struct]:
         content = self.world.disk("/controller/metadata").files().get(METADATA_SEGMENT, b"")
@@ -472,10 +479,25 @@ async def replace_disk(run: ScenarioRun, arguments: Arguments) -> None:
 
 
 @command("format")
-async def format_disks(run: ScenarioRun, arguments: Arguments) -> None:
-    """format broker=2 [log.dirs=...]: kafka-storage format --ignore-formatted."""
-    await run.cluster.format(arguments.broker(), ignore_formatted=True, overrides=arguments.others())
-    run.look()
+async def format_disks(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """format broker=2 [strictly] [log.dirs=...]: kafka-storage format --ignore-formatted; strictly: without that option."""
+    broker_id = arguments.broker()
+    is_strict = arguments.rest() == ["strictly"]
+    said: list[str] = []
+    try:
+        await format_directories(
+            run.world.node(f"format-{broker_id}"),
+            load_server_config({**run.cluster.properties(broker_id), **arguments.others()}),
+            cluster_id=CLUSTER_ID,
+            level=run.cluster.level,
+            ignore_formatted=not is_strict,
+            say=said.append,
+            explain=said.append,
+        )
+    except ToolError as error:
+        said.append(str(error))
+    names = run.look()
+    return [names.in_text(line) for text in said for line in text.splitlines()]
 
 
 @command("remove-directory-id")
@@ -802,9 +824,7 @@ async def show_records(run: ScenarioRun, arguments: Arguments) -> list[str]:
 async def show_requests(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """show requests [broker=2] [BrokerHeartbeat ...]: what brokers asked of the controller, and its answers."""
     sender = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
-    words = arguments.rest()
-    lines = [line for line in run.new_exchanges(sender) if not words or any(word in line.split() for word in words)]
-    return without_repeats(lines) or ["none"]
+    return without_repeats(run.new_exchanges(sender, arguments.rest())) or ["none"]
 
 
 @command("show metadata")

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from common.ids import TopicId, Uuid
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.detection import check_acknowledged
-from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.checkers.undisturbed import UndisturbedChecker
+from tests.simulation.cluster import SECOND_NS, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
@@ -82,35 +82,15 @@ def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
     SimulatedWorld(seed=1).run(scenario)
 
 
-def test_a_new_replica_without_a_log_is_found_out() -> None:
-    """I11: after the bound, while all online disks are well; a disk that is slow excuses the broker."""
+def test_acknowledged_means_committed_and_a_session_ends() -> None:
+    """I16: a broker that takes a failure for told, while the directory is registered as online, errs. I6: one that is dead
+    for longer than its session is fenced, unless the controller cannot do it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
         await cluster.start()
-        checkers = Checkers(cluster, History())
-        brokers = checkers.brokers()
-        brokers[1].replicas._newer[TopicId(Uuid(b"t" * 16)), 0] = None
-        checkers.detection.look(brokers, 0)
-        cluster.disk(1, 2).slow_down(100)
-        checkers.detection.look(brokers, 6_000_000_000)
-        cluster.disk(1, 2).heal()
-        checkers.detection.look(brokers, 7_000_000_000)
-        checkers.detection.look(brokers, 9_000_000_000)
-        with pytest.raises(InvariantViolated, match=r"I11.*2\.1 s"):
-            checkers.detection.look(brokers, 9_100_000_000)
-
-    SimulatedWorld(seed=1).run(scenario)
-
-
-def test_acknowledged_means_committed() -> None:
-    """I16: a broker that takes a failure for told, while the directory is registered as online, errs."""
-
-    async def scenario(world: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=1, disks=2)
         checkers = Checkers(cluster, History())
         checkers.install()
-        await cluster.start()
         await world.sleep(1)
         image = checkers.image.image
         online = next(iter(image.brokers[1].directories))
@@ -118,6 +98,13 @@ def test_acknowledged_means_committed() -> None:
         with pytest.raises(InvariantViolated, match="I16"):
             check_acknowledged(event, image)
         check_acknowledged(SimulatedEvent(0, "broker-1", "info", event.name, {"directory_id": b"x" * 16}), image)
+        sessions = UndisturbedChecker(world.disk)
+        for now_ns, is_well in ((0, True), (7, True), (8, False), (9, True), (15, True)):
+            sessions.look_at_sessions(
+                [1], image, now_ns * SECOND_NS, session_timeout_ns=4 * SECOND_NS, is_controller_well=is_well
+            )
+        with pytest.raises(InvariantViolated, match=r"I6.*dead for 8\.0 s"):
+            sessions.look_at_sessions([1], image, 17 * SECOND_NS, session_timeout_ns=4 * SECOND_NS, is_controller_well=True)
         checkers.stop()
 
     SimulatedWorld(seed=1).run(scenario)

@@ -12,10 +12,11 @@ from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_recovery_points
+from controller.quorum_controller import QuorumController
+from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_no_marker, check_recovery_points
 from tests.simulation.checkers.image import ImageChecker, ModelBroker
 from tests.simulation.checkers.raw_logs import METADATA_FOLDER
-from tests.simulation.checkers.requests import ANSWER_BOUND_NS, RequestChecker
+from tests.simulation.checkers.requests import ANSWER_BOUND_NS, RequestChecker, WatchedServer
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.loop import SimulatedLoop
@@ -64,11 +65,14 @@ class FakeServer:
     handlers: dict[ApiKey, Any]
 
 
-def watched(world: SimulatedWorld, handler: Any) -> tuple[RequestChecker, FakeServer]:
-    checker, image = RequestChecker(), ImageChecker()
-    image.image.brokers[1] = ModelBroker(8, Uuid(b"i" * 16), False, False, frozenset())
+def watched(
+    world: SimulatedWorld, handler: Any, controller: QuorumController | None = None
+) -> tuple[RequestChecker, FakeServer]:
+    image = ImageChecker()
+    checker = RequestChecker(image)
+    image.image.brokers[1] = ModelBroker(8, Uuid(b"i" * 16), True, False, frozenset())
     server = FakeServer(world.node("controller"), {ApiKey.BROKER_HEARTBEAT: handler})
-    checker.watch("controller", cast(RequestServer, server), image)
+    checker.watch(WatchedServer("controller", cast(RequestServer, server), controller))
     return checker, server
 
 
@@ -101,6 +105,37 @@ def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: 
     SimulatedWorld(seed=1).run(scenario)
 
 
+@dataclass
+class FakeController:
+    """As much of a QuorumController as the checker asks."""
+
+    is_active: bool = True
+    committed_offset: int = -1
+
+
+def test_nothing_is_answered_before_its_commit() -> None:
+    """I5: an answer says that the broker is unfenced, which the committed image does not know; while the checker itself
+    is behind it has no opinion."""
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=8)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        for is_fenced, committed_offset, is_wrong in ((False, -1, True), (True, -1, False), (False, 5, False)):
+            controller = cast(QuorumController, FakeController(committed_offset=committed_offset))
+            response = BrokerHeartbeatResponse(is_fenced=is_fenced)
+            checker, server = watched(world, lambda _, __, response=response: response, controller)
+            server.handlers[ApiKey.BROKER_HEARTBEAT](cast(RequestContext, None), request)
+            assert (checker.violation is not None) == is_wrong
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_directory_in_use_was_not_left_in_order() -> None:
+    """I1: the marker of an orderly end on the platter of a directory that is written to."""
+    check_no_marker("/b1/d1", {"meta.properties": b""})
+    with pytest.raises(InvariantViolated, match="I1: /b1/d1 is in use"):
+        check_no_marker("/b1/d1", {".kafka_cleanshutdown": b""})
+
+
 def test_a_request_without_an_answer_is_found() -> None:
     """I18: after the bound, on a node that lives."""
 
@@ -110,7 +145,10 @@ def test_a_request_without_an_answer_is_found() -> None:
         server.handlers[ApiKey.BROKER_HEARTBEAT](cast(RequestContext, None), BrokerHeartbeatRequest())
         late_ns = world.now_ns() + ANSWER_BOUND_NS + 1
         checker.check_open(late_ns - 1, ["controller"])
+        # It is paused: its time begins anew.
         checker.check_open(late_ns, ["broker-1"])
+        checker.check_open(late_ns, ["controller"])
+        late_ns += ANSWER_BOUND_NS + 1
         with pytest.raises(InvariantViolated, match="I18"):
             checker.check_open(late_ns, ["controller"])
         checker.forget("controller")

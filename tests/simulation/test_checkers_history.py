@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from common.ids import TopicId, Uuid
-from tests.simulation.checkers.history import check_history
-from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce
+from tests.simulation.checkers.history import check_history, check_isr_sizes
+from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce, TopicChange
 from tests.simulation.violations import InvariantViolated
 
 TOPIC = TopicId(Uuid(b"t" * 16))
@@ -110,3 +110,16 @@ def test_a_partition_that_lost_all_its_disks_is_excused() -> None:
     history = innocent()
     history.polls.append(poll("e", 0, "b"))
     check_history(history, excused=[(TOPIC, 0)])
+
+
+def test_an_isr_that_was_too_small_for_long() -> None:
+    """I1: acks=all with min.insync.replicas=2 acknowledged long after the ISR had shrunk to one; soon after it may be."""
+    second = 1_000_000_000
+    created = TopicChange(client="a", begin_ns=0, topic="t", is_creation=True, min_insync_replicas=2)
+    write = produce("a", 0)
+    write.begin_ns, write.end_ns = 20 * second, 21 * second
+    history = History(produces=[write], topic_changes=[created])
+    for sizes in ([(0, 3), (19 * second, 1)], [(0, 3), (2 * second, 1), (18 * second, 2)], [(20 * second, 3)], []):
+        check_isr_sizes(history, {("t", 0): sizes})
+    with pytest.raises(InvariantViolated, match="with 1 in sync"):
+        check_isr_sizes(history, {("t", 0): [(0, 3), (10 * second, 1)]})

@@ -13,9 +13,11 @@ from common.records.metadata_records import BrokerRegistrationChangeRecord
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.image import Key
 from tests.simulation.checkers.quiescence import problems
-from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.checkers.undisturbed import UndisturbedChecker
+from tests.simulation.cluster import SECOND_NS, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
+from tests.simulation.test_checkers_raw_logs import batch
 from tests.simulation.violations import InvariantViolated
 
 ELSEWHERE = DirectoryId(Uuid(b"e" * 16))
@@ -34,8 +36,8 @@ class Planted:
         self.follower_id = next(id_ for id_ in self.part.isr if id_ != self.part.leader)
         self.follower = self.brokers[self.follower_id].replicas._partitions[self.key]
 
-    def look(self, *, later_ns: int = 0) -> None:
-        self.checkers.replicas.look(self.brokers, self.cluster.world.now_ns() + later_ns)
+    def look(self) -> None:
+        self.checkers.replicas.look(self.brokers)
 
     def invariants_open(self) -> set[str]:
         return {invariant for invariant, _ in problems(self.checkers.controller(), self.brokers, self.checkers.image.image)}
@@ -111,12 +113,56 @@ def test_directories() -> None:
             checker.committed_batch([unfence], planted.brokers)
         image.partitions[planted.key] = part
         planted.brokers[leader_id]._directories.mark_offline(planted.leader.log.log_dir.path, "planted")
-        planted.look()
+        now_ns = planted.cluster.world.now_ns()
+        checker.look_at_offline_directories(planted.brokers, now_ns)
         with pytest.raises(InvariantViolated, match="I13"):
-            planted.look(later_ns=60 * 1_000_000_000)
+            checker.look_at_offline_directories(planted.brokers, now_ns + 60 * SECOND_NS)
+        undisturbed = UndisturbedChecker(planted.cluster.world.disk)
+        undisturbed.look_at_failures(planted.brokers, image, now_ns, is_controller_well=True)
+        undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * SECOND_NS, is_controller_well=False)
+        undisturbed.look_at_failures(planted.brokers, image, now_ns, is_controller_well=True)
+        with pytest.raises(InvariantViolated, match="I16"):
+            undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * SECOND_NS, is_controller_well=True)
         created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", {"partition": "t-0"})
         with pytest.raises(InvariantViolated, match="I14"):
             checker.happened(created)
+
+    run_planted(plant)
+
+
+def test_files_that_differ() -> None:
+    """I1 and I3: what is committed is not the same on a follower's disk, or is not there."""
+
+    async def plant(planted: Planted) -> None:
+        log = planted.follower.log
+        disk = planted.cluster.world.disk(log.log_dir.path)
+        name = f"{log.name}/00000000000000000000.log"
+        planted.checkers._look_at_logs()
+        disk.write(name, batch(0, "a") + batch(1, "b"))
+        with pytest.raises(InvariantViolated, match=r"I1: t-0 on broker \d ends at 2; committed is 3"):
+            planted.checkers._look_at_logs()
+        disk.write(name, batch(0, "a") + batch(1, "b") + batch(2, "x"))
+        with pytest.raises(InvariantViolated, match="I3: t-0: offset 0 is not the same"):
+            planted.checkers._look_at_logs()
+
+    run_planted(plant)
+
+
+def test_a_creation_that_does_not_end() -> None:
+    """I12: on a healthy disk; on one that has a fault it may take its time."""
+
+    async def plant(planted: Planted) -> None:
+        checker = UndisturbedChecker(planted.cluster.world.disk)
+        broker = planted.brokers[planted.follower_id]
+        broker.replicas._creating[planted.key[0], 7] = planted.follower.directory_id
+        checker.look_at_creations(planted.brokers, 0)
+        disk = planted.cluster.world.disk(planted.follower.log.log_dir.path)
+        disk.slow_down(2)
+        checker.look_at_creations(planted.brokers, 60 * SECOND_NS)
+        disk.heal()
+        checker.look_at_creations(planted.brokers, 60 * SECOND_NS)
+        with pytest.raises(InvariantViolated, match="I12"):
+            checker.look_at_creations(planted.brokers, 62 * SECOND_NS)
 
     run_planted(plant)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.simulation.mutants import Found, Hunter, Run
+from tests.simulation.mutants import Found, Hunter, Run, failure_of
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.planting import DoesNotFit, Edit, PlantedBug
 
@@ -66,3 +66,10 @@ def test_a_bug_that_no_seed_finds_survives() -> None:
     seeds = _Seeds(alone=set(), with_bug={11})
     assert Hunter(seeds, side_by_side=4).hunt(PLANTED_BUGS[0], range(1, 11)) is None
     assert [run.seed for run in seeds.runs] == list(range(1, 11))
+
+
+@pytest.mark.parametrize("name", ["a fenced broker stays in the ISR", "metadata committed before it is synced"])
+def test_the_swarm_finds_a_planted_bug(name: str) -> None:
+    """Two bugs that hardly any seed can miss are found at once, by a checker and not by chance."""
+    found_by = next(filter(None, (failure_of(Run(seed, name)) for seed in range(1, 6))), "")
+    assert found_by.startswith("InvariantViolated: I"), found_by

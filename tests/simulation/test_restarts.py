@@ -5,7 +5,7 @@ import errno
 from collections.abc import Awaitable, Callable
 
 from common.ids import BrokerId
-from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 
 Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
@@ -117,6 +117,23 @@ def test_other_settings_for_one_life() -> None:
         assert len(segments) > 2
         cluster.crash(2)
         cluster.start_node(2)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
+def test_a_node_that_is_asked_to_end_while_it_starts() -> None:
+    """SIGTERM comes before anything runs: a controller and a broker both end in order, and start again as if nothing was."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        for node_id in (CONTROLLER_ID, 1):
+            await stop(cluster, node_id)
+            cluster.start_node(node_id)
+            await stop(cluster, node_id)
+            assert cluster.env(node_id).exit_code is None
+            cluster.start_node(node_id)
+        await cluster.world.until(cluster.is_controller_active)
         await cluster.until_running()
         await cluster.until_in_sync("t")
 

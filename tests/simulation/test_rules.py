@@ -141,7 +141,7 @@ def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
 
 def test_a_directory_that_fails_before_the_registration_is_never_named() -> None:
     """A disk dies between the start-up scan and the registration: the registration leaves it out, heartbeats never name it,
-    and where the broker is the last of the ISR its replica is LOST, not created elsewhere."""
+    and where the broker is the last of the ISR its replica stays offline on that disk, and is not created elsewhere."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -163,7 +163,7 @@ def test_a_directory_that_fails_before_the_registration_is_never_named() -> None
         assert not cluster.world.events_named("unknown_log_dir_reported")
         for index, part in cluster.partitions("alone").items():
             if part.replicas == (1,) and part.leader == NO_LEADER:
-                assert part.directories == (LOST,), index
+                assert part.directories == (directory_id,), index
         await cluster.world.sleep(10)
         assert cluster.env(1).exit_code is None
 

@@ -21,7 +21,7 @@ from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.batch import CorruptBatch, Record, encode_batch, iterate_records, split_batches, validate_integrity
 from tests.simulation.cluster import BROKER_PORT, SECOND_NS, SimulatedCluster
 from tests.simulation.history import (
     CERTAIN_REFUSALS,
@@ -211,7 +211,11 @@ class WorkloadClient:
         if operation.outcome is Outcome.OK:
             operation.high_watermark = data.high_watermark
             operation.log_start_offset = data.log_start_offset
-            operation.records = _records_from(data.records or b"", offset)
+            try:
+                operation.records = _records_from(data.records or b"", offset)
+            except CorruptBatch as error:
+                # A client hands out nothing of what came, and asks again.
+                operation.outcome, operation.error = Outcome.UNKNOWN, str(error)
         else:
             await self.refresh(topic)
         return operation
@@ -329,13 +333,16 @@ class WorkloadClient:
 
 
 def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
-    """What a consumer would hand out: the batch may begin below the offset that was asked for."""
-    return tuple(
-        (record.offset, bytes(record.value))
-        for _, view in split_batches(memoryview(records))
-        for record in iterate_records(view)
-        if record.offset >= offset and record.value is not None
-    )
+    """What a consumer would hand out: the batch may begin below the offset that was asked for. Raises CorruptBatch."""
+    found: list[tuple[int, bytes]] = []
+    for header, view in split_batches(memoryview(records)):
+        validate_integrity(header, view)
+        found += [
+            (record.offset, bytes(record.value))
+            for record in iterate_records(view)
+            if record.offset >= offset and record.value is not None
+        ]
+    return tuple(found)
 
 
 class Workload:

@@ -6,26 +6,32 @@ production modules: the checkers are one more listener of each node's metadata l
 fixed pace of virtual time.
 """
 
+import random
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from broker.daemon import BrokerDaemon
+from broker.partition import Partition
 from common.configuration.server import load_server_config
-from common.net.request_server import RequestServer
+from common.protocol.errors import ErrorCode
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.copies import CopiesChecker, check_proposal
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
-from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_recovery_points
-from tests.simulation.checkers.history import check_history
+from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_no_marker, check_recovery_points
+from tests.simulation.checkers.history import check_history, check_isr_sizes
 from tests.simulation.checkers.image import ImageChecker, Key
 from tests.simulation.checkers.quiescence import problems
-from tests.simulation.checkers.replicas import ReplicaChecker
-from tests.simulation.checkers.requests import RequestChecker
+from tests.simulation.checkers.replicas import ReplicaChecker, hosted
+from tests.simulation.checkers.requests import RequestChecker, WatchedServer
+from tests.simulation.checkers.undisturbed import UndisturbedChecker
 from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
+from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
 from tools.node import Node
@@ -33,8 +39,10 @@ from tools.node import Node
 __all__ = ["Checkers", "InvariantViolated"]
 
 MS = 1_000_000
-LOOK_INTERVAL_NS = 10_000_000
-DURABILITY_INTERVAL_NS = 7_000_000_000
+LOOK_INTERVAL_NS = 20 * MS
+BOUNDS_INTERVAL_NS = 50 * MS
+PLATTERS_INTERVAL_NS = 7_000 * MS
+LOGS_INTERVAL_NS = 13_000 * MS
 SETTLED_INTERVAL_SECONDS = 0.05
 
 
@@ -42,7 +50,7 @@ class Checkers:
     """See the module's docstring."""
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
-        self.image = ImageChecker()
+        self.image = ImageChecker(cluster.world.now_ns)
         config = load_server_config(cluster.properties(cluster.broker_ids[0]))
         self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS)
         self.detection = DetectionChecker(
@@ -50,18 +58,25 @@ class Checkers:
             probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * MS,
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
         )
+        self.copies = CopiesChecker(history)
+        self._session_timeout_ns = config.broker_session_timeout_ms * MS
         self._cluster = cluster
         self._history = history
         self._attached: dict[int, Node] = {}
-        self._requests = RequestChecker()
+        self._requests = RequestChecker(self.image)
+        self._undisturbed = UndisturbedChecker(cluster.world.disk)
         self._directory_ids = DirectoryIds()
         self._events_seen = 0
-        self._next_durability_ns = 0
+        self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._is_over = False
 
     def install(self) -> None:
         """From now on every committed batch and, at a fixed pace, every replica is looked at."""
-        self._look()
+        self._cluster.world.event_watchers.append(self._happens)
+        self._every(LOOK_INTERVAL_NS, self._look_at_replicas)
+        self._every(BOUNDS_INTERVAL_NS, self._look_at_bounds)
+        self._every(PLATTERS_INTERVAL_NS, self._look_at_platters)
+        self._every(LOGS_INTERVAL_NS, self._look_at_logs)
 
     def stop(self) -> None:
         """Looks at nothing any more by itself."""
@@ -84,6 +99,7 @@ class Checkers:
         self.stop()
         forgiven = frozenset(excused)
         check_history(self._history, excused=forgiven)
+        check_isr_sizes(self._history, self.image.isr_sizes)
         directories = self._directories()
         judged = {key: part for key, part in self.image.image.partitions.items() if key not in forgiven}
         raw_logs.check_logs(directories, judged, self.image.image.name, self.replicas.committed, self._history)
@@ -97,46 +113,88 @@ class Checkers:
 
     # --- looking -------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        if self._is_over:
-            return
-        loop = self._cluster.world.loop
-        loop.call_at_ns(loop.now_ns + LOOK_INTERVAL_NS, self._look)
-        self._attach_to_new_nodes()
-        self._guarded(self._look_at_replicas)
-        self._guarded(self._look_at_requests)
-        if loop.now_ns >= self._next_durability_ns:
-            self._next_durability_ns = loop.now_ns + DURABILITY_INTERVAL_NS
-            self._guarded(self._look_at_platters)
+    def _every(self, interval_ns: int, check: Callable[[], object]) -> None:
+        if not self._is_over:
+            self._attach_to_new_nodes()
+            self._guarded(check)
+            loop = self._cluster.world.loop
+            loop.call_at_ns(loop.now_ns + interval_ns, partial(self._every, interval_ns, check))
 
-    def _look_at_requests(self) -> None:
+    def _happens(self, event: SimulatedEvent) -> None:
+        if not self._is_over:
+            self._guarded(lambda: check_proposal(event, self.brokers()))
+            self._guarded(lambda: check_acknowledged(event, self.image.image))
+
+    def _look_at_bounds(self) -> None:
+        """What counts in seconds."""
         if self._requests.violation is not None:
             raise self._requests.violation
-        self._requests.check_open(self._cluster.world.now_ns(), self._alive())
+        now_ns = self._cluster.world.now_ns()
+        self._requests.check_open(now_ns, self._running())
+        brokers = {id_: each for id_, each in self.brokers().items() if not self._cluster.env(id_).is_paused}
+        self.replicas.look_at_offline_directories(brokers, now_ns)
+        self.detection.look(brokers, now_ns)
+        self._undisturbed.look_at_creations(brokers, now_ns)
+        self._undisturbed.look_at_failures(brokers, self.image.image, now_ns, is_controller_well=self._is_controller_well())
+        metadata_disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
+        self._undisturbed.look_at_sessions(
+            [broker_id for broker_id in self._cluster.broker_ids if self._cluster.env(broker_id).is_dead],
+            self.image.image,
+            now_ns,
+            session_timeout_ns=self._session_timeout_ns,
+            is_controller_well=self._is_controller_well() and metadata_disk.is_well,
+        )
 
     def _look_at_platters(self) -> None:
         """The metadata directory of a broker is only a copy of the controller's."""
+        in_use = {
+            log_dir.path
+            for broker in self.brokers().values()
+            if broker.replicas._is_loaded and not broker.replicas._is_shut_down
+            for log_dir in broker._directories.online.values()
+        }
         for broker_id in self._cluster.broker_ids:
             for path in self._cluster.config(broker_id).log_dirs:
                 disk = self._cluster.world.disk(path)
-                files = disk.durable_files()
-                self._directory_ids.check(disk, files)
-                check_recovery_points(path, files)
+                # The platter as it is, and as a power cut at this moment might leave it.
+                for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
+                    self._directory_ids.check(disk, files)
+                    if not disk.is_rotten:
+                        check_recovery_points(path, files)
+                    if path in in_use:
+                        check_no_marker(path, files)
         controller = self.controller()
-        if controller is not None and controller.is_active and not self._cluster.env(CONTROLLER_ID).is_dead:
+        if controller is not None and self._is_controller_well():
             disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
-            check_metadata(disk.durable_files(), committed=self.image.next_offset, epoch=controller.leader.epoch)
+            for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
+                check_metadata(files, committed=self.image.next_offset, epoch=controller.leader.epoch)
 
     def _look_at_replicas(self) -> None:
         # What happened since the last look comes first: it is judged by what was committed before it.
         events = self._cluster.world.events
         for event in events[self._events_seen :]:
             self.replicas.happened(event)
-            check_acknowledged(event, self.image.image)
         self._events_seen = len(events)
-        brokers, now_ns = self.brokers(), self._cluster.world.now_ns()
-        self.replicas.look(brokers, now_ns)
-        self.detection.look({id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}, now_ns)
+        brokers = self.brokers()
+        self.replicas.look(brokers)
+        self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
+
+    def _look_at_logs(self) -> None:
+        """I3: what is committed is the same in the files of all replicas that are loaded."""
+        loaded: dict[Key, list[tuple[int, Partition]]] = {}
+        for broker_id, broker in self.brokers().items():
+            for key, partition in hosted(broker):
+                if partition.gone is ErrorCode.NONE and not partition.is_restructuring:
+                    loaded.setdefault(key, []).append((broker_id, partition))
+        for replicas in loaded.values():
+            logs: dict[int, raw_logs.RawLog] = {}
+            for broker_id, partition in replicas:
+                files = self._cluster.world.disk(partition.log.log_dir.path).files_in(partition.log.name)
+                # A disk that is damaged or fails just now is judged when it is found out, or at the end.
+                with suppress(raw_logs.UnreadableLog):
+                    logs[broker_id] = raw_logs.read_log(files, partition.log.name)
+            committed = min(partition.high_watermark for _, partition in replicas)
+            raw_logs.check_equal(replicas[0][1].name, logs, committed)
 
     def _attach_to_new_nodes(self) -> None:
         for node_id, node in self._cluster.nodes.items():
@@ -145,8 +203,8 @@ class Checkers:
                 self._attached[node_id] = node
                 driver.register(_Listener(self, self._cluster.name(node_id)))
                 self._requests.forget(self._cluster.name(node_id))
-                for server in _servers_of(node):
-                    self._requests.watch(self._cluster.name(node_id), server, self.image)
+                for watched in _servers_of(self._cluster.name(node_id), node):
+                    self._requests.watch(watched)
 
     def committed(self, node: str, batch: CommittedBatch) -> None:
         """A node's metadata log delivers a batch."""
@@ -185,8 +243,14 @@ class Checkers:
 
     # --- what there is -------------------------------------------------------------------------------------------
 
-    def _alive(self) -> list[str]:
-        return [self._cluster.name(node_id) for node_id in self._cluster.nodes if not self._cluster.env(node_id).is_dead]
+    def _running(self) -> list[str]:
+        """The nodes that live and are not paused."""
+        envs = {node_id: self._cluster.env(node_id) for node_id in self._cluster.nodes}
+        return [self._cluster.name(id_) for id_, env in envs.items() if not env.is_dead and not env.is_paused]
+
+    def _is_controller_well(self) -> bool:
+        controller = self.controller()
+        return controller is not None and controller.is_active and self._cluster.name(CONTROLLER_ID) in self._running()
 
     def brokers(self) -> dict[int, BrokerDaemon]:
         """The brokers that live."""
@@ -236,9 +300,13 @@ def _driver_of(node: Node) -> QuorumDriver | None:
     return None if node.broker is None else node.broker._driver
 
 
-def _servers_of(node: Node) -> list[RequestServer]:
-    found = [] if node.controller is None else list(node.controller._servers)
-    return found if node.broker is None else [*found, *node.broker._servers.values()]
+def _servers_of(name: str, node: Node) -> list[WatchedServer]:
+    found = []
+    if node.controller is not None:
+        found += [WatchedServer(name, server, node.controller.controller) for server in node.controller._servers]
+    if node.broker is not None:
+        found += [WatchedServer(name, server) for server in node.broker._servers.values()]
+    return found
 
 
 def _raise(violation: InvariantViolated) -> None:

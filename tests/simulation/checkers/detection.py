@@ -1,4 +1,4 @@
-"""What a broker must do about its disks in time: find the dead ones (I13), use the others (I11), and tell (I16).
+"""What a broker must find out about its disks, and in which time: the first part of I13, and what "acknowledged" means.
 
 Shell of the tests. Only the lab knows that a disk is dead; the checker asks the disks, and a broker that still counts such a
 directory as online after the bound has not looked. Easy to get wrong: a disk that is full, slow or damaged in places may
@@ -8,7 +8,6 @@ well stay online; and a broker that is paused can find out nothing.
 from collections.abc import Callable, Mapping
 
 from broker.daemon import BrokerDaemon
-from common.metadata.registrations import TopicIdPartition
 from tests.simulation.checkers.image import ImageModel
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
@@ -17,8 +16,6 @@ from tests.simulation.violations import InvariantViolated
 MS = 1_000_000
 # Besides the deadline of the probe that was under way, one interval, and the deadline of the probe that finds it.
 SLACK_NS = 1_000 * MS
-# A new replica has its log within this time, counted from when every online disk of the broker was well.
-CREATION_BOUND_NS = 2_000 * MS
 
 BrokerAndPath = tuple[BrokerDaemon, str]
 
@@ -32,13 +29,11 @@ class DetectionChecker:
         self._disk_at = disk_at
         self._bound_ns = probe_interval_ns + 2 * operation_timeout_ns + SLACK_NS
         self._unusable_since: dict[BrokerAndPath, int] = {}
-        self._absent_since: dict[tuple[BrokerDaemon, TopicIdPartition], int] = {}
         # How many fsyncs had failed on the disk when the broker was seen with it first.
         self._failed_before: dict[BrokerAndPath, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
         """Looks at the disks of every online directory of the brokers that run. Raises InvariantViolated."""
-        self._look_at_new_replicas(brokers, now_ns)
         since_before, self._unusable_since = self._unusable_since, {}
         for broker_id, broker in brokers.items():
             for log_dir in broker._directories.online.values():
@@ -51,22 +46,6 @@ class DetectionChecker:
                             f"broker {broker_id} has {log_dir.path} online; its disk has been unusable for "
                             f"{(now_ns - since_ns) / 1e9:.1f} s",
                         )
-
-    def _look_at_new_replicas(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
-        """A replica that certainly never was anywhere gets its log soon, whatever happened to other disks of its broker."""
-        since_before, self._absent_since = self._absent_since, {}
-        for broker_id, broker in brokers.items():
-            online = broker._directories.online.values()
-            if broker.replicas._is_shut_down or not all(self._disk_at(log_dir.path).is_well for log_dir in online):
-                continue
-            for key in broker.replicas._newer:
-                self._absent_since[broker, key] = since_ns = since_before.get((broker, key), now_ns)
-                if now_ns - since_ns > CREATION_BOUND_NS:
-                    raise InvariantViolated(
-                        "I11",
-                        f"broker {broker_id} has healthy disks, and a new replica without a log for "
-                        f"{(now_ns - since_ns) / 1e9:.1f} s",
-                    )
 
     def _is_to_be_given_up(self, broker: BrokerDaemon, path: str) -> bool:
         disk = self._disk_at(path)

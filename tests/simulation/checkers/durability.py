@@ -14,6 +14,7 @@ from tests.simulation.disk_store import DiskStore
 from tests.simulation.violations import InvariantViolated
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+MARKER = ".kafka_cleanshutdown"
 QUORUM_STATE = f"{METADATA_FOLDER}/quorum-state"
 
 
@@ -44,6 +45,12 @@ def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
             raise InvariantViolated(
                 "I1", f"{path}/{folder}: the recovery point is {recovery_point}, the platter has whole batches below {end}"
             )
+
+
+def check_no_marker(path: str, files: Mapping[str, bytes]) -> None:
+    """I1: while a broker writes to a directory, nothing there vouches for its logs. Raises InvariantViolated."""
+    if MARKER in files:
+        raise InvariantViolated("I1", f"{path} is in use, and its platter says that it was left in order")
 
 
 def check_metadata(files: Mapping[str, bytes], *, committed: int, epoch: int) -> None:

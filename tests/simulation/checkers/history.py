@@ -5,7 +5,7 @@ acknowledged, is promised for ever; a record of acks=1 may be lost with its lead
 a new leader than it was under the old one, so it is compared within one leader epoch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from tests.simulation.checkers.image import Key
@@ -13,6 +13,8 @@ from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produ
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
+# The longest that a leader may go on with an ISR that the controller has made smaller meanwhile: its session, and some.
+LEADER_IGNORANCE_NS = 6_000_000_000
 
 
 def check_history(history: History, *, excused: Iterable[Key] = ()) -> None:
@@ -123,6 +125,25 @@ def _check_latest_offsets(history: History) -> None:
             by_partition.setdefault((each.topic, each.index), []).append(each)
     for operations in by_partition.values():
         _check_order(operations)
+
+
+def check_isr_sizes(history: History, isr_sizes: Mapping[tuple[str, int], Sequence[tuple[int, int]]]) -> None:
+    """I1: no write of acks=all is acknowledged while the ISR that is recorded has been too small for long. Raises
+    InvariantViolated. For a short time a leader may not know yet that the controller has made its ISR smaller."""
+    minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
+    for produce in history.acknowledged(acks=ALL):
+        sizes = isr_sizes.get((produce.topic, produce.index), ())
+        from_ns = produce.begin_ns - LEADER_IGNORANCE_NS
+        before = [size for at_ns, size in sizes if at_ns <= from_ns][-1:]
+        during = [size for at_ns, size in sizes if from_ns < at_ns <= (produce.end_ns or produce.begin_ns)]
+        largest = max(before + during, default=None)
+        needed = minimum.get(produce.topic, 1)
+        if largest is not None and largest < needed:
+            raise InvariantViolated(
+                "I1",
+                f"{produce.topic}-{produce.index}: {_short(produce.values[0])} was acknowledged at "
+                f"{(produce.end_ns or 0) / 1e9:.6f} s with {largest} in sync, min.insync.replicas is {needed}",
+            )
 
 
 def _is_topic_certain(history: History, produce: Produce) -> bool:

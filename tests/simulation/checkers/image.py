@@ -6,7 +6,7 @@ offset must hold the same records everywhere, and each new batch must lead from 
 wrong: a batch is one operation. The image is looked at between batches, and inside a metadata transaction not at all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from common.ids import NO_LEADER, TopicId, Uuid, uuid_text
@@ -212,8 +212,11 @@ class SeenBatch:
 class ImageChecker:
     """See the module's docstring. `image` is what is committed, as far as any node has told."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int] = lambda: 0) -> None:
+        self._now_ns = now_ns
         self.image = ImageModel()
+        # When the ISR of a partition got how many members; by topic name, because producers know no ids.
+        self.isr_sizes: dict[tuple[str, int], list[tuple[int, int]]] = {}
         # Everything before it is in the image.
         self.next_offset = 0
         self.batches: dict[int, SeenBatch] = {}
@@ -293,6 +296,8 @@ class ImageChecker:
             check_partition(after, key, part, offset)
         for key in changed:
             _check_change(before, after, key, offset)
+            sizes = self.isr_sizes.setdefault((after.topics[key[0]], key[1]), [])
+            sizes.append((self._now_ns(), len(after.partitions[key].isr)))
         check_directory_failure(before, after, records, offset)
 
     def _note_names(self) -> None:

@@ -21,6 +21,9 @@ from tests.simulation.checkers.image import ImageChecker, Key, ModelPartition
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
+# A directory of one incarnation of a broker.
+Place = tuple[int, BrokerEpoch, Uuid]
+
 MS = 1_000_000
 # Between a directory's failure in the broker and the end of its leadership, beyond log.dir.failure.timeout.ms.
 DIRECTORY_FAILURE_SLACK_NS = 5_000 * MS
@@ -61,17 +64,15 @@ class ReplicaChecker:
         # The highest high watermark that any replica has had: everything below it is committed.
         self.committed: dict[Key, int] = {}
         # Since when a broker has known that a directory is offline in which it leads.
-        self._led_offline_since: dict[tuple[int, BrokerEpoch, Uuid], int] = {}
+        self._led_offline_since: dict[Place, int] = {}
 
-    def look(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
-        """Looks at every replica of every broker that runs. Raises InvariantViolated."""
+    def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
+        """Looks at every replica of every broker that lives. Raises InvariantViolated."""
         changed: dict[Key, None] = {}
         for broker_id, broker in brokers.items():
             for key, partition in hosted(broker):
                 if self._look_at(broker_id, key, partition):
                     changed[key] = None
-            if broker._directories.offline:
-                self._look_at_offline_directories(broker_id, broker, now_ns)
         partitions = self._image.image.partitions
         if self._image.next_offset != self._seen_offset:
             self._seen_offset = self._image.next_offset
@@ -153,25 +154,41 @@ class ReplicaChecker:
 
     # --- directories ---------------------------------------------------------------------------------------------
 
-    def _look_at_offline_directories(self, broker_id: int, broker: BrokerDaemon, now_ns: int) -> None:
-        """I13: a partition led from an offline directory, or the broker, must be gone after a while."""
+    def look_at_offline_directories(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
+        """I13, for the brokers that live and are not paused. Raises InvariantViolated."""
+        before, self._led_offline_since = self._led_offline_since, {}
+        for broker_id, broker in brokers.items():
+            self._look_at_offline_directories(broker_id, broker, before, now_ns)
+
+    def _look_at_offline_directories(
+        self, broker_id: int, broker: BrokerDaemon, before: Mapping[Place, int], now_ns: int
+    ) -> None:
+        """A partition led from an offline directory, or the broker, must be gone after a while."""
         for directory_id in _offline(broker):
             place = (broker_id, broker.lifecycle.broker_epoch, directory_id)
-            led = [
-                key
-                for key, part in self._image.image.partitions.items()
-                if part.leader == broker_id and part.directory(broker_id) == directory_id
-            ]
+            led = self._led_in(broker_id, broker, directory_id)
             if not led:
-                self._led_offline_since.pop(place, None)
                 continue
-            since_ns = self._led_offline_since.setdefault(place, now_ns)
+            since_ns = self._led_offline_since[place] = before.get(place, now_ns)
             if now_ns - since_ns > self._directory_failure_timeout_ns + DIRECTORY_FAILURE_SLACK_NS:
                 raise InvariantViolated(
                     "I13",
                     f"{self._image.image.name(led[0])} is led by broker {broker_id} from directory "
                     f"{uuid_text(directory_id)[:6]}, offline there for {(now_ns - since_ns) / 1e9:.1f} s",
                 )
+
+    def _led_in(self, broker_id: int, broker: BrokerDaemon, directory_id: Uuid) -> list[Key]:
+        """By the committed image, or by the broker's own, which is older when nothing reaches it any more."""
+        committed = [
+            key
+            for key, part in self._image.image.partitions.items()
+            if part.leader == broker_id and part.directory(broker_id) == directory_id
+        ]
+        return committed or [
+            key
+            for key in broker.state.partitions_led_by(BrokerId(broker_id))
+            if (part := broker.state.partition(*key)) is not None and part.directory(BrokerId(broker_id)) == directory_id
+        ]
 
     # --- happenings ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What must be true of requests and their answers: I17 and I18.
+"""What must be true of requests and their answers: I5 (nothing is answered before it is committed), I17 and I18.
 
 Shell of the tests. The handlers of a server that runs are wrapped in place, one server object at a time. Easy to get wrong:
 an epoch that is current when the request comes in may be stale when its turn comes, never the other way round. So only what
@@ -7,13 +7,16 @@ was stale from the start must be refused.
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from common.ids import TopicId
 from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from controller.quorum_controller import QuorumController
 from tests.simulation.checkers.image import ImageChecker, ImageModel
 from tests.simulation.violations import InvariantViolated
 
@@ -22,81 +25,133 @@ BEARERS_OF_A_BROKER_EPOCH = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, Ap
 ANSWER_BOUND_NS = 30_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedServer:
+    """A server and whose it is; `controller` is None for a broker's."""
+
+    node: str
+    server: RequestServer
+    controller: QuorumController | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """A request that is not answered yet."""
+
+    watched: WatchedServer
+    key: ApiKey
+    request: Any
+    # Who asked, if a newer registration of it was known when the request came in.
+    stale: str | None
+    begun_ns: int
+
+
 class RequestChecker:
-    """`violation` is called in the step of the daemon that did wrong."""
+    """`image` is the committed one. What is found stays in `violation` until somebody looks."""
 
-    def __init__(self) -> None:
-        # (node, API, begin) of what is not answered, by number.
-        self._open: dict[int, tuple[str, ApiKey, int]] = {}
-        self._count = 0
+    def __init__(self, image: ImageChecker) -> None:
         self.violation: InvariantViolated | None = None
+        self._image = image
+        self._open: dict[_Exchange, None] = {}
 
-    def watch(self, node: str, server: RequestServer, image: ImageChecker) -> None:
+    def watch(self, watched: WatchedServer) -> None:
         """Every request of this server is looked at from now on."""
-        server.handlers = {
-            key: partial(self._handle, node, key, handler, server, image) for key, handler in server.handlers.items()
-        }
+        server = watched.server
+        server.handlers = {key: partial(self._handle, watched, key, handler) for key, handler in server.handlers.items()}
 
     def forget(self, node: str) -> None:
-        """The node is dead and answers nothing any more."""
-        for number in [number for number, (name, _, _) in self._open.items() if name == node]:
-            del self._open[number]
+        """The node has a new life; what its last one owed nobody gets."""
+        for exchange in [exchange for exchange in self._open if exchange.watched.node == node]:
+            del self._open[exchange]
 
-    def check_open(self, now_ns: int, alive: Iterable[str]) -> None:
-        """I18: nothing has waited for too long on a node that lives. Raises InvariantViolated."""
-        living = frozenset(alive)
-        for node, key, begun_ns in self._open.values():
-            if node in living and now_ns - begun_ns > ANSWER_BOUND_NS:
-                raise InvariantViolated("I18", f"{node} has not answered {key.name} for {(now_ns - begun_ns) / 1e9:.1f} s")
+    def check_open(self, now_ns: int, running: Iterable[str]) -> None:
+        """I18: nothing has waited for too long on a node that lives and is not paused. Raises InvariantViolated."""
+        nodes = frozenset(running)
+        for exchange in self._open:
+            if exchange.watched.node not in nodes:
+                # What it misses now is not held against it later.
+                exchange.begun_ns = now_ns
+            elif now_ns - exchange.begun_ns > ANSWER_BOUND_NS:
+                seconds = (now_ns - exchange.begun_ns) / 1e9
+                raise InvariantViolated(
+                    "I18", f"{exchange.watched.node} has not answered {exchange.key.name} for {seconds:.1f} s"
+                )
 
-    def _handle(
-        self,
-        node: str,
-        key: ApiKey,
-        handler: Handler,
-        server: RequestServer,
-        image: ImageChecker,
-        context: RequestContext,
-        request: Any,
-    ) -> Any:
-        self._count += 1
-        number = self._count
-        stale = _stale_epoch(key, request, image.image)
+    # --- one request ---------------------------------------------------------------------------------------------
+
+    def _handle(self, watched: WatchedServer, key: ApiKey, handler: Handler, context: RequestContext, request: Any) -> Any:
+        stale = _stale_epoch(key, request, self._image.image)
+        exchange = _Exchange(watched, key, request, stale, watched.server.env.now_ns())
         answer = handler(context, request)
-        self._open[number] = (node, key, server.env.now_ns())
         if asyncio.isfuture(answer):
-            answer.add_done_callback(partial(self._answered, number, key, stale))
+            self._open[exchange] = None
+            answer.add_done_callback(partial(self._done, exchange))
             return answer
         if asyncio.iscoroutine(answer):
-            return self._awaited(number, key, stale, answer)
-        self._note_answer(number, key, stale, answer)
+            self._open[exchange] = None
+            return self._awaited(exchange, answer)
+        self._judge(exchange, answer)
         return answer
 
-    async def _awaited(self, number: int, key: ApiKey, stale: str | None, answer: Coroutine[Any, Any, Any]) -> Any:
+    async def _awaited(self, exchange: _Exchange, answer: Coroutine[Any, Any, Any]) -> Any:
         try:
             response = await answer
         finally:
-            self._open.pop(number, None)
-        self._note_answer(number, key, stale, response)
+            self._open.pop(exchange, None)
+        self._judge(exchange, response)
         return response
 
-    def _answered(self, number: int, key: ApiKey, stale: str | None, answer: "asyncio.Future[Any]") -> None:
-        if answer.cancelled() or answer.exception() is not None:
-            self._open.pop(number, None)
-        else:
-            self._note_answer(number, key, stale, answer.result())
+    def _done(self, exchange: _Exchange, answer: "asyncio.Future[Any]") -> None:
+        self._open.pop(exchange, None)
+        if not answer.cancelled() and answer.exception() is None:
+            self._judge(exchange, answer.result())
 
-    def _note_answer(self, number: int, key: ApiKey, stale: str | None, response: Any) -> None:
-        self._open.pop(number, None)
-        if stale is not None and response.error_code == ErrorCode.NONE and self.violation is None:
-            self.violation = InvariantViolated("I17", f"{key.name} of {stale} was accepted")
+    def _judge(self, exchange: _Exchange, response: Any) -> None:
+        if self.violation is not None:
+            return
+        if exchange.stale is not None and response.error_code == ErrorCode.NONE:
+            self.violation = InvariantViolated("I17", f"{exchange.key.name} of {exchange.stale} was accepted")
+        elif self._has_all_committed(exchange.watched.controller):
+            early = _not_committed(exchange.key, exchange.request, response, self._image.image)
+            if early is not None:
+                self.violation = InvariantViolated("I5", f"{exchange.key.name} was answered before its commit: {early}")
+
+    def _has_all_committed(self, controller: QuorumController | None) -> bool:
+        """Whether the committed image is as new as what this controller may answer from."""
+        return controller is not None and controller.is_active and self._image.next_offset > controller.committed_offset
 
 
 def _stale_epoch(key: ApiKey, request: Any, image: ImageModel) -> str | None:
-    """Who asks, if the committed image knows a newer registration of it."""
     if key not in BEARERS_OF_A_BROKER_EPOCH:
         return None
     known = image.brokers.get(request.broker_id)
     if known is None or known.epoch <= request.broker_epoch:
         return None
     return f"broker {request.broker_id} in epoch {request.broker_epoch}, registered is {known.epoch},"
+
+
+def _not_committed(key: ApiKey, request: Any, response: Any, image: ImageModel) -> str | None:
+    """What the answer says that the committed image does not know, in words."""
+    if response is None or getattr(response, "error_code", None) != ErrorCode.NONE:
+        return None
+    if key is ApiKey.BROKER_REGISTRATION:
+        broker = image.brokers.get(request.broker_id)
+        if broker is None or broker.epoch < response.broker_epoch:
+            return f"broker {request.broker_id} in epoch {response.broker_epoch}"
+    elif key is ApiKey.BROKER_HEARTBEAT:
+        broker = image.brokers.get(request.broker_id)
+        if broker is not None and broker.epoch == request.broker_epoch and broker.fenced and not response.is_fenced:
+            return f"broker {request.broker_id} is unfenced"
+    elif key is ApiKey.ALTER_PARTITION:
+        return _not_committed_isr(response, image)
+    return None
+
+
+def _not_committed_isr(response: Any, image: ImageModel) -> str | None:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            known = image.partitions.get((TopicId(topic.topic_id), partition.partition_index))
+            is_accepted = partition.error_code == ErrorCode.NONE
+            if is_accepted and known is not None and known.partition_epoch < partition.partition_epoch:
+                return f"partition epoch {partition.partition_epoch} of partition {partition.partition_index}"
+    return None

@@ -62,7 +62,10 @@ TABLE = [
     (absent(MIGRATING, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(LOST, in_isr=True), Decision(Action.SKIP)),
     (absent(A, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
-    (absent(GONE, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
+    # Its directory may be the one that is away for now, and nobody takes the replica for online.
+    (absent(GONE, in_isr=True, any_offline=True), Decision(Action.SKIP)),
+    (absent(UNASSIGNED, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
+    (absent(MIGRATING, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
     (absent(A, in_isr=True, previous_directories_online=True), Decision(Action.ASSIGN_LOST)),
     (absent(UNASSIGNED, in_isr=True, previous_directories_online=True), Decision(Action.CREATE)),
     (absent(UNASSIGNED, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE)),

@@ -1,5 +1,6 @@
 """A quorum of one: commits, group commit, restarts, failing disks. Everything runs on the simulated world."""
 
+import asyncio
 import errno
 import json
 from collections.abc import Callable, Coroutine
@@ -409,6 +410,21 @@ def test_bootstrap_records_come_from_formatting() -> None:
         await node.leads()
         assert node.driver.numbering is Numbering.KIP858
         assert node.listener.records == [entry.record for entry in records]
+
+    run(scenario)
+
+
+def test_a_driver_that_was_closed_does_not_run() -> None:
+    """A node asked to end while it starts closes its driver before `run` has had a turn; nothing is elected any more."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.driver.close()
+        elected = len(node.listener.leaders)
+        async with asyncio.TaskGroup() as group:
+            await node.driver.run(group)
+        await world.sleep(1)
+        assert len(node.listener.leaders) == elected
 
     run(scenario)
 

@@ -1,0 +1,92 @@
+"""How many replicas have what the cluster counts on: I1 for acks=all, and I8 for those that join the ISR.
+
+Shell of the tests. At the moment of an acknowledgement min.insync.replicas replicas must have written the batch, and at the
+moment of its proposal a new member of the ISR must have written everything below the high watermark. Easy to get wrong: a
+replica that died, or lost its directory, while the batch was under way may have had it.
+"""
+
+from collections.abc import Mapping
+
+from broker.daemon import BrokerDaemon
+from broker.partition import Partition
+from tests.simulation.checkers.image import ImageModel, Key
+from tests.simulation.environment import SimulatedEvent
+from tests.simulation.history import History, Outcome, Produce
+from tests.simulation.violations import InvariantViolated
+
+ALL = -1
+# A broker that was not there for so long before a batch was sent has no copy of it.
+MARGIN_NS = 100_000_000
+
+
+class CopiesChecker:
+    """See the module's docstring."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._taken = 0
+        # Begun and not yet ended when they were looked at.
+        self._open: list[Produce] = []
+        # When each broker was seen alive for the last time.
+        self._alive_at: dict[int, int] = {}
+
+    def look(self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
+        """Judges the batches that were acknowledged since the last look. Raises InvariantViolated."""
+        self._alive_at.update(dict.fromkeys(brokers, now_ns))
+        self._open += self._history.produces[self._taken :]
+        self._taken = len(self._history.produces)
+        ended = [produce for produce in self._open if produce.end_ns is not None]
+        if not ended:
+            return
+        self._open = [produce for produce in self._open if produce.end_ns is None]
+        for produce in ended:
+            if produce.outcome is Outcome.OK and produce.acks == ALL:
+                self._check_copies(produce, brokers, image)
+
+    def _check_copies(self, produce: Produce, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
+        key = (produce.topic_id, produce.index)
+        part = image.partitions.get(key)
+        if part is None:
+            return
+        end_offset = produce.offset + len(produce.values)
+        copies = sum(self._may_have(broker_id, key, produce, brokers.get(broker_id)) for broker_id in part.replicas)
+        hosted = [broker.replicas._partitions.get(key) for broker in brokers.values()]
+        wanted = min((each.config.min_insync_replicas for each in hosted if each is not None), default=0)
+        if copies < min(wanted, len(part.replicas)):
+            raise InvariantViolated(
+                "I1",
+                f"{produce.topic}-{produce.index}: offsets below {end_offset} are acknowledged with acks=all and have "
+                f"{copies} copies, min.insync.replicas is {wanted}",
+            )
+
+    def _may_have(self, broker_id: int, key: Key, produce: Produce, broker: BrokerDaemon | None) -> bool:
+        if broker is None:
+            return self._alive_at.get(broker_id, 0) > produce.begin_ns - MARGIN_NS
+        partition = broker.replicas._partitions.get(key)
+        return partition is None or partition.log.written_offset >= produce.offset + len(produce.values)
+
+
+def check_proposal(event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon]) -> None:
+    """I8: whom a leader proposes for the ISR has everything that is committed. To be called in the moment of the event."""
+    if event.name != "isr_change_proposed":
+        return
+    leader_id = int(event.node.rpartition("-")[2])
+    leader = _named(brokers.get(leader_id), event.fields["partition"])
+    if leader is None:
+        return
+    for member in event.fields["isr"]:
+        follower = _named(brokers.get(member), leader.name)
+        if member in event.fields["committed_isr"] or follower is None or follower.topic_id != leader.topic_id:
+            continue
+        if follower.log.written_offset < leader.high_watermark:
+            raise InvariantViolated(
+                "I8",
+                f"{leader.name}: leader {leader_id} proposes broker {member}, which has {follower.log.written_offset} of "
+                f"{leader.high_watermark} committed records",
+            )
+
+
+def _named(broker: BrokerDaemon | None, name: str) -> Partition | None:
+    if broker is None:
+        return None
+    return next((each for each in broker.replicas._partitions.values() if each.name == name), None)

@@ -1,0 +1,91 @@
+"""What a dead disk must not hold up, and what the controller must hear of it: the rest of I12 and I16.
+
+Shell of the tests. A replica that is to be created on a healthy disk is created at once, whatever another disk of that
+broker does; and a directory that is offline in a broker whose heartbeats get through is soon not registered as online. Easy
+to get wrong: these are bounds in time, so they count only while everybody who has to act can act.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.daemon import BrokerDaemon
+from common.ids import BrokerEpoch, DirectoryId, uuid_text
+from tests.simulation.checkers.image import ImageModel, Key
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.violations import InvariantViolated
+
+SECOND = 1_000_000_000
+CREATION_BOUND_NS = 1 * SECOND
+# A broker that is not heard of for less than this may still be unfenced.
+TOLD_BOUND_NS = 8 * SECOND
+# Beyond broker.session.timeout.ms, for the controller's own disk.
+FENCING_SLACK_NS = 3 * SECOND
+
+
+class UndisturbedChecker:
+    """`disk_at` gives the disk that belongs to a path."""
+
+    def __init__(self, disk_at: Callable[[str], SimulatedDisk]) -> None:
+        self._disk_at = disk_at
+        self._creating_since: dict[tuple[BrokerDaemon, Key, DirectoryId], int] = {}
+        self._untold_since: dict[tuple[int, BrokerEpoch, DirectoryId], int] = {}
+        self._silent_since: dict[tuple[int, int], int] = {}
+
+    def look_at_creations(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
+        """I12, for brokers that are not paused. Raises InvariantViolated."""
+        before, self._creating_since = self._creating_since, {}
+        for broker_id, broker in brokers.items():
+            replicas = broker.replicas
+            for key, directory_id in replicas._creating.items():
+                log_dir = broker._directories.online.get(directory_id)
+                if log_dir is None or not self._disk_at(log_dir.path).is_well:
+                    continue
+                since_ns = self._creating_since[broker, key, directory_id] = before.get((broker, key, directory_id), now_ns)
+                if now_ns - since_ns > CREATION_BOUND_NS:
+                    raise InvariantViolated(
+                        "I12",
+                        f"broker {broker_id} has been creating partition {key[1]} of {uuid_text(key[0])} on the healthy "
+                        f"disk {log_dir.path} for {(now_ns - since_ns) / SECOND:.1f} s",
+                    )
+
+    def look_at_failures(
+        self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int, *, is_controller_well: bool
+    ) -> None:
+        """I16, for brokers that are not paused. Raises InvariantViolated."""
+        before, self._untold_since = self._untold_since, {}
+        if not is_controller_well:
+            return
+        for broker_id, broker in brokers.items():
+            registered = image.brokers.get(broker_id)
+            epoch = broker.lifecycle.broker_epoch
+            if registered is None or registered.fenced or registered.epoch != epoch:
+                continue
+            for directory in broker._directories.offline.values():
+                directory_id = directory.directory_id
+                if directory_id is None or directory_id not in registered.directories:
+                    continue
+                place = (broker_id, epoch, directory_id)
+                since_ns = self._untold_since[place] = before.get(place, now_ns)
+                if now_ns - since_ns > TOLD_BOUND_NS:
+                    raise InvariantViolated(
+                        "I16",
+                        f"broker {broker_id} lost {directory.path} {(now_ns - since_ns) / SECOND:.1f} s ago, is unfenced, "
+                        "and it is still registered as online",
+                    )
+
+    def look_at_sessions(
+        self, dead: Iterable[int], image: ImageModel, now_ns: int, *, session_timeout_ns: int, is_controller_well: bool
+    ) -> None:
+        """I6 in time: a broker that is gone is soon fenced. Raises InvariantViolated."""
+        before, self._silent_since = self._silent_since, {}
+        if not is_controller_well:
+            return
+        for broker_id in dead:
+            registered = image.brokers.get(broker_id)
+            if registered is None or registered.fenced:
+                continue
+            incarnation = (broker_id, registered.epoch)
+            since_ns = self._silent_since[incarnation] = before.get(incarnation, now_ns)
+            if now_ns - since_ns > session_timeout_ns + FENCING_SLACK_NS:
+                raise InvariantViolated(
+                    "I6", f"broker {broker_id} has been dead for {(now_ns - since_ns) / SECOND:.1f} s and is not fenced"
+                )
