@@ -6,6 +6,7 @@ FIRST ?=
 FAULTS ?=
 JOBS ?=
 SECONDS ?= 60
+TARGET ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -84,7 +85,7 @@ $(VENV)/.fuzz: $(VENV)/.dev
 	@touch $@
 
 fuzz: $(VENV)/.fuzz
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(TARGET),--target $(TARGET))
 
 simulate-mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation.mutants $(if $(BUG),--bug "$(BUG)") $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))

@@ -357,7 +357,7 @@ class BrokerDaemon:
         configs = DescribeConfigsRequests(self.state, broker_id=self._broker_id, config=self._config, properties=properties)
         forwarding = Forwarding(self._env, channel=self._controller, follower=self.follower)
         return {
-            ApiKey.PRODUCE: ProduceHandler(self._env, self.replicas).handle,
+            ApiKey.PRODUCE: ProduceHandler(self._env, self.replicas, is_certain=self._serving.is_certain).handle,
             ApiKey.FETCH: FetchHandler(self._env, self.replicas, response_bytes_max=self._config.fetch_max_bytes).handle,
             ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,

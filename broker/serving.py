@@ -50,6 +50,11 @@ class Serving:
         self._look()
         self._lease.renew(asked_ns)
 
+    def is_certain(self) -> bool:
+        """Whether what this broker knows of its leaderships was true a moment ago."""
+        self._look()
+        return self._may_serve.is_set()
+
     def when_serving(self, handler: Handler) -> Handler:
         """The handler, for requests that may have to wait."""
 

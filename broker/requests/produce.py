@@ -61,15 +61,17 @@ class Refused(Exception):
 class ProduceHandler:
     """`handle` is what the request server calls."""
 
-    def __init__(self, env: Environment, replicas: Replicas) -> None:
+    def __init__(self, env: Environment, replicas: Replicas, *, is_certain: Callable[[], bool]) -> None:
+        """`is_certain` says whether this broker still knows what it leads."""
         self._env = env
         self._replicas = replicas
+        self._is_certain = is_certain
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
         """Appends, and returns the future of the response; None when the client wants no answer (acks=0).
 
         Raises ApiError when nothing but the end of the connection can tell the client (acks=0)."""
-        produce = _Produce(self._env, self._replicas, context, request)
+        produce = _Produce(self._env, self._replicas, context, request, self._is_certain)
         produce.append_all()
         if request.acks != 0:
             return produce.future
@@ -83,8 +85,16 @@ class ProduceHandler:
 class _Produce:
     """One request until it is answered."""
 
-    def __init__(self, env: Environment, replicas: Replicas, context: RequestContext, request: ProduceRequest) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        replicas: Replicas,
+        context: RequestContext,
+        request: ProduceRequest,
+        is_certain: Callable[[], bool],
+    ) -> None:
         self._replicas = replicas
+        self._is_certain = is_certain
         self._context = context
         self._request = request
         self._response = ProduceResponse()
@@ -156,7 +166,8 @@ class _Produce:
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
         if number not in self._unanswered:
             return
-        if self._request.acks == ACKS_ALL:
+        # A broker that was stopped meanwhile may lead no more, and then only what the others have will stay.
+        if self._request.acks == ACKS_ALL or not self._is_certain():
             partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
         else:
             self._finish(number, ErrorCode.NONE)

@@ -22,7 +22,7 @@ from common.net.request_context import ANONYMOUS, Authorize, Handler, RequestCon
 from common.net.request_memory import RequestMemory
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode_prefix
+from common.protocol.codec import decode_request
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, parse_request
 from common.protocol.messages.produce import ProduceRequest
@@ -39,7 +39,6 @@ SWEEP_INTERVAL_NS: Final = SECOND_NS
 # A decoded request, and what its handler makes of it, takes several times the bytes that came in. The records of a produce
 # request are not decoded, only what names their partitions.
 DECODED_FACTOR: Final = 10
-PRODUCED_PARTITION_BYTES: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,8 +372,7 @@ class ServedConnection:
             self._refuse_version(api.key, version, correlation_id)
             return
         header, body = parse_request(frame)
-        # Bytes may follow, as in Apache Kafka: librdkafka leaves three behind the Metadata request for all topics.
-        request, _ = decode_prefix(api.request, body, version)
+        request, memory = decode_request(api.request, body, version)
         context = RequestContext(
             api_key=api.key,
             api_version=version,
@@ -387,7 +385,7 @@ class ServedConnection:
             received_ns=self._last_use_ns,
             request_bytes=frame,
         )
-        exchange = _Exchange(api.key, version, correlation_id, _held_bytes(request, frame))
+        exchange = _Exchange(api.key, version, correlation_id, _held_bytes(request, frame, memory))
         self._exchanges.append(exchange)
         self._in_flight_bytes += exchange.size
         self._charge()
@@ -471,12 +469,10 @@ class ServedConnection:
         )
 
 
-def _held_bytes(request: Struct, frame: memoryview) -> int:
-    """What a request takes in memory while it is handled, about."""
-    if not isinstance(request, ProduceRequest):
-        return len(frame) * DECODED_FACTOR
-    named = len(request.topic_data) + sum(len(topic.partition_data) for topic in request.topic_data)
-    return len(frame) + named * PRODUCED_PARTITION_BYTES
+def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
+    """What a request takes while it is handled, about; `memory` is what its elements take besides their text."""
+    decoded = len(frame) + memory
+    return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
 
 
 async def _raise(error: BaseException) -> None:

@@ -63,7 +63,7 @@ def decode(
     decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
         message: AnyStruct
-        message, position = decoder(buffer)
+        message, position, _ = decoder(buffer)
     except _DECODING_ERRORS as error:
         raise _malformed(message_class, version, error) from None
     if position != len(buffer):
@@ -80,10 +80,22 @@ def decode_prefix(
     decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
         message: AnyStruct
-        message, position = decoder(buffer)
+        message, position, _ = decoder(buffer)
     except _DECODING_ERRORS as error:
         raise _malformed(message_class, version, error) from None
     return message, position
+
+
+def decode_request(message_class: type[AnyStruct], buffer: Buffer, version: int) -> tuple[AnyStruct, int]:
+    """The request at the start of `buffer`, and about how much memory its elements take besides their text. Bytes may
+    follow, as in Apache Kafka: librdkafka leaves three behind the Metadata request for all topics."""
+    decoder = message_class.wire_decoders[0].get(version) or _new_decoder(message_class, version, 0)
+    try:
+        message: AnyStruct
+        message, _, memory = decoder(buffer)
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
+    return message, memory
 
 
 def encode_with_version(message: Struct, version: int) -> bytes:
@@ -121,10 +133,10 @@ def _new_encoder(message_class: type[Struct], version: int, slot: int) -> Callab
     return encoder
 
 
-def _new_decoder(message_class: type[Struct], version: int, slot: int) -> Callable[[Buffer], tuple[Any, int]]:
+def _new_decoder(message_class: type[Struct], version: int, slot: int) -> Callable[[Buffer], tuple[Any, int, int]]:
     schema = _checked_schema(message_class, version)
     decoders = message_class.wire_decoders
-    decoder: Callable[[Buffer], tuple[Any, int]]
+    decoder: Callable[[Buffer], tuple[Any, int, int]]
     if slot and not contains(schema, Primitive.ASSIGNED_DIRECTORY_ID):
         decoder = decoders[0].get(version) or _new_decoder(message_class, version, 0)
     else:

@@ -1,10 +1,10 @@
 """Compiles a declared message and one of its versions into the function that decodes it (core).
 
 Neighbouring fields of fixed size become one `unpack_from` into the attributes; objects are made without `__init__`. Every
-length and count is compared with the bytes that remain before anything of that size exists, and a request may hold a
-bounded number of elements in all, so that small frames never become large heaps. Reading past the end shows as IndexError
-or struct.error, which `codec` turns into BufferUnderflow. The easy thing to get wrong: a slice past the end is silently
-short, so each slice has its own check.
+length and count is compared with the bytes that remain before anything of that size exists, and what the elements of a
+request take in memory is counted and bounded, so that small frames never become large heaps. Reading past the end shows as
+IndexError or struct.error, which `codec` turns into BufferUnderflow. The easy thing to get wrong: a slice past the end is
+silently short, so each slice has its own check.
 """
 
 import struct
@@ -12,7 +12,16 @@ from typing import Any, NoReturn
 
 from common.protocol.errors import BufferUnderflow, InvalidValue
 from common.protocol.numbering import FROM_APACHE, Numbering
-from common.protocol.schema import NO_TAGGED_FIELDS, ArrayOf, FieldSchema, Kind, MessageSchema, Primitive, StructSchema
+from common.protocol.schema import (
+    NO_TAGGED_FIELDS,
+    ArrayOf,
+    FieldSchema,
+    Kind,
+    MessageSchema,
+    Primitive,
+    StructSchema,
+    WireType,
+)
 from common.protocol.source import (
     FIXED_SIZES,
     MAX_STRING_BYTES,
@@ -26,15 +35,22 @@ from common.protocol.source import (
 )
 from common.protocol.varint import finish_uvarint, read_uvarint
 
-# Elements of all arrays and tagged fields of one request together. Requests come from strangers; the answers that we
-# decode come from nodes that we chose, and the frame limit bounds them.
-MAX_REQUEST_ELEMENTS = 1_000_000
+# What the elements of all arrays and the tagged fields of one request may take in memory. Requests come from strangers, and
+# three bytes on the wire can become an object of three hundred; the answers that we decode come from nodes that we chose,
+# and the frame limit bounds them.
+MAX_REQUEST_MEMORY = 64 * 1024 * 1024
+# Sizes in CPython, about: an object with its slots, a list, and the values that are no small numbers.
+_OBJECT_BYTES, _SLOT_BYTES, _LIST_BYTES = 40, 8, 64
+_DICT_BYTES, _DICT_ENTRY_BYTES = 232, 100
+_VALUE_BYTES = {Primitive.STRING: 56, Primitive.BYTES: 40, Primitive.RECORDS: 200, Primitive.UUID: 56}
+_NUMBER_BYTES = 32
 # Below this many elements a loop is as fast as unpacking by columns.
 _COLUMNS_FROM = 8
 
 
 def compile_decoder(schema: MessageSchema, version: int, numbering: Numbering) -> Any:
-    """A function from a buffer to the message at its start and the position after it."""
+    """A function from a buffer to the message at its start, the position after it, and the memory of a request's elements
+    (see `codec.decode_request`)."""
     return _DecoderSource(schema, version, numbering).compile()
 
 
@@ -76,11 +92,11 @@ class _DecoderSource:
             source.line("p = 0")
             source.line("end = len(data)")
             if self.bounded:
-                source.line(f"budget = {MAX_REQUEST_ELEMENTS}")
+                source.line(f"budget = {MAX_REQUEST_MEMORY}")
             self._new(schema, "message")
             self._struct(schema, "message")
             self._flush()
-            source.line("return message, p")
+            source.line(f"return message, p, {f'{MAX_REQUEST_MEMORY} - budget' if self.bounded else 0}")
         return source.compile("decode", f"decoder of {schema.name} v{self.shape.version}")
 
     # --- bytes of fixed size ---------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ class _DecoderSource:
         self._uvarint(count)
         source.line(f"{variable}.unknown_tagged_fields = NO_TAGS")
         with source.block(f"if {count}:"):
-            self._spend(count, schema.name)
+            self._spend(f"{_DICT_BYTES} + {count} * {_DICT_ENTRY_BYTES}", schema.name)
             if not fields:
                 source.line(f"{variable}.unknown_tagged_fields, p = read_unknown_tags(data, p, end, {count})")
                 return
@@ -170,10 +186,19 @@ class _DecoderSource:
                     source.line(f"{unknown}[{tag}] = bytes(data[p:{after}])")
                     source.line(f"p = {after}")
 
-    def _spend(self, count: str, name: str) -> None:
+    def _spend(self, size: str, name: str) -> None:
         if self.bounded:
-            self.source.line(f"budget -= {count}")
+            self.source.line(f"budget -= {size}")
             self.source.line(f"if budget < 0: too_many({name!r})")
+
+    def _memory(self, wire_type: WireType) -> int:
+        """About how much a value takes besides the bytes of its text; elements of arrays inside are spent on their own."""
+        if isinstance(wire_type, ArrayOf):
+            return _LIST_BYTES
+        if isinstance(wire_type, StructSchema):
+            fields = sum(_SLOT_BYTES + self._memory(each.wire_type) for each in self.shape.untagged(wire_type))
+            return _OBJECT_BYTES + fields
+        return _VALUE_BYTES.get(wire_type, 56 if wire_type in UUIDS else _NUMBER_BYTES)
 
     # --- fields ----------------------------------------------------------------------------------------------------
     def _field(self, field: FieldSchema, target: str, name: str) -> None:
@@ -262,7 +287,7 @@ class _DecoderSource:
         source = self.source
         smallest = self.shape.smallest_size(element, compact=compact)
         source.line(f"if {count} * {smallest} > end - p: beyond({name!r})")
-        self._spend(count, name)
+        self._spend(f"{count} * {_SLOT_BYTES + self._memory(element)}", name)
         if isinstance(element, Primitive) and element in FIXED_SIZES:
             self._fixed_elements(element, target, count)
             return
@@ -372,7 +397,7 @@ def _too_long(name: str, length: int) -> NoReturn:
 
 
 def _too_many(name: str) -> NoReturn:
-    raise InvalidValue(f"more than {MAX_REQUEST_ELEMENTS} elements in one request, at {name}")
+    raise InvalidValue(f"the elements of one request take more than {MAX_REQUEST_MEMORY} bytes, at {name}")
 
 
 def _unsorted(name: str, tag: int) -> NoReturn:

@@ -44,9 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     targets = [TARGETS[name] for name in arguments.target] or list(TARGETS.values())
     if arguments.replay is not None:
         return _replay(targets, arguments.replay)
-    # Every target's limits are fair to a slow machine if no more run at once than there are processors.
-    seconds = max(1, round(arguments.seconds * arguments.jobs / len(targets)))
-    with ThreadPoolExecutor(arguments.jobs) as threads:
+    jobs = min(arguments.jobs, len(targets))
+    seconds = max(1, round(arguments.seconds * jobs / len(targets)))
+    with ThreadPoolExecutor(jobs) as threads:
         outcomes = threads.map(lambda target: _fuzz(target, seconds), targets)
         failed = [outcome for outcome in map(_report, outcomes) if outcome.finding]
     if failed:
@@ -112,7 +112,8 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
 
 def _tail(output: str, target: Target) -> str:
     """The part of the output that tells what happened: from the first traceback on."""
-    start = max(output.find("Uncaught Python exception"), output.find("ERROR: libFuzzer"), 0)
+    starts = [output.find("Uncaught Python exception"), output.find("ERROR: libFuzzer")]
+    start = min((each for each in starts if each >= 0), default=0)
     lines = output[start:].splitlines()[-60:]
     return "\n".join([*lines, f"replay: python -m tests.fuzz --target {target.name} --replay <the file named above>"])
 

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.protocol.codec import decode, encode
-from common.protocol.errors import ProtocolError, RemoteProtocolError
+from common.protocol.codec import decode, decode_request, encode
+from common.protocol.errors import InvalidValue, ProtocolError, RemoteProtocolError
 from common.protocol.framing import parse_request
-from common.protocol.schema import Kind, Struct, message_schema
+from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from common.protocol.schema import ArrayOf, FieldSchema, Kind, Primitive, Struct, StructSchema, message_schema
+from common.protocol.source import UUIDS
+from common.protocol.varint import encode_uvarint
 from tests.property.profiles import examples
 from tests.property.protocol_strategies import case_name, declared_messages, messages, versions_of
 
@@ -18,6 +21,7 @@ from tests.property.protocol_strategies import case_name, declared_messages, mes
 CASES = [
     (each, version) for each in declared_messages() for version in sorted({versions_of(each)[0], versions_of(each)[-1]})
 ]
+REQUESTS = [each for each in declared_messages() if message_schema(each).kind is Kind.REQUEST]
 # A few bytes on the wire can become a Python object with a dictionary and a list; compiled code comes on top once.
 BYTES_PER_BYTE = 150
 BYTES_AT_LEAST = 20_000
@@ -81,9 +85,66 @@ def test_any_frame(frame: bytes) -> None:
     assert header.request_api_key == int.from_bytes(frame[:2], "big")
 
 
-@pytest.mark.parametrize(
-    "message_class", [each for each in declared_messages() if message_schema(each).kind is Kind.REQUEST], ids=case_name
-)
+def arrays_of(schema: StructSchema, version: int) -> list[list[FieldSchema]]:
+    """The ways from the message to each array of the version, through arrays of structs."""
+    found = []
+    for field in schema.fields:
+        if version in field.versions and isinstance(field.wire_type, ArrayOf):
+            found.append([field])
+            if isinstance(field.wire_type.element, StructSchema):
+                found += [[field, *rest] for rest in arrays_of(field.wire_type.element, version)]
+    return found
+
+
+def smallest(element: Primitive | StructSchema, *, has_tags: bool) -> Any:
+    """The element that makes most objects of fewest bytes."""
+    if isinstance(element, StructSchema):
+        made = element.python_class()
+        if has_tags:
+            made.unknown_tagged_fields = {50: b""}
+        return made
+    return {Primitive.STRING: "", Primitive.BYTES: b""}.get(element, bytes(16) if element in UUIDS else 1000)
+
+
+@pytest.mark.parametrize("message_class", REQUESTS, ids=case_name)
+def test_memory_of_requests_is_accounted_for(message_class: type[Struct]) -> None:
+    """A thousand of the smallest elements in any array take about what `decode_request` says that they take."""
+    version = versions_of(message_class)[-1]
+    schema = message_schema(message_class)
+    for way in arrays_of(schema, version):
+        for has_tags in {False, version in schema.flexible}:
+            message = message_class()
+            inner: Struct = message
+            for field in way:
+                assert isinstance(field.wire_type, ArrayOf)
+                element = field.wire_type.element
+                count = 1000 if field is way[-1] else 1
+                elements = [smallest(element, has_tags=has_tags) for _ in range(count)]
+                setattr(inner, field.name, elements)
+                inner = elements[0]
+            data = encode(message, version)
+            decode(message_class, data, version)
+            tracemalloc.start()
+            try:
+                decoded, memory = decode_request(message_class, data, version)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert decoded == message
+            assert peak < 1.1 * memory + 2 * len(data) + 5000, (way[-1].name, has_tags)
+
+
+def test_more_memory_than_a_request_may_take() -> None:
+    """Topics without a name, with one empty tagged field each: five bytes on the wire, hundreds in memory."""
+    count = 200_000
+    # Name, partitions, number of tags, tag, its size.
+    topic = b"\x01\x01\x01\x32\x00"
+    data = encode_uvarint(count + 1) + topic * count + b"\x00"
+    with pytest.raises(InvalidValue, match="take more than"):
+        decode(DescribeLogDirsRequest, data, 4)
+
+
+@pytest.mark.parametrize("message_class", REQUESTS, ids=case_name)
 def test_claims_cost_nothing(message_class: type[Struct]) -> None:
     """Where a count or a length may stand, a huge one is refused without memory of that size."""
     for version in versions_of(message_class):

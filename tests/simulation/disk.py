@@ -5,6 +5,7 @@ Every fault goes on until `heal` (or `thaw`, `mount`) unless it says otherwise. 
 it outlives the node that met it, and what a fault broke stays broken after `heal`.
 """
 
+import copy
 import errno
 import random
 from collections import deque
@@ -110,7 +111,7 @@ class SimulatedDisk:
         self.is_hung = False
         stalled, self.stalled = self.stalled, []
         for operation in stalled:
-            operation.log_dir.carry_out(operation)
+            operation.log_dir.go_on(operation)
 
     def slow_down(self, factor: float) -> None:
         """Every operation takes `factor` times as long."""
@@ -255,6 +256,12 @@ class SimulatedDisk:
         """The same of the platter alone: what a power cut leaves that takes every unsynced change."""
         found = self.store.walk(durable=True)
         return {name: bytes(node.durable) for name, node in found if isinstance(node, FileNode)}
+
+    def files_after_a_power_cut(self, rng: random.Random) -> dict[str, bytes]:
+        """What a power cut at this moment might leave, as `rng` draws it. The disk itself goes on."""
+        store = copy.deepcopy(self.store)
+        store.lose_unsynced(rng)
+        return {name: bytes(node.durable) for name, node in store.walk() if isinstance(node, FileNode)}
 
     def folders(self) -> list[str]:
         return [name for name, node in self.store.walk() if isinstance(node, FolderNode)]

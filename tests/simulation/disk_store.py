@@ -28,6 +28,10 @@ class _Write:
     position: int
     data: bytes | None
 
+    def __deepcopy__(self, memo: object) -> "_Write":
+        # There are thousands of them, and none ever changes.
+        return self
+
     def apply(self, target: bytearray) -> None:
         if len(target) < self.position:
             target.extend(bytes(self.position - len(target)))

@@ -25,7 +25,7 @@ from common.environment.interface import Connection, Environment, Listener, List
 from common.ids import Uuid, uuid_text
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.log_dir import SimulatedLogDir
-from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, wake
+from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, rare_collections, wake
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.process import NO_PROCESS, SimulatedProcess
 from tests.simulation.violations import InvariantViolated
@@ -424,7 +424,7 @@ class SimulatedWorld:
 
     def _run_to_the_end(self, main: Task[T]) -> T:
         try:
-            with nothing_from_outside():
+            with nothing_from_outside(), rare_collections():
                 return self.loop.run_until_complete(main)
         except RuntimeError:
             # An exception in a callback stops the loop, as it would end a real daemon.

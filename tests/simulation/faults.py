@@ -34,7 +34,7 @@ FIRST_CLIENT_ID = 1001
 # What a node may be started with that changes how it does its work.
 OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
     {"log.segment.bytes": "20000"},
-    {"num.replica.fetchers": "3"},
+    {"replica.lag.time.max.ms": "3000"},
     {"replica.fetch.max.bytes": "2000", "replica.fetch.response.max.bytes": "4000"},
     {"replica.fetch.wait.max.ms": "50"},
     {"broker.heartbeat.interval.ms": "200"},

@@ -255,8 +255,8 @@ class ScenarioRun:
         self._seen_records += len(records)
         return [line for record in records if (line := record_line(self.look(), record)) is not None]
 
-    def new_exchanges(self, sender: str | None) -> list[str]:
-        """Heartbeats are shown where they differ from the one before of the same broker."""
+    def new_exchanges(self, sender: str | None, words: list[str]) -> list[str]:
+        """Those with one of the words; heartbeats where they differ from the one before of the same broker."""
         names = self.look()
         exchanges = [each for each in self._network.exchanges if each.sender != CLIENT]
         before = {
@@ -266,8 +266,12 @@ class ScenarioRun:
         }
         fresh = [each for each in exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
         self._seen_exchanges = len(exchanges)
-        unusual = _without_usual_heartbeats(names, before, fresh)
-        return [exchange_line(names, exchange) for exchange in with_assignments_together(unusual)]
+        wanted = [
+            each
+            for each in _without_usual_heartbeats(names, before, fresh)
+            if not words or any(word in exchange_line(names, each).split() for word in words)
+        ]
+        return [exchange_line(names, exchange) for exchange in with_assignments_together(wanted)]
 
     def _records(self) -> list[Struct]:
         content = self.world.disk("/controller/metadata").files().get(METADATA_SEGMENT, b"")
@@ -820,9 +824,7 @@ async def show_records(run: ScenarioRun, arguments: Arguments) -> list[str]:
 async def show_requests(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """show requests [broker=2] [BrokerHeartbeat ...]: what brokers asked of the controller, and its answers."""
     sender = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
-    words = arguments.rest()
-    lines = [line for line in run.new_exchanges(sender) if not words or any(word in line.split() for word in words)]
-    return without_repeats(lines) or ["none"]
+    return without_repeats(run.new_exchanges(sender, arguments.rest())) or ["none"]
 
 
 @command("show metadata")

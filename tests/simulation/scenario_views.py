@@ -221,6 +221,15 @@ def exchange_line(names: Names, exchange: Exchange) -> str:
     return f"{question} -> {answer}"
 
 
+def _replicas_of(request: AssignReplicasToDirsRequest) -> set[tuple[Uuid, int]]:
+    return {
+        (topic.topic_id, partition.partition_index)
+        for directory in request.directories
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+
+
 def with_assignments_together(exchanges: Iterable[Exchange]) -> list[Exchange]:
     """How many requests a bunch of assignments takes is a matter of chance: here it is one."""
     together: list[Exchange] = []
@@ -235,6 +244,7 @@ def with_assignments_together(exchanges: Iterable[Exchange]) -> list[Exchange]:
             and before is not exchange
             and before.sender == exchange.sender
             and before.response.error_code == response.error_code
+            and _replicas_of(before.request).isdisjoint(_replicas_of(request))
         ):
             request = replace(request, directories=[*before.request.directories, *request.directories])
             response = replace(response, directories=[*before.response.directories, *response.directories])

@@ -257,6 +257,28 @@ def test_a_power_cut_is_drawn_by_the_seed() -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_what_a_power_cut_might_leave_is_told_without_one() -> None:
+    """Different draws give different files, the synced ones always; the disk goes on as if nothing had been asked."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await synced(log_dir, "log", b"synced")
+        await log_dir.append(file, 6, [b"unsynced"])
+        await written(log_dir, "new", b"")
+        disk = world.disk(PATH)
+        before = disk.files(), disk.durable_files()
+        rng = random.Random(1)
+        left = [disk.files_after_a_power_cut(rng) for _ in range(50)]
+        assert all(files["log"].startswith(b"synced") for files in left)
+        assert {len(files) for files in left} == {1, 2}
+        assert {b"synced", b"syncedunsynced"} < {files["log"] for files in left}
+        assert (disk.files(), disk.durable_files()) == before
+        await log_dir.fsync(file)
+        assert disk.durable_files()["log"] == b"syncedunsynced"
+
+    run(scenario)
+
+
 def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
     """A write that hangs in the kernel lands after a kill, when the disk thaws; after a power cut it never does."""
 

@@ -5,12 +5,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from common.configuration.server import load_server_config
 from common.ids import BrokerId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import Record, encode_batch
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
-from tests.simulation.environment import SimulatedWorld
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.test_rules import COMBINED
+from tools.kafka_storage import format_directories
+from tools.node import Node
 
 PARTITIONS = 6
 # What the process finds first, its timers or its sockets, differs between them.
@@ -71,6 +75,29 @@ def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
     run(scenario, seed)
 
 
+def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
+    """Appended before the stop and written after it, acks=1: nobody else has it, so it is refused."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        led = next(index for index, part in cluster.partitions("t").items() if part.leader == 1)
+        disk = cluster.disk_of(BrokerId(1), cluster.partition("t", led).directory(BrokerId(1)))
+        disk.hang()
+        asked = asyncio.ensure_future(client.ask(1, one_record(led, b"begun", acks=1)))
+        await cluster.world.sleep(0.1)
+        for other in (2, 3):
+            cluster.world.network.cut("broker-1", f"broker-{other}")
+        cluster.pause(1)
+        disk.thaw()
+        await cluster.world.until(lambda: cluster.partition("t", led).leader not in (1, -1))
+        await client.produce("t", led, b"meanwhile")
+        cluster.world.network.mend()
+        cluster.resume(1)
+        answer = (await asked).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario, 1)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_short_pause_costs_nothing(seed: int) -> None:
     """Shorter than its session: the broker still leads, and does what waited for it."""
@@ -125,3 +152,30 @@ def test_a_resumed_broker_is_whole(seed: int) -> None:
         assert len(cluster.state.brokers[BrokerId(1)].directories) == 2
 
     run(scenario, seed)
+
+
+def test_a_resumed_node_with_both_roles_serves_again() -> None:
+    """The broker's doubt is answered by the controller in the same process, which has nobody to ask and fences nobody."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        config = load_server_config(COMBINED)
+        for path in config.log_dirs:
+            world.disk(path)
+        await format_directories(world.node("format"), config, cluster_id="combined", level=21, ignore_formatted=False)
+
+        async def main(env: SimulatedEnvironment) -> None:
+            await Node(env, config, COMBINED).run(asyncio.get_running_loop().create_future)
+
+        node = world.start("node", main)
+        await world.event("broker_running")
+        await world.sleep(5)
+        world.pause("node")
+        await world.sleep(60)
+        world.resume("node")
+        await world.event("broker_is_certain_again", within_seconds=1)
+        await world.sleep(60)
+        assert not world.events_named("broker_fenced")
+        assert not node.is_dead
+
+    for seed in SEEDS:
+        SimulatedWorld(seed).run(scenario)

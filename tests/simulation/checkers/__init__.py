@@ -6,6 +6,7 @@ production modules: the checkers are one more listener of each node's metadata l
 fixed pace of virtual time.
 """
 
+import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -66,6 +67,7 @@ class Checkers:
         self._undisturbed = UndisturbedChecker(cluster.world.disk)
         self._directory_ids = DirectoryIds()
         self._events_seen = 0
+        self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._is_over = False
 
     def install(self) -> None:
@@ -154,16 +156,18 @@ class Checkers:
         for broker_id in self._cluster.broker_ids:
             for path in self._cluster.config(broker_id).log_dirs:
                 disk = self._cluster.world.disk(path)
-                files = disk.durable_files()
-                self._directory_ids.check(disk, files)
-                if not disk.is_rotten:
-                    check_recovery_points(path, files)
-                if path in in_use:
-                    check_no_marker(path, files)
+                # The platter as it is, and as a power cut at this moment might leave it.
+                for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
+                    self._directory_ids.check(disk, files)
+                    if not disk.is_rotten:
+                        check_recovery_points(path, files)
+                    if path in in_use:
+                        check_no_marker(path, files)
         controller = self.controller()
         if controller is not None and self._is_controller_well():
             disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
-            check_metadata(disk.durable_files(), committed=self.image.next_offset, epoch=controller.leader.epoch)
+            for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
+                check_metadata(files, committed=self.image.next_offset, epoch=controller.leader.epoch)
 
     def _look_at_replicas(self) -> None:
         # What happened since the last look comes first: it is judged by what was committed before it.

@@ -153,7 +153,7 @@ class TestBroker:
                 host="",
                 port=self.port,
                 handlers={
-                    ApiKey.PRODUCE: ProduceHandler(env, self.replicas).handle,
+                    ApiKey.PRODUCE: ProduceHandler(env, self.replicas, is_certain=lambda: True).handle,
                     ApiKey.FETCH: FetchHandler(env, self.replicas, response_bytes_max=self.config.fetch_max_bytes).handle,
                     ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
                     ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
