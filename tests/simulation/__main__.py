@@ -5,31 +5,18 @@ beside the traceback. `--faults 0,3,7` replays a seed with these faults of its s
 """
 
 import argparse
-import dataclasses
 import multiprocessing
-import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.simulation.event_log import readable
-from tests.simulation.shrinking import shrink
-from tests.simulation.swarm import Plan, SeedReport, SeedRun, draw_plan
+from tests.simulation.explaining import Outcome, run_and_explain, run_plan, signature_of, with_faults
+from tests.simulation.swarm import draw_plan
 
 DEFAULT_SEEDS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one seed gave. Plain texts and numbers: it comes from another process."""
-
-    seed: int
-    report: SeedReport
-    signature: str | None
-    """What kind of failure it was; None when the seed passed."""
-    story: str = ""
 
 
 def main() -> int:
@@ -77,8 +64,13 @@ def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run_and_explain, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(run_and_explain, seeds)
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(run_and_explain, seed) for seed in seeds]
+        try:
+            yield from (done.result() for done in as_completed(waiting))
+        finally:
+            # Whoever stopped listening wants no more of them.
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _line(outcome: Outcome) -> str:
@@ -97,71 +89,16 @@ def _line(outcome: Outcome) -> str:
 def _one_seed(seed: int, faults: list[int] | None) -> int:
     plan = draw_plan(seed)
     if faults is not None:
-        plan = _with_faults(plan, faults)
+        plan = with_faults(plan, faults)
     print(plan)
     for number, fault in enumerate(draw_plan(seed).schedule):
         print(f"  {number:3} {'' if fault in plan.schedule else '(left out) '}{fault}")
-    run, failure = _run(plan)
+    run, failure = run_plan(plan)
     print("\n".join(readable(run.world.events)))
     print(_line(Outcome(seed, run.report, None if failure is None else signature_of(failure))))
     if failure is not None:
         traceback.print_exception(failure)
     return 0 if failure is None else 1
-
-
-def _run(plan: Plan) -> tuple[SeedRun, BaseException | None]:
-    run = SeedRun(plan)
-    try:
-        run.run()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as failure:  # noqa: BLE001 (whatever a seed fails with is told, not swallowed)
-        return run, failure
-    return run, None
-
-
-def _with_faults(plan: Plan, numbers: Sequence[int]) -> Plan:
-    return dataclasses.replace(plan, schedule=tuple(plan.schedule[number] for number in numbers))
-
-
-def run_and_explain(seed: int) -> Outcome:
-    """Runs a seed; a failure is shrunk and told with its event log."""
-    plan = draw_plan(seed)
-    run, failure = _run(plan)
-    if failure is None:
-        return Outcome(seed, run.report, None)
-    signature = signature_of(failure)
-
-    def still_fails(numbers: Sequence[int]) -> bool:
-        _, other = _run(_with_faults(plan, numbers))
-        return other is not None and signature_of(other) == signature
-
-    needed = shrink(range(len(plan.schedule)), still_fails)
-    short, short_failure = _run(_with_faults(plan, needed))
-    told = short_failure or failure
-    command = f"make simulate SEED={seed} FAULTS={','.join(map(str, needed))}"
-    lines = [
-        *readable(short.world.events),
-        "".join(traceback.format_exception(told)).rstrip(),
-        f"{plan} ({len(needed)} are enough):",
-        *(f"  {number:3} {plan.schedule[number]}" for number in needed),
-        f"signature: {signature}",
-        f"replay the seed with: make simulate SEED={seed}",
-        f"replay these faults with: {command}",
-    ]
-    return Outcome(seed, run.report, signature, os.linesep.join(lines))
-
-
-def signature_of(failure: BaseException) -> str:
-    """What kind of failure this is, without what differs from run to run: its type, and the invariant if it names one."""
-    if isinstance(failure, BaseExceptionGroup):
-        return " + ".join(dict.fromkeys(signature_of(inner) for inner in failure.exceptions))
-    name = type(failure).__name__
-    invariant = getattr(failure, "invariant", None)
-    cause = failure.__cause__
-    if invariant is not None:
-        return f"{name} {invariant}"
-    return name if cause is None else f"{name} from {signature_of(cause)}"
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ class SimulatedDisk:
         self.is_hung = False
         stalled, self.stalled = self.stalled, []
         for operation in stalled:
-            operation.log_dir.carry_out(operation)
+            operation.log_dir.go_on(operation)
 
     def slow_down(self, factor: float) -> None:
         """Every operation takes `factor` times as long."""

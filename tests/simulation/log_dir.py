@@ -13,6 +13,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,6 +47,9 @@ class Owner(Protocol):
 
     @property
     def loop(self) -> SimulatedLoop: ...
+
+    @property
+    def context(self) -> Context: ...
 
     def wall_ms(self) -> int: ...
 
@@ -196,6 +200,14 @@ class SimulatedLogDir(LogDir):
             disk.stalled.append(operation)
             return
         self.carry_out(operation)
+
+    def go_on(self, operation: Operation) -> None:
+        """The disk hangs no more. A process that lives takes the news as its own, so that one that is stopped takes them
+        later; what a dead one left in the kernel has its effect."""
+        if self._owner.is_dead:
+            self.carry_out(operation)
+        else:
+            self._loop.call_soon(self.carry_out, operation, context=self._owner.context.copy())
 
     def carry_out(self, operation: Operation) -> None:
         """The end of an operation: its effect, unless the directory was given up, and the news to whoever still waits."""

@@ -9,11 +9,13 @@ import pytest
 
 from tests.architecture.test_house_rules import ROOT
 from tests.simulation.cluster import CONTROLLER_ID
-from tests.simulation.environment import SimulatedEvent
+from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
+from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
 from tests.simulation.shrinking import shrink
-from tests.simulation.swarm import draw_plan, run_seed
+from tests.simulation.swarm import SeedReport, SeedRun, draw_plan, run_seed
+from tests.simulation.violations import InvariantViolated
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -68,6 +70,27 @@ def test_shrinking_leaves_what_is_needed(needed: set[int], expected: list[int]) 
         return needed <= set(items)
 
     assert shrink(range(8), still_fails) == expected
+
+
+def test_a_failure_is_told_with_the_faults_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed that fails because of its faults 1 and 3 is shrunk to these two, and the command replays just them."""
+    whole = draw_plan(1)
+
+    class FailingRun(SeedRun):
+        def run(self) -> SeedReport:
+            self.world.run(self._nothing)
+            if {whole.schedule[1], whole.schedule[3]} <= set(self.plan.schedule):
+                raise InvariantViolated("I6", "planted")
+            return self.report
+
+        async def _nothing(self, _: SimulatedWorld) -> None:
+            pass
+
+    monkeypatch.setattr("tests.simulation.explaining.SeedRun", FailingRun)
+    outcome = run_and_explain(1)
+    assert outcome.signature == "InvariantViolated I6"
+    assert outcome.story.endswith("make simulate SEED=1 FAULTS=1,3")
+    assert "InvariantViolated: I6: planted" in outcome.story
 
 
 def test_the_event_log_is_one_line_an_event() -> None:

@@ -1,0 +1,81 @@
+"""A seed, run and explained: when it fails, the shortest schedule that fails in the same way, and that run's event log.
+
+Shell of the tests. Easy to get wrong: an Outcome comes from another process, so it is nothing but data.
+"""
+
+import dataclasses
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.simulation.event_log import readable
+from tests.simulation.shrinking import shrink
+from tests.simulation.swarm import Plan, SeedReport, SeedRun, draw_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed gave. Plain texts and numbers: it comes from another process."""
+
+    seed: int
+    report: SeedReport
+    signature: str | None
+    """What kind of failure it was; None when the seed passed."""
+    story: str = ""
+
+
+def run_plan(plan: Plan) -> tuple[SeedRun, BaseException | None]:
+    """The run, to be looked at, and what it failed with."""
+    run = SeedRun(plan)
+    try:
+        run.run()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001 (whatever a seed fails with is told, not swallowed)
+        return run, failure
+    return run, None
+
+
+def with_faults(plan: Plan, numbers: Sequence[int]) -> Plan:
+    """The same seed with these faults of its schedule only."""
+    return dataclasses.replace(plan, schedule=tuple(plan.schedule[number] for number in numbers))
+
+
+def run_and_explain(seed: int) -> Outcome:
+    """Runs a seed; a failure is shrunk and told with its event log."""
+    plan = draw_plan(seed)
+    run, failure = run_plan(plan)
+    if failure is None:
+        return Outcome(seed, run.report, None)
+    signature = signature_of(failure)
+
+    def still_fails(numbers: Sequence[int]) -> bool:
+        _, other = run_plan(with_faults(plan, numbers))
+        return other is not None and signature_of(other) == signature
+
+    needed = shrink(range(len(plan.schedule)), still_fails)
+    short, short_failure = run_plan(with_faults(plan, needed))
+    told = short_failure or failure
+    command = f"make simulate SEED={seed} FAULTS={','.join(map(str, needed))}"
+    lines = [
+        *readable(short.world.events),
+        "".join(traceback.format_exception(told)).rstrip(),
+        f"{plan} ({len(needed)} are enough):",
+        *(f"  {number:3} {plan.schedule[number]}" for number in needed),
+        f"signature: {signature}",
+        f"replay the seed with: make simulate SEED={seed}",
+        f"replay these faults with: {command}",
+    ]
+    return Outcome(seed, run.report, signature, "\n".join(lines))
+
+
+def signature_of(failure: BaseException) -> str:
+    """What kind of failure this is, without what differs from run to run: its type, and the invariant if it names one."""
+    if isinstance(failure, BaseExceptionGroup):
+        return " + ".join(dict.fromkeys(signature_of(inner) for inner in failure.exceptions))
+    name = type(failure).__name__
+    invariant = getattr(failure, "invariant", None)
+    cause = failure.__cause__
+    if invariant is not None:
+        return f"{name} {invariant}"
+    return name if cause is None else f"{name} from {signature_of(cause)}"
