@@ -28,7 +28,8 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, renderer] if json_lines else [*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        # Line and line end in one write: a process that is killed between the two would leave a line that is two events.
+        logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(

@@ -28,6 +28,16 @@ SHUTDOWN_WITHOUT_FLUSH = 2
 
 FILE_SYSTEMS = ("ext4", "xfs")
 MIB = 1024 * 1024
+PACKAGES = {
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "umount": "mount",
+    "fsfreeze": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "nft": "nftables",
+}
+"""Debian's package of each tool, where it has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +253,9 @@ def _serve_image(disk: Disk) -> None:
     """The server goes into the background when it serves, and lives until its mount is gone."""
     if not mounts_at(disk.fuse):
         disk.fuse.mkdir(exist_ok=True)
-        run(sys.executable, faulty_image.__file__, *(str(path.absolute()) for path in (disk.image, disk.fuse, disk.control)))
+        # Without -P the folder of the program would stand before the standard library.
+        paths = [str(path.absolute()) for path in (disk.image, disk.fuse, disk.control)]
+        run(sys.executable, "-P", faulty_image.__file__, *paths)
 
 
 def _unserve_image(disk: Disk) -> None:
@@ -293,5 +305,5 @@ def program(name: str) -> str:
     """Where one of the system's tools is. Raises ToolError."""
     found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if found is None:
-        raise ToolError(f"{name} is missing (Debian: apt install e2fsprogs xfsprogs mount util-linux)")
+        raise ToolError(f"{name} is missing (Debian: apt install {PACKAGES.get(name, name)})")
     return found

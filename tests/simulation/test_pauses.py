@@ -5,12 +5,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from common.configuration.server import load_server_config
 from common.ids import BrokerId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import Record, encode_batch
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
-from tests.simulation.environment import SimulatedWorld
+from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.test_rules import COMBINED
+from tools.kafka_storage import format_directories
+from tools.node import Node
 
 PARTITIONS = 6
 # What the process finds first, its timers or its sockets, differs between them.
@@ -148,3 +152,30 @@ def test_a_resumed_broker_is_whole(seed: int) -> None:
         assert len(cluster.state.brokers[BrokerId(1)].directories) == 2
 
     run(scenario, seed)
+
+
+def test_a_resumed_node_with_both_roles_serves_again() -> None:
+    """The broker's doubt is answered by the controller in the same process, which has nobody to ask and fences nobody."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        config = load_server_config(COMBINED)
+        for path in config.log_dirs:
+            world.disk(path)
+        await format_directories(world.node("format"), config, cluster_id="combined", level=21, ignore_formatted=False)
+
+        async def main(env: SimulatedEnvironment) -> None:
+            await Node(env, config, COMBINED).run(asyncio.get_running_loop().create_future)
+
+        node = world.start("node", main)
+        await world.event("broker_running")
+        await world.sleep(5)
+        world.pause("node")
+        await world.sleep(60)
+        world.resume("node")
+        await world.event("broker_is_certain_again", within_seconds=1)
+        await world.sleep(60)
+        assert not world.events_named("broker_fenced")
+        assert not node.is_dead
+
+    for seed in SEEDS:
+        SimulatedWorld(seed).run(scenario)

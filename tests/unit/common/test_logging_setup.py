@@ -32,3 +32,24 @@ def test_events_of_both_kinds_are_json_lines() -> None:
     assert first["directory_id"] == uuid_text(directory_id)
     assert first["level"] == "info"
     assert second["event"] == "slow callback"
+
+
+def test_a_line_is_one_write() -> None:
+    """A process can be killed after any write, and its next life goes on behind what is there: the file then still holds
+    one event a line."""
+
+    class Writes(io.StringIO):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[str] = []
+
+        def write(self, text: str) -> int:
+            self.seen.append(text)
+            return super().write(text)
+
+    stream = Writes()
+    configure_logging(log_format="json", stream=stream)
+    structlog.get_logger().info("broker_running")
+    logging.getLogger("asyncio").error("slow")
+    assert [json.loads(text)["event"] for text in stream.seen] == ["broker_running", "slow"]
+    assert all(text.endswith("\n") for text in stream.seen)

@@ -1,0 +1,153 @@
+"""Faults where there is no running directory to take offline: a disk that fails before the broker starts, and the disk of
+the metadata log, on a broker and on the controller."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import WatchedCluster, is_listening, remake_disk, until, watched_cluster
+from tests.integration.event_tail import EventTail
+from tests.integration.traffic import Writer, assert_nothing_lost, write_some
+from tests.interop.topics import create_topic
+from tools import disk_faults
+from tools.disk_faults import make_room
+from tools.disk_lab import Disk, heal_disk, make_disk, revive_disk
+from tools.local_cluster import LocalNode
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("faulty_disks")]
+
+TOPIC = "t"
+PARTITIONS = 6
+DEADLINE_MS = 2000
+OVERRIDES = {
+    "diskraft.log.dir.operation.timeout.ms": str(DEADLINE_MS),
+    "diskraft.log.dir.free.bytes.floor": "0",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "18000",
+}
+Strike = Callable[[Path], None]
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [
+        disk_faults.make_read_only,
+        disk_faults.fail_reads,
+        disk_faults.fail_writes,
+        disk_faults.run_out_of_blocks,
+        disk_faults.hang_blocks,
+        disk_faults.freeze,
+    ],
+    ids=lambda strike: strike.__name__,
+)
+def test_a_broker_starts_with_a_disk_that_fails(tmp_path: Path, strike: Strike) -> None:
+    """Nothing of the disk is in the cache. The broker starts without that directory, says so, and serves what is on the
+    other; when the disk works again the next start finds everything."""
+
+    def with_a_faulty_disk(cluster: WatchedCluster) -> None:
+        remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=64, faulty=True)
+        cluster.format(cluster.broker(1))
+
+    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES, prepare=with_a_faulty_disk) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        places = cluster.until_placed(TOPIC, 3 * PARTITIONS)
+        promises = write_some(cluster.bootstrap, TOPIC, partitions=PARTITIONS, count=300, size=200)
+        broker = cluster.broker(1)
+        path = Path(broker.files.data_dirs[1])
+        dead = {index for (owner, index), place in places.items() if owner == 1 and place == str(path)}
+        assert broker.stop() == 0
+        revive_disk(path)
+        strike(path)
+        broker.start()
+        broker.wait_for("log_dir_offline_at_start", log_dir=str(path), seconds=30)
+        broker.wait_for("broker_running")
+        cluster.until_in_sync(TOPIC, partitions=sorted(set(range(PARTITIONS)) - dead))
+        promises |= write_some(cluster.bootstrap, TOPIC, partitions=PARTITIONS, count=300, first=300, size=200)
+        heal_disk(path)
+        assert broker.stop() == 0
+        revive_disk(path)
+        broker.start()
+        broker.wait_for("broker_running")
+        cluster.until_in_sync(TOPIC)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(PARTITIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFault:
+    """What happens to the disk, and within how many seconds the node must have gone."""
+
+    strike: Strike
+    bound: float
+    recover: Strike = revive_disk
+
+
+CUT_POWER = MetadataFault(disk_faults.cut_power, 2.5)
+READ_ONLY = MetadataFault(disk_faults.make_read_only, 2.5)
+NO_WRITES = MetadataFault(disk_faults.fail_writes, 2.5)
+NO_READS = MetadataFault(disk_faults.fail_reads, 2.5)
+NO_BLOCKS = MetadataFault(disk_faults.run_out_of_blocks, 8.0)
+HANG = MetadataFault(disk_faults.hang_blocks, DEADLINE_MS / 1000 + 2.5, heal_disk)
+FREEZE = MetadataFault(disk_faults.freeze, DEADLINE_MS / 1000 + 2.5, heal_disk)
+# What is left of the log's last block has to be used up first.
+FULL = MetadataFault(disk_faults.fill, 20.0, make_room)
+METADATA_FAULTS = [
+    *(("controller", fault) for fault in (CUT_POWER, NO_WRITES, NO_READS, NO_BLOCKS, HANG, FREEZE, FULL)),
+    *(("broker", fault) for fault in (READ_ONLY, NO_BLOCKS, HANG, FULL)),
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "fault"), METADATA_FAULTS, ids=[f"{role}-{fault.strike.__name__}" for role, fault in METADATA_FAULTS]
+)
+def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: MetadataFault) -> None:
+    """The node goes at once, with one reason, and with a closed port even if a thread hangs. Without a broker the others
+    serve on; without the controller the leaders do. With the disk mended the node comes back and knows everything."""
+    with cluster_with_metadata_disk(tmp_path, role) as (cluster, node, path):
+        cluster.expect_end(node, "the metadata (directory .* failed|log cannot be (written|followed))")
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            writer.wait_for_acks()
+            events = EventTail(node)
+            fault.strike(path)
+            struck = time.time()
+            halted = events.wait_for("node_halted", seconds=fault.bound + 20) - struck
+            until(lambda: not is_listening(node.files.port), "the port is closed", seconds=5)
+            print(f"{fault.strike.__name__} of the {role}'s metadata disk: halted after {halted:.2f} s")
+            writer.wait_for_acks()
+            # No process ends while a thread of it hangs in the kernel.
+            heal_disk(path)
+            assert node.wait_until_ended() == 1
+            fault.recover(path)
+            node.start()
+            node.wait_for("controller_active" if role == "controller" else "broker_running")
+            cluster.until_in_sync(TOPIC)
+            create_topic(cluster.bootstrap, "new", partitions=3)
+            writer.wait_for_acks()
+            writer.stop()
+        assert halted < fault.bound, f"halted after {halted:.2f} s, the bound is {fault.bound} s"
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+
+
+@contextmanager
+def cluster_with_metadata_disk(folder: Path, role: str) -> Iterator[tuple[WatchedCluster, LocalNode, Path]]:
+    """One node has its metadata log on a disk of its own, whose blocks can be made to fail."""
+    made: list[tuple[LocalNode, Path]] = []
+
+    def on_a_disk_of_its_own(cluster: WatchedCluster) -> None:
+        node = cluster.controller if role == "controller" else cluster.broker(1)
+        path = Path(node.files.metadata_dir).with_name("metadata-disk")
+        make_disk(path, size_mib=32, faulty=True)
+        cluster.set_properties(node, metadata_log_dir=str(path))
+        if role == "controller":
+            cluster.set_properties(node, log_dirs=str(path))
+        cluster.format(node)
+        made.append((node, path))
+
+    with watched_cluster(folder, disks=1, loop=False, overrides=OVERRIDES, prepare=on_a_disk_of_its_own) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        ((node, path),) = made
+        assert Disk(path).is_faulty
+        yield cluster, node, path
