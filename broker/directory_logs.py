@@ -104,6 +104,12 @@ async def load_directory(
         _tell_recovery(env, log)
         high_watermark = Offset(high_watermarks.get(key, 0))
         content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark))
+    loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
+    if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
+        # A log that ends below its recovery point, as after a kill between a cut and the checkpoint. The old one would
+        # vouch for what is appended next.
+        await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
+        content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
     return content
 
 

@@ -363,12 +363,15 @@ class ReplicaFetcher:
                 offset=offset,
                 high_watermark=partition.high_watermark,
             )
-        await self._restructure(partition, lambda: partition.log.truncate_to(offset))
+        await self._restructure(partition, offset, lambda: partition.log.truncate_to(offset))
         self._env.log.info("replica_truncated", partition=partition.name, offset=offset)
 
-    async def _restructure(self, partition: Partition, change: Callable[[], Awaitable[object]]) -> None:
+    async def _restructure(self, partition: Partition, offset: Offset, change: Callable[[], Awaitable[object]]) -> None:
         partition.begin_restructuring()
         try:
+            if partition.log.lower_recovery_point(offset):
+                # Before anything is cut: a kill in between must not leave one that is above the log's end.
+                await self._store_recovery_points()
             recovery_point = partition.log.recovery_point
             await change()
             if partition.log.recovery_point < recovery_point:
@@ -389,7 +392,7 @@ class ReplicaFetcher:
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
         if leader_start > partition.log.log_end_offset:
-            await self._restructure(partition, lambda: partition.log.truncate_fully_and_start_at(leader_start))
+            await self._restructure(partition, leader_start, lambda: partition.log.truncate_fully_and_start_at(leader_start))
             partition.replica.restarted_at(leader_start)
             self._env.log.info("replica_restarted", partition=partition.name, offset=leader_start)
             return None

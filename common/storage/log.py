@@ -732,11 +732,20 @@ class Log:
             return await newest(best, decompress=decompress)
 
     # --- truncation ----------------------------------------------------------------------------------------------
+    def lower_recovery_point(self, offset: Offset) -> bool:
+        """For the owner, before it cuts the log at `offset`: the recovery point is below wherever the log will end, and can
+        be stored. False when there was nothing to do."""
+        if offset >= self.recovery_point:
+            return False
+        # A cut inside a batch ends the log at the batch's beginning, which is in the same segment.
+        self.recovery_point = Offset(min(offset, self._bases[self._index_of(offset)]))
+        return True
+
     async def truncate_to(self, offset: Offset) -> Offset:
         """Cuts the log off at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
 
-        The owner stores the lower recovery point *before* it appends again: an old, higher one would vouch after a
-        crash for bytes that were never synced.
+        The owner lowers the recovery point and stores it before: an old, higher one would vouch after a crash for bytes
+        that were never synced.
         """
         async with self._lock:
             self._check_usable()

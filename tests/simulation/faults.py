@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from common.records.batch import BatchHeader, split_batches
+from common.records.batch import BatchError, BatchHeader, read_header
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
@@ -324,9 +324,17 @@ def _rot(lab: Lab, fault: Fault) -> None:
 
 
 def _batches(content: bytes) -> Iterator[tuple[BatchHeader, int]]:
+    """The whole batches from the beginning on, each with where it ends."""
     end = 0
-    for header, view in split_batches(content, allow_partial_tail=True):
-        end += len(view)
+    while end < len(content):
+        try:
+            header = read_header(content, end)
+        except BatchError:
+            # An earlier fault has been here.
+            return
+        end += header.size
+        if end > len(content):
+            return
         yield header, end
 
 

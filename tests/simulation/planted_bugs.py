@@ -5,9 +5,7 @@ the author may have thought. Easy to get wrong: a bug that another rule makes ha
 fault, a piece of workload or a checker is missing, or it belongs to no list of bugs.
 """
 
-from broker.assignments_sender import AssignmentsSender
 from broker.core import reconcile
-from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.replica_fetcher import ReplicaFetcher
@@ -108,7 +106,7 @@ _REPLICATION = (
     _bug(
         "acknowledging before the ISR has it",
         "It is written here, and the followers are quick.",
-        Edit(produce._Produce._written, "if self._request.acks == ACKS_ALL:", "if False:"),
+        Edit(produce._Produce._written, "if self._request.acks == ACKS_ALL or", "if"),
     ),
     _bug(
         "reading beyond the high watermark",
@@ -330,13 +328,12 @@ _CONTROLLER = (
 
 _BROKER = (
     _bug(
-        "an assignment is sent once",
-        "Whoever does not answer within a second is gone for good.",
-        Edit(AssignmentsSender._send, "self.env.now_ns() + REQUEST_TIMEOUT_NS", "self.env.now_ns() + 1_000 * MS"),
+        "a replica is assigned once",
+        "It said where it is when it was created.",
         Edit(
-            DirectoryAssignments.handle_failure,
-            "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
-            "pass",
+            reconcile.decide,
+            "if situation.hosted_directory == metadata_directory:",
+            "if situation.hosted_directory == metadata_directory or metadata_directory != UNASSIGNED:",
         ),
     ),
     _bug(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from common.ids import BrokerEpoch, BrokerId, TopicId
 from common.metadata.registrations import PartitionRegistration
+from common.metadata.state import MetadataState
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.faults import KINDS, Fault, disks_of
@@ -45,6 +46,8 @@ class UntouchedReplicas:
         self._touched_until: dict[int, int] = {}
         self._directories: dict[bytes, tuple[int, str]] = {}
         self._controller_settled_ns = 0
+        # Of the controller that was active last: what it knew counts as long as there is none.
+        self._state = MetadataState()
 
     # --- what the lab tells --------------------------------------------------------------------------------------
     def begin(self, fault: Fault) -> None:
@@ -76,7 +79,7 @@ class UntouchedReplicas:
             at_risk = {member for member in part.replicas if (topic_id, index, member) in dangerous}
             whole = [member for member in part.isr if member not in at_risk]
             if at_risk and all(self._is_touched(member, fault) for member in whole):
-                return f"{self._cluster.state.topics[topic_id].name}-{index}"
+                return f"{self._state.topics[topic_id].name}-{index}"
         return None
 
     # --- watching ------------------------------------------------------------------------------------------------
@@ -85,6 +88,7 @@ class UntouchedReplicas:
         if not self._cluster.is_controller_active():
             self._controller_settled_ns = self._world.now_ns() + SETTLE_NS
             return
+        self._state = self._cluster.state
         known = {(topic_id, index): part for topic_id, index, part in self._partitions()}
         for replica, damage in list(self._damaged.items()):
             topic_id, index, broker_id = replica
@@ -103,7 +107,7 @@ class UntouchedReplicas:
 
     # --- what is where -------------------------------------------------------------------------------------------
     def _partitions(self) -> Iterator[tuple[TopicId, int, PartitionRegistration]]:
-        for topic_id, topic in self._cluster.state.topics.items():
+        for topic_id, topic in self._state.topics.items():
             for index, part in topic.partitions.items():
                 yield topic_id, index, part
 
@@ -135,12 +139,12 @@ class UntouchedReplicas:
                     self._directories[directory_id] = (broker_id, f"d{number}")
 
     def _epoch(self, broker_id: int) -> BrokerEpoch | None:
-        registration = self._cluster.state.brokers.get(BrokerId(broker_id))
+        registration = self._state.brokers.get(BrokerId(broker_id))
         return None if registration is None else registration.epoch
 
     # --- what is touched -----------------------------------------------------------------------------------------
     def _is_touched(self, member: BrokerId, fault: Fault) -> bool:
-        if self._cluster.state.brokers[member].fenced or self._cluster.env(member).is_dead:
+        if self._state.brokers[member].fenced or self._cluster.env(member).is_dead:
             return True
         if self._touched_until.get(member, 0) > self._world.now_ns():
             return True

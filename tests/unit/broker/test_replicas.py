@@ -215,6 +215,25 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
     run(scenario)
 
 
+def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() -> None:
+    """A kill came between a cut and the checkpoint. The next records grow past the old recovery point, which after a power
+    cut would vouch for them although nothing synced them."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        await cluster.produce(1, "a", "b", "c")
+        cluster.crash(1)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.write("recovery-point-offset-checkpoint", b"0\n1\nt 0 100\n")
+        await cluster.start(1)
+        await cluster.started()
+        assert disk.durable_files()["recovery-point-offset-checkpoint"] == b"0\n1\nt 0 3\n"
+
+    run(scenario)
+
+
 def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
     """The old topic of the name had a recovery point, a log start and a high watermark. After a crash they would be taken
     for the new one's: unsynced bytes believed, records below the log start dropped."""

@@ -90,10 +90,11 @@ class Lives:
         log.append_as_leader(batches, leader_epoch=LeaderEpoch(self.epoch))
 
     async def truncate(self, log: Log) -> None:
+        cut_at = Offset(self.rng.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset))
+        if log.lower_recovery_point(cut_at):
+            self.checkpoint(log)
         before = log.recovery_point
-        end = await log.truncate_to(
-            Offset(self.rng.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset))
-        )
+        end = await log.truncate_to(cut_at)
         self.cut_off |= {(offset, record) for offset, record in self.appended.items() if offset >= end}
         self.appended = {offset: record for offset, record in self.appended.items() if offset < end}
         # Records that come instead have a later epoch, as under a new leader.
