@@ -219,10 +219,11 @@ def watched_cluster(
             assert suspicious == []
             is_fine = True
         finally:
-            if not is_fine:
-                cluster.tell()
+            # First of all: whatever goes wrong in telling, no process may stay.
             end_every_fault(home)
             cluster.kill()
+            if not is_fine:
+                cluster.tell()
     if is_fine and os.environ.get("DISKRAFT_KEEP") != "true":
         shutil.rmtree(home)
 
