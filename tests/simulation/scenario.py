@@ -1,19 +1,26 @@
 """Scenarios: text files of commands to a simulated cluster, with what it answered recorded below each of them.
 
 Shell of the tests. A line that begins with `#` is a comment, one that begins with a blank is recorded output, any other is
-a command of `scenario_commands`; `play` gives the file back with the output as it is now. Easy to get wrong: what is shown
+a command (COMMANDS); `play` gives the file back with the output as it is now. Easy to get wrong: what is shown
 must be the same for every seed, because latencies, ids and the order of independent things differ from seed to seed, and
 from one form of the code to the next.
 """
 
 import asyncio
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.simulation.cluster import CONTROLLER_PORT
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.request_tap import TappedNetwork
-from tests.simulation.scenario_commands import COMMANDS, Arguments, ScenarioRun
+from tests.simulation.scenario_commands import ACTIONS
+from tests.simulation.scenario_requests import REQUESTS
+from tests.simulation.scenario_run import Arguments, Command, ScenarioRun
+from tests.simulation.scenario_shows import SHOWS
+
+COMMANDS: Mapping[str, Command] = MappingProxyType({**ACTIONS, **REQUESTS, **SHOWS})
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 INDENT = "    "

@@ -1,36 +1,20 @@
-"""The commands of scenarios: what they do to a simulated cluster, and what they show of it.
+"""The commands of scenarios that do something to a simulated cluster: clients, disks, processes, network, time.
 
-Shell of the tests. A command is a coroutine that may return the lines to be recorded. Broker 2's first disk is `broker=2
-dir=1`, its metadata disk `dir=metadata`; a node is named `2` or `controller`. Easy to get wrong: `show log`, `show
-records` and `show requests` show what is new since they, or `cluster` or `create topic`, were last used.
+Shell of the tests. A command is a coroutine that may return the lines to be recorded; its docstring says how it is written.
+Easy to get wrong: what a command says must not depend on the seed, so times are rounded up to steps that people think in.
 """
 
-import asyncio
 import errno
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
 
 from common.configuration.server import load_server_config
-from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
+from common.ids import BrokerId
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
-from common.net.node_channel import ChannelError, NodeChannel
+from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode, error_name
-from common.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState
-from common.protocol.messages.alter_partition import RequestPartitionData as AlteredPartition
-from common.protocol.messages.alter_partition import RequestTopicData as AlteredTopic
-from common.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    RequestDirectoryData,
-    RequestPartitionData,
-    RequestTopicData,
-)
-from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 from common.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -38,280 +22,33 @@ from common.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
 from common.records.batch import Record, encode_batch
-from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.cluster import (
     CLUSTER_ID,
     CONTROLLER_ID,
-    CONTROLLER_PORT,
     SECOND_NS,
     NotAcknowledged,
-    SimulatedClient,
     SimulatedCluster,
 )
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-from tests.simulation.request_tap import Exchange, TappedNetwork
-from tests.simulation.scenario_views import (
-    STORY,
-    Names,
-    event_line,
-    exchange_line,
-    in_columns,
-    members,
-    metadata_records,
-    partition_line,
-    record_line,
-    registration_line,
-    with_assignments_together,
-    without_repeats,
+from tests.simulation.scenario_run import (
+    AT_ONCE,
+    Arguments,
+    CommandTable,
+    ScenarioRun,
+    broker_lists,
+    duration_ns,
+    partition_of,
+    rounded_up,
 )
 from tools.errors import ToolError
 from tools.kafka_storage import format_directories
 
-CLIENT = "client"
+ACTIONS = CommandTable()
 
-METADATA_SEGMENT = f"__cluster_metadata-0/{0:020d}.log"
-
-# How `await` and `produce` say how long it took: close enough for people, and the same for every seed.
-STEPS_NS = tuple((f"{seconds} s", seconds * SECOND_NS) for seconds in (2, 5, 10, 20, 40))
-AT_ONCE = ("50 ms", SECOND_NS // 20)
-
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
-UNITS_NS = MappingProxyType({"ms": SECOND_NS // 1000, "s": SECOND_NS, "m": 60 * SECOND_NS})
-
-
-def duration_ns(text: str) -> int:
-    """`500ms`, `2s`, `1m`."""
-    match = DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text} is no duration; write 500ms, 2s or 1m")
-    return round(float(match[1]) * UNITS_NS[match[2]])
-
-
-@dataclass(slots=True)
-class Arguments:
-    """The words of a command and its `key=value` options. What nobody asks for is an error."""
-
-    given: list[str]
-    words: list[str] = field(init=False)
-    options: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.words = [word for word in self.given if "=" not in word]
-        self.options = dict(word.split("=", 1) for word in self.given if "=" in word)
-
-    def word(self) -> str:
-        if not self.words:
-            raise ValueError("a word is missing")
-        return self.words.pop(0)
-
-    def rest(self) -> list[str]:
-        rest, self.words = self.words, []
-        return rest
-
-    def option(self, key: str, default: str | None = None) -> str:
-        value = self.options.pop(key, default)
-        if value is None:
-            raise ValueError(f"{key}= is missing")
-        return value
-
-    def others(self) -> dict[str, str]:
-        others, self.options = self.options, {}
-        return others
-
-    def broker(self) -> int:
-        return int(self.option("broker"))
-
-    def node(self) -> int:
-        """`broker=2`, or the word `controller`."""
-        if "broker" in self.options:
-            return self.broker()
-        word = self.word()
-        if word != "controller":
-            raise ValueError("name a node: broker=N or controller")
-        return CONTROLLER_ID
-
-    def check_that_all_were_used(self) -> None:
-        if self.words or self.options:
-            raise ValueError(f"not understood: {' '.join([*self.words, *self.options])}")
-
-
-Command = Callable[["ScenarioRun", Arguments], Awaitable[list[str] | None]]
-
-_COMMANDS: dict[str, Command] = {}
-
-COMMANDS: Mapping[str, Command] = MappingProxyType(_COMMANDS)
-
-
-def command(name: str) -> Callable[[Command], Command]:
-    def register(function: Command) -> Command:
-        _COMMANDS[name] = function
-        return function
-
-    return register
-
-
-class ScenarioRun:
-    """One cluster under the commands of one file."""
-
-    def __init__(self, world: SimulatedWorld, network: TappedNetwork, task_group: asyncio.TaskGroup) -> None:
-        self.world = world
-        self.names = Names()
-        self._network = network
-        self._task_group = task_group
-        self._cluster: SimulatedCluster | None = None
-        self._client: SimulatedClient | None = None
-        self._controller_channel: NodeChannel | None = None
-        self._killed: set[SimulatedEnvironment] = set()
-        self._seen_events = 0
-        self._seen_records = 0
-        self._seen_exchanges = 0
-        # When the last command began that did something: what `await` waits for comes after it.
-        self.acted_at = 0
-        self.meant_to_run: set[int] = set()
-        self.answers: list[str] = []
-
-    @property
-    def cluster(self) -> SimulatedCluster:
-        assert self._cluster is not None, "the first command is `cluster`"
-        return self._cluster
-
-    @property
-    def client(self) -> SimulatedClient:
-        assert self._client is not None, "the first command is `cluster`"
-        return self._client
-
-    async def start(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
-        self.meant_to_run = set(cluster.broker_ids)
-        await cluster.start()
-        # Until every broker sends the heartbeats of its daily life.
-        await self.world.sleep(1)
-        self._client = SimulatedClient(cluster, self._task_group)
-        self.forget()
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        if self._controller_channel is not None:
-            self._controller_channel.close()
-
-    def start_task(self, waits: Coroutine[Any, Any, None]) -> None:
-        """What goes on beside the commands."""
-        self._task_group.create_task(waits)
-
-    def look(self) -> Names:
-        """The names of everything that is there now."""
-        self.names.look(self.world._disks, self.cluster.state)
-        return self.names
-
-    def forget(self) -> None:
-        """What happened until now is not shown any more."""
-        self._seen_events = self.acted_at = len(self.world.events)
-        self._seen_records = len(self._records())
-        self._seen_exchanges = sum(each.sender != CLIENT for each in self._network.exchanges)
-        self.look()
-
-    def disk(self, arguments: Arguments) -> SimulatedDisk:
-        return self.disk_at(arguments.broker(), arguments.option("dir"))
-
-    def disk_at(self, broker_id: int, name: str) -> SimulatedDisk:
-        return self.world.disk(f"/b{broker_id}/{name if name == 'metadata' else f'd{name}'}")
-
-    def live_broker(self) -> int:
-        """The one that clients ask; scenarios mostly hurt the first."""
-        return next(id_ for id_ in reversed(self.cluster.broker_ids) if not self.cluster.env(id_).is_dead)
-
-    def note_killed(self, node_id: int) -> None:
-        self.meant_to_run.discard(node_id)
-        self._killed.add(self.cluster.env(node_id))
-
-    async def ask_controller(self, request: Struct) -> Any:
-        if self._controller_channel is None:
-            self._controller_channel = NodeChannel(
-                self.world.node(CLIENT),
-                host="controller",
-                port=CONTROLLER_PORT,
-                client_id="scenario",
-                task_group=self._task_group,
-            )
-        return await self._controller_channel.send(request, deadline_ns=self.world.now_ns() + 30 * SECOND_NS)
-
-    # --- what is new ----------------------------------------------------------------------------------------------
-
-    def new_events(self, node: str | None, wanted: frozenset[str]) -> list[str]:
-        events = self.world.events[self._seen_events :]
-        self._seen_events = len(self.world.events)
-        return [event_line(self.look(), e) for e in events if e.name in wanted and node in (None, e.node)]
-
-    def new_records(self) -> list[str]:
-        records = self._records()[self._seen_records :]
-        self._seen_records += len(records)
-        return [line for record in records if (line := record_line(self.look(), record)) is not None]
-
-    def new_exchanges(self, sender: str | None, words: list[str]) -> list[str]:
-        """Those with one of the words; heartbeats where they differ from the one before of the same broker."""
-        names = self.look()
-        exchanges = [each for each in self._network.exchanges if each.sender != CLIENT]
-        before = {
-            exchange.sender: exchange_line(names, exchange)
-            for exchange in exchanges[: self._seen_exchanges]
-            if isinstance(exchange.request, BrokerHeartbeatRequest)
-        }
-        fresh = [each for each in exchanges[self._seen_exchanges :] if sender in (None, each.sender)]
-        self._seen_exchanges = len(exchanges)
-        wanted = [
-            each
-            for each in _without_usual_heartbeats(names, before, fresh)
-            if not words or any(word in exchange_line(names, each).split() for word in words)
-        ]
-        return [exchange_line(names, exchange) for exchange in with_assignments_together(wanted)]
-
-    def _records(self) -> list[Struct]:
-        content = self.world.disk("/controller/metadata").files().get(METADATA_SEGMENT, b"")
-        return metadata_records(content)
-
-    def process_line(self, broker_id: int) -> str:
-        env = self.cluster.env(broker_id)
-        if not env.is_dead:
-            node = self.cluster.nodes.get(broker_id)
-            return "STARTING" if node is None or node.broker is None else node.broker.lifecycle.state.name
-        if env.exit_code is None:
-            return "killed" if env in self._killed else "stopped"
-        ends = [e for e in self.world.events if e.node == env.name and e.name in ("node_halted", "node_not_started")]
-        return f"exited with status {env.exit_code}: {self.look().in_text(ends[-1].fields['reason'])}"
-
-
-def _without_usual_heartbeats(names: Names, before: dict[str, str], exchanges: list[Exchange]) -> Iterator[Exchange]:
-    """`before` is the line of each broker's last heartbeat."""
-    for exchange in exchanges:
-        if isinstance(exchange.request, BrokerHeartbeatRequest):
-            line = exchange_line(names, exchange)
-            is_usual = before.get(exchange.sender) == line
-            before[exchange.sender] = line
-            if is_usual:
-                continue
-        yield exchange
-
-
-def _partition(text: str) -> tuple[str, int]:
-    topic, _, index = text.rpartition("-")
-    return topic, int(index)
-
-
-def _broker_lists(text: str) -> list[list[int]]:
-    """`1,2,3` or, one for each partition, `1,2;2,3`."""
-    return [[int(each) for each in part.split(",")] for part in text.split(";")]
-
-
-def _rounded_up(elapsed_ns: int, *steps: tuple[str, int]) -> str:
-    return next((name for name, limit_ns in (*steps, *STEPS_NS) if elapsed_ns <= limit_ns), "a minute")
+command = ACTIONS.named
 
 
 # --- set-up -------------------------------------------------------------------------------------------------------
@@ -328,7 +65,7 @@ async def start_cluster(run: ScenarioRun, arguments: Arguments) -> None:
 @command("create topic")
 async def create_topic(run: ScenarioRun, arguments: Arguments) -> list[str] | None:
     """create topic t replicas=1,2,3 [partitions=2] [wait=no] [topic.configuration=value ...]: the first replica leads."""
-    name, lists = arguments.word(), _broker_lists(arguments.option("replicas"))
+    name, lists = arguments.word(), broker_lists(arguments.option("replicas"))
     partitions = int(arguments.option("partitions", str(len(lists))))
     wait = arguments.option("wait", "yes") == "yes"
     topic = CreatableTopic(
@@ -381,7 +118,7 @@ async def delete_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
 @command("produce")
 async def produce(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """produce t-0 [count=10] [acks=all|1] [once]: with acks=all until acknowledged; `once`: one attempt, and its answer."""
-    topic, index = _partition(arguments.word())
+    topic, index = partition_of(arguments.word())
     count = int(arguments.option("count", "1"))
     acks = -1 if (given := arguments.option("acks", "all")) == "all" else int(given)
     begun_ns = run.world.now_ns()
@@ -394,14 +131,14 @@ async def produce(run: ScenarioRun, arguments: Arguments) -> list[str]:
     for number in range(count):
         await run.client.produce(topic, index, b"%s-%d %d" % (topic.encode(), index, number), acks=acks)
     records = "1 record" if count == 1 else f"{count} records"
-    return [f"{records} acknowledged within {_rounded_up(run.world.now_ns() - begun_ns, AT_ONCE)}"]
+    return [f"{records} acknowledged within {rounded_up(run.world.now_ns() - begun_ns, AT_ONCE)}"]
 
 
 @command("send records")
 async def send_records(run: ScenarioRun, arguments: Arguments) -> None:
     """send records t-0 to=1 [acks=1]: one record to that broker, whoever leads, without waiting; `show answers` later."""
     name, broker_id = arguments.word(), int(arguments.option("to"))
-    topic, index = _partition(name)
+    topic, index = partition_of(name)
     batch = encode_batch([Record(key=None, value=b"sent", timestamp_ms=0)])
     request = ProduceRequest(
         acks=-1 if (acks := arguments.option("acks", "all")) == "all" else int(acks),
@@ -431,7 +168,7 @@ async def show_answers(run: ScenarioRun, _arguments: Arguments) -> list[str]:
 @command("consume")
 async def consume(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """consume t-0: everything up to the high watermark, compared with what was acknowledged."""
-    topic, index = _partition(arguments.word())
+    topic, index = partition_of(arguments.word())
     found = await run.client.read_all(topic, index)
     expected = run.client.acknowledged.get((topic, index), {})
     there = sum(found.get(offset) == value for offset, value in expected.items())
@@ -639,7 +376,7 @@ async def wait(run: ScenarioRun, arguments: Arguments) -> list[str]:
     within_ns = duration_ns(arguments.option("within", "60s"))
     begun_ns = run.world.now_ns()
     await run.world.until(_condition(run, what, arguments), within_seconds=within_ns / SECOND_NS)
-    return [f"within {_rounded_up(run.world.now_ns() - begun_ns)}"]
+    return [f"within {rounded_up(run.world.now_ns() - begun_ns)}"]
 
 
 def _condition(run: ScenarioRun, what: str, arguments: Arguments) -> Callable[[], object]:
@@ -659,240 +396,10 @@ def _condition(run: ScenarioRun, what: str, arguments: Arguments) -> Callable[[]
         )
     if what == "leader":
         ((name, leader),) = arguments.others().items()
-        return lambda: cluster.partition(*_partition(name)).leader == (-1 if leader == "none" else int(leader))
+        return lambda: cluster.partition(*partition_of(name)).leader == (-1 if leader == "none" else int(leader))
     if what == "dead":
         env = cluster.env(arguments.broker())
         return lambda: env.is_dead
     node = cluster.name(arguments.node()) if arguments.words or "broker" in arguments.options else None
     since = run.acted_at
     return lambda: any(event.name == what and node in (None, event.node) for event in run.world.events[since:])
-
-
-# --- requests made by hand ----------------------------------------------------------------------------------------
-
-
-def _epoch_of(run: ScenarioRun, arguments: Arguments, broker_id: int) -> int:
-    """`epoch=stale`, or the one that the controller knows."""
-    registration = run.cluster.state.brokers[BrokerId(broker_id)]
-    return registration.epoch - (1 if arguments.option("epoch", "current") == "stale" else 0)
-
-
-def _directory_ids(run: ScenarioRun, text: str) -> list[DirectoryId]:
-    found = [run.look().directory_id(name) if name != "never-seen" else _never_seen() for name in text.split(",") if name]
-    assert None not in found, f"no directory is called {text}"
-    return [each for each in found if each is not None]
-
-
-def _never_seen() -> DirectoryId:
-    return DirectoryId(uuid_from_text("neverseen" + "A" * 13))
-
-
-async def _send(run: ScenarioRun, request: Struct) -> list[str]:
-    response = await run.ask_controller(request)
-    return [exchange_line(run.look(), Exchange("scenario", request, response)).partition(" -> ")[2]]
-
-
-@command("send heartbeat")
-async def send_heartbeat(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send heartbeat broker=2 [offline=b2/d1,never-seen] [epoch=stale] [fence] [shut-down]: in the broker's name."""
-    broker_id = arguments.broker()
-    flags = arguments.rest()
-    request = BrokerHeartbeatRequest(
-        broker_id=broker_id,
-        broker_epoch=_epoch_of(run, arguments, broker_id),
-        current_metadata_offset=1 << 40,
-        want_fence="fence" in flags,
-        want_shut_down="shut-down" in flags,
-        offline_log_dirs=[*_directory_ids(run, arguments.option("offline", ""))],
-    )
-    return await _send(run, request)
-
-
-@command("send assignment")
-async def send_assignment(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send assignment broker=2 t-0=b2/d1 [epoch=stale]: AssignReplicasToDirs in the broker's name."""
-    broker_id = arguments.broker()
-    epoch = _epoch_of(run, arguments, broker_id)
-    directories = []
-    for name, directory in arguments.others().items():
-        topic, index = _partition(name)
-        topic_id = run.cluster.state.topic_ids.get(topic, TopicId(_never_seen()))
-        data = RequestTopicData(topic_id=topic_id, partitions=[RequestPartitionData(partition_index=index)])
-        directories.append(RequestDirectoryData(id=_directory_ids(run, directory)[0], topics=[data]))
-    return await _send(run, AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=epoch, directories=directories))
-
-
-@command("send isr")
-async def send_isr(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send isr t-0=1,2,3: AlterPartition in the name of the leader, with the epochs that are right."""
-    ((name, isr),) = arguments.others().items()
-    topic, index = _partition(name)
-    part = run.cluster.partition(topic, index)
-    brokers = run.cluster.state.brokers
-    altered = AlteredPartition(
-        partition_index=index,
-        leader_epoch=part.leader_epoch,
-        partition_epoch=part.partition_epoch,
-        new_isr_with_epochs=[
-            BrokerState(broker_id=id_, broker_epoch=brokers[BrokerId(id_)].epoch) for id_ in _broker_lists(isr)[0]
-        ],
-    )
-    request = AlterPartitionRequest(
-        broker_id=part.leader,
-        broker_epoch=brokers[part.leader].epoch,
-        topics=[AlteredTopic(topic_id=run.cluster.topic_id(topic), partitions=[altered])],
-    )
-    return await _send(run, request)
-
-
-@command("send registration")
-async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send registration broker=9 dirs=b2/d1: BrokerRegistration of a new incarnation; `dirs=` names none."""
-    request = BrokerRegistrationRequest(
-        broker_id=arguments.broker(),
-        cluster_id=CLUSTER_ID,
-        incarnation_id=run.world.node(CLIENT).uuid(),
-        log_dirs=[*_directory_ids(run, arguments.option("dirs"))],
-    )
-    return await _send(run, request)
-
-
-@command("unregister")
-async def unregister(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """unregister broker=2: kafka-cluster unregister."""
-    run.acted_at = len(run.world.events)
-    broker_id = arguments.broker()
-    asked = next(id_ for id_ in run.cluster.broker_ids if id_ != broker_id and not run.cluster.env(id_).is_dead)
-    response = await run.client.ask(asked, UnregisterBrokerRequest(broker_id=broker_id))
-    return [error_name(response.error_code)]
-
-
-# --- looking ------------------------------------------------------------------------------------------------------
-
-
-@command("show partition")
-async def show_partition(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show partition t-0 [t-1 ...]: as the controller has it."""
-    names = run.look()
-    return [
-        partition_line(names, run.cluster.state, name, run.cluster.partition(*_partition(name))) for name in arguments.rest()
-    ]
-
-
-@command("show topic")
-async def show_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show topic t: all its partitions."""
-    topic = arguments.word()
-    names = run.look()
-    return [
-        partition_line(names, run.cluster.state, f"{topic}-{index}", part)
-        for index, part in sorted(run.cluster.partitions(topic).items())
-    ] or ["no such topic"]
-
-
-@command("show broker")
-async def show_broker(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show broker 2: its process, and its registration."""
-    broker_id = int(arguments.word())
-    names = run.look()
-    return in_columns(
-        [
-            ("process", run.process_line(broker_id)),
-            ("registration", registration_line(names, run.cluster.state, broker_id)),
-        ]
-    )
-
-
-@command("show log")
-async def show_log(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show log [controller|broker=2] [EVENT ...]: the events that tell a story to an operator, or those that are named."""
-    node = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
-    if "controller" in arguments.words:
-        arguments.words.remove("controller")
-        node = "controller"
-    return without_repeats(run.new_events(node, frozenset(arguments.rest()) or STORY | {"node_not_started"})) or ["nothing"]
-
-
-@command("show records")
-async def show_records(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show records [WORD ...]: records of the metadata log that contain one of the words, in its order."""
-    words = [*arguments.rest(), *(f"{key}={value}" for key, value in arguments.others().items())]
-    return [line for line in run.new_records() if not words or any(word in line.split() for word in words)] or ["none"]
-
-
-@command("show requests")
-async def show_requests(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show requests [broker=2] [BrokerHeartbeat ...]: what brokers asked of the controller, and its answers."""
-    sender = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
-    return without_repeats(run.new_exchanges(sender, arguments.rest())) or ["none"]
-
-
-@command("show metadata")
-async def show_metadata(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show metadata t from=3: what broker 3 tells a client about a topic."""
-    topic, broker_id = arguments.word(), int(arguments.option("from"))
-    response = await run.client.ask(
-        broker_id, MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    )
-    return in_columns(
-        [
-            (
-                f"{topic}-{part.partition_index}",
-                error_name(part.error_code),
-                f"leader {part.leader_id if part.leader_id >= 0 else 'none'}",
-                f"isr {members(part.isr_nodes)}",
-                f"offline {members(part.offline_replicas)}",
-            )
-            for part in response.topics[0].partitions
-        ]
-    )
-
-
-@command("show log-dirs")
-async def show_log_dirs(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show log-dirs 2: what kafka-log-dirs --describe says of the broker."""
-    response = await run.client.ask(int(arguments.word()), DescribeLogDirsRequest(topics=None))
-    return in_columns(
-        [
-            (
-                result.log_dir,
-                error_name(result.error_code),
-                " ".join(f"{topic.name}-{part.partition_index}" for topic in result.topics for part in topic.partitions),
-            )
-            for result in response.results
-        ]
-    )
-
-
-@command("show disk")
-async def show_disk(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show disk broker=2 dir=1: the folders on it, and the clean-shutdown marker."""
-    disk = run.disk(arguments)
-    marker = [".kafka_cleanshutdown"] if ".kafka_cleanshutdown" in disk.files() else []
-    folders = [re.sub(r"\.[0-9a-f]{32}-", ".<hex>-", name) for name in disk.folders()]
-    return [" ".join(marker + folders) or "empty"]
-
-
-@command("show meta.properties")
-async def show_meta_properties(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show meta.properties broker=2: of each of its directories, by path."""
-    config = run.cluster.config(arguments.broker())
-    names = run.look()
-    rows = []
-    for path in config.all_log_dirs:
-        content = run.world.disk(path).files().get("meta.properties")
-        rows.append((path, "none" if content is None else names.in_text(str(parse_meta_properties(content)))))
-    return in_columns(rows)
-
-
-@command("show metric")
-async def show_metric(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show metric NAME broker=2: what Prometheus reads; the cluster needs diskraft.prometheus.listener=0.0.0.0:9404."""
-    name = arguments.word()
-    (collector,) = run.cluster.env(arguments.broker()).collectors.values()
-    return [
-        " ".join([f"{sample.value:g}", *(f"{key}={value}" for key, value in sample.labels.items())])
-        for metric in collector.collect()
-        for sample in metric.samples
-        if sample.name == name
-    ] or ["no such metric"]

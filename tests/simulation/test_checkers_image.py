@@ -142,3 +142,24 @@ def test_images_are_compared() -> None:
         compare_images(log.checker.image, other, "a node")
     with pytest.raises(InvariantViolated, match="broker 1"):
         compare_images(log.checker.image, ImageModel(topics=log.checker.image.topics), "a node")
+
+
+def test_a_snapshot_must_be_the_image_of_its_offset() -> None:
+    """I5: equal at the offset that is known, taken over where nobody listened, and found when it differs."""
+    log = Log()
+    whole = [record for batch in log.checker.batches.values() for record in batch.records]
+    log.checker.loaded("node", log.checker.next_offset, whole)
+    with pytest.raises(InvariantViolated, match="I5: the snapshot of node"):
+        log.checker.loaded("node", log.checker.next_offset, [*whole, change(isr=[1, 2])])
+    log.checker.loaded("node", 50, [*whole, change(isr=[1, 2])])
+    assert log.checker.next_offset == 50
+    log.commit(change(isr=[1, 2, 3]))
+
+
+def test_the_epoch_of_the_metadata_log_never_goes_back() -> None:
+    """I5: a batch of an older epoch after one of a newer."""
+    log = Log()
+    offset = log.checker.next_offset
+    log.checker.committed("node", offset, offset, 5, [])
+    with pytest.raises(InvariantViolated, match=r"I5: node: .* epoch 4"):
+        log.checker.committed("node", offset + 1, offset + 1, 4, [])

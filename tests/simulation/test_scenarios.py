@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import ScenarioFailed, play, scenario_files
-from tests.simulation.scenario_commands import COMMANDS
+from tests.simulation.scenario import COMMANDS, ScenarioFailed, play, scenario_files
 
 REWRITE = os.environ.get("DISKRAFT_REWRITE_SCENARIOS") == "1"
 # What is recorded is the same for every seed; another one shows whether that is still so.
