@@ -13,9 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 SECONDS_MAX = 60.0
+LEADER_CHANGES = (
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
 # A broker that is stopped, or whose followers went elsewhere, gives no error that would make a client look for a new leader.
 IMPATIENT = {"socket.timeout.ms": 2000, "request.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 1000}
 # Brokers die here by the dozen, and librdkafka would tell of every one of them on stderr.
@@ -196,10 +201,7 @@ def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Prom
     )
     found: Promises = {}
     try:
-        ends = {
-            index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=SECONDS_MAX)[1]
-            for index in partitions
-        }
+        ends = {index: end_offset(consumer, topic, index) for index in partitions}
         waiting = {index for index, end in ends.items() if end > 0}
         consumer.assign([TopicPartition(topic, index, 0) for index in sorted(waiting)])
         next_offsets = dict.fromkeys(partitions, 0)
@@ -218,6 +220,19 @@ def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Prom
     finally:
         consumer.close()
     return found
+
+
+def end_offset(consumer: Consumer, topic: str, index: int) -> int:
+    """Where the partition ends. This call of the client does not ask again by itself when the leader has just changed."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=SECONDS_MAX)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
+                raise
+        # Takes in the answers that tell who leads now.
+        consumer.poll(0.05)
 
 
 def assert_nothing_lost(bootstrap: str, topic: str, promises: Promises, *, partitions: Collection[int]) -> None:
