@@ -32,6 +32,7 @@ SLOW_OPERATIONS = frozenset({"fsync", "sync_and_forget", "fsync_dir", "replace_f
 
 DEFAULT_CAPACITY = 1 << 40
 SMALL_ROOM = 300
+CATCHING_UP_NS = 5_000_000_000
 
 
 class SimulatedDisk:
@@ -56,6 +57,7 @@ class SimulatedDisk:
         self.failed_fsyncs = 0
         """How many fsyncs `fail_fsync_once` has made fail."""
         self._slowness = 1.0
+        self._catches_up_until_ns = 0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
         self.is_rotten = False
@@ -98,6 +100,9 @@ class SimulatedDisk:
         self._failing_writebacks.clear()
         self._reads_fail = False
         self.is_read_only = False
+        if self._slowness != 1.0:
+            # What was queued while it was slow takes the time that it was given.
+            self._catches_up_until_ns = self.loop.now_ns + CATCHING_UP_NS
         self._slowness = 1.0
 
     # --- faults that have none -----------------------------------------------------------------------------------
@@ -171,7 +176,8 @@ class SimulatedDisk:
     @property
     def is_well(self) -> bool:
         """Whether nothing keeps an operation from ending soon and well."""
-        return not self.is_unusable and self._slowness == 1.0 and self.room_bytes() is None
+        is_slow = self._slowness != 1.0 or self.loop.now_ns < self._catches_up_until_ns
+        return not self.is_unusable and not is_slow and self.room_bytes() is None
 
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:

@@ -19,8 +19,6 @@ from common.storage.log import Log
 from controller import quorum_controller
 from controller.core import (
     alter_partition,
-    assign_replicas_to_dirs,
-    broker_epochs,
     broker_state,
     directory_failure,
     election,
@@ -118,15 +116,6 @@ _REPLICATION = (
         ),
     ),
     _bug(
-        "the high watermark waits for the recorded ISR only",
-        "Who is not yet in the ISR need not be waited for.",
-        Edit(
-            PartitionReplica._maybe_advance_high_watermark,
-            "if broker_id in maximal_isr or could_join:",
-            "if broker_id in self.committed_isr:",
-        ),
-    ),
-    _bug(
         "a follower confirms what it has only queued",
         "It is in the queue of the disk, that is as good as written.",
         Edit(
@@ -150,26 +139,6 @@ _REPLICATION = (
         "into the ISR before it has caught up",
         "It fetches, so it is in sync.",
         Edit(PartitionReplica._maybe_expand_isr, "follower.log_end_offset < reached or ", ""),
-    ),
-    _bug(
-        "no broker epoch check",
-        "A broker's id says who it is.",
-        Edit(broker_epochs.registration_of, "if registration.epoch != broker_epoch:", "if False:"),
-        Edit(
-            PartitionReplica.is_stale_fetch,
-            "return broker_epoch != NO_BROKER_EPOCH and registration is not None and registration.epoch > broker_epoch",
-            "return False",
-        ),
-        Edit(
-            PartitionReplica._is_eligible,
-            "        and follower.broker_epoch in (NO_BROKER_EPOCH, registration.epoch)\n",
-            "",
-        ),
-        Edit(
-            alter_partition._validated,
-            "registration is not None and epoch not in (NO_EPOCH, registration.epoch)",
-            "False",
-        ),
     ),
     _bug(
         "acks=all with too few in sync",
@@ -298,15 +267,6 @@ _CONTROLLER = (
         ),
     ),
     _bug(
-        "assigned to a lost directory and still in the ISR",
-        "An assignment says where a replica is, nothing else.",
-        Edit(
-            assign_replicas_to_dirs._assignment,
-            "if not registration.has_online_directory(directory_id):",
-            "if False:",
-        ),
-    ),
-    _bug(
         "answering before the commit",
         "It will be committed in a moment.",
         Edit(
@@ -343,15 +303,6 @@ _BROKER = (
             BrokerLifecycle._handle_heartbeat_answered,
             "self._acknowledge(event.offline_directories)",
             "self._acknowledge(tuple(self._failures))",
-        ),
-    ),
-    _bug(
-        "no end for a broker that cannot tell",
-        "The controller will find out some day.",
-        Edit(
-            BrokerLifecycle._check_deadlines,
-            "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
-            "if True:",
         ),
     ),
     _bug(

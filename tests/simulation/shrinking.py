@@ -13,11 +13,17 @@ T = TypeVar("T")
 def shrink(items: Sequence[T], still_fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """A short part of `items`, in order, that still fails. `items` as a whole is known to fail."""
     kept = _shortest_prefix(items, still_fails)
-    # The last of a shortest prefix is needed; the ones before it are tried from the latest.
-    for position in range(len(kept) - 2, -1, -1):
-        without = kept[:position] + kept[position + 1 :]
-        if still_fails(without):
-            kept = without
+    size = len(kept) // 2
+    while size > 0:
+        # The last of a shortest prefix is needed; what comes before it is tried from the latest, first in large pieces.
+        end = len(kept) - 1
+        while end > 0:
+            begin = max(0, end - size)
+            without = kept[:begin] + kept[end:]
+            if still_fails(without):
+                kept = without
+            end = begin
+        size //= 2
     return kept
 
 

@@ -23,7 +23,7 @@ from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
 from tests.simulation.workload import ALL, Workload, WorkloadClient, WorkloadSettings
 
 CHAOS_SECONDS = 50.0
-FAULTS_MAX = 25
+FAULTS_MAX = 60
 # From the end of the repairs to the last replica in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
 LAST_WRITES_BOUND_SECONDS = 10.0
@@ -123,7 +123,7 @@ def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tup
     kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
     mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
     # Some seeds are crowded, some give every fault time to play out.
-    mean_gap = math.exp(rng.uniform(math.log(0.8), math.log(8.0)))
+    mean_gap = math.exp(rng.uniform(math.log(0.4), math.log(8.0)))
     # Some seeds pick on one broker only.
     victims = [rng.choice(brokers)] if rng.random() < 0.2 else brokers
     end_ns = round(CHAOS_SECONDS * SECOND)

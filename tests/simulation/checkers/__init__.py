@@ -66,7 +66,6 @@ class Checkers:
         self._requests = RequestChecker(self.image)
         self._undisturbed = UndisturbedChecker(cluster.world.disk)
         self._directory_ids = DirectoryIds()
-        self._events_seen = 0
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._is_over = False
 
@@ -122,6 +121,8 @@ class Checkers:
 
     def _happens(self, event: SimulatedEvent) -> None:
         if not self._is_over:
+            # A moment later the new log may be in the ISR, and rightly so.
+            self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
             self._guarded(lambda: check_acknowledged(event, self.image.image))
 
@@ -170,11 +171,6 @@ class Checkers:
                 check_metadata(files, committed=self.image.next_offset, epoch=controller.leader.epoch)
 
     def _look_at_replicas(self) -> None:
-        # What happened since the last look comes first: it is judged by what was committed before it.
-        events = self._cluster.world.events
-        for event in events[self._events_seen :]:
-            self.replicas.happened(event)
-        self._events_seen = len(events)
         brokers = self.brokers()
         self.replicas.look(brokers)
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
