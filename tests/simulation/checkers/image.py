@@ -227,6 +227,8 @@ class ImageChecker:
         self._epoch = -1
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
+        # From where to where a snapshot jumped: a slower node may still tell of the batches in between.
+        self._unheard: list[tuple[int, int]] = []
         self._is_in_transaction = False
         self._since_lawful: list[KnownRecord] = []
 
@@ -241,7 +243,7 @@ class ImageChecker:
                 f"{known.node} {known.records} (epoch {known.epoch})",
             )
         if base_offset < self.next_offset:
-            if known is batch:
+            if known is batch and not any(begin <= base_offset and last_offset < end for begin, end in self._unheard):
                 raise InvariantViolated("I5", f"{node} has committed offset {base_offset} in the middle of another batch")
             return False
         if epoch < self._epoch:
@@ -265,6 +267,7 @@ class ImageChecker:
             # Committed while nobody listened.
             self.image = image
             self._lawful = image.copy()
+            self._unheard.append((self.next_offset, end_offset))
             self.next_offset = end_offset
             self._note_names()
         elif end_offset == self.next_offset:
