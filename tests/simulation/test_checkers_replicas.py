@@ -157,9 +157,9 @@ def test_a_creation_that_does_not_end() -> None:
         broker.replicas._creating[planted.key[0], 7] = planted.follower.directory_id
         checker.look_at_creations(planted.brokers, 0)
         disk = planted.cluster.world.disk(planted.follower.log.log_dir.path)
-        disk.slow_down(2)
+        disk.hang()
         checker.look_at_creations(planted.brokers, 60 * SECOND_NS)
-        disk.heal()
+        disk.thaw()
         checker.look_at_creations(planted.brokers, 60 * SECOND_NS)
         with pytest.raises(InvariantViolated, match="I12"):
             checker.look_at_creations(planted.brokers, 62 * SECOND_NS)
