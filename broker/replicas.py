@@ -160,6 +160,7 @@ class Replicas:
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
         self._timers: dict[str, Callable[[], None]] = {}
         self._is_loaded = False
+        self._has_applied = False
         self._is_shut_down = False
         self._fetchers = Fetchers(
             env,
@@ -386,6 +387,14 @@ class Replicas:
             self.reconcile(key)
         if delta.changed_brokers:
             self._brokers_changed(delta)
+        if not self._has_applied:
+            self._has_applied = True
+            self._forget_topics_that_went_during_the_start()
+
+    def _forget_topics_that_went_during_the_start(self) -> None:
+        """A topic that was created and deleted within the first delta is not in it, and its logs were loaded in between."""
+        for key in [key for key in self._partitions if self._placed_here(key) is None]:
+            self.reconcile(key)
 
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries the decision out. Harmless at any time."""

@@ -554,3 +554,28 @@ def test_a_record_type_that_nobody_knows_ends_the_node() -> None:
         assert "record of type 99 version 0" in event.fields["reason"]
 
     SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_topic_that_is_deleted_while_a_broker_loads_its_logs_is_not_hosted_there() -> None:
+    """Created and deleted since the broker's image began, it is in no delta; its logs were found on a disk in between."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await client.create_topic("t", partitions=6)
+        await cluster.until_in_sync("t")
+        cluster.crash(2)
+        cluster.disk(2, 1).slow_down(200)
+        loads = len(world.events_named("logs_loaded", "broker-2"))
+        cluster.start_node(2)
+        await world.until(lambda: len(world.events_named("logs_loaded", "broker-2")) == loads + 1)
+        assert world.events_named("logs_loaded", "broker-2")[-1].fields == {"log_dir": "/b2/d2", "logs": 3}
+        await client.delete_topic("t")
+        await world.until(lambda: cluster.partitions("t") == {})
+        assert len(world.events_named("logs_loaded", "broker-2")) == loads + 1
+        cluster.disk(2, 1).heal()
+        await cluster.until_running()
+        node = cluster.nodes[2]
+        assert node.broker is not None
+        await world.until(lambda: not node.broker.replicas.hosted_directories())
+
+    run(scenario, disks=2)
