@@ -209,8 +209,13 @@ class Lab:
         self._is_over = True
 
     def _has_all_mounts(self, node_id: int) -> bool:
-        disks = (self.cluster.disk(node_id, number) for number in range(1, self.cluster.disks + 1))
-        return all(disk.at_path() is disk for disk in disks)
+        return all(disk.at_path() is disk for disk in self._data_disks(node_id))
+
+    def _is_formatted(self, node_id: int) -> bool:
+        return all("meta.properties" in disk.files() for disk in self._data_disks(node_id))
+
+    def _data_disks(self, node_id: int) -> list[SimulatedDisk]:
+        return [self.cluster.disk(node_id, number) for number in range(1, self.cluster.disks + 1)]
 
     def _may_start(self, node_id: int) -> bool:
         return not self.is_alive(node_id) and not self.is_held_down(node_id)
@@ -221,12 +226,17 @@ class Lab:
             if not self._has_all_mounts(node_id):
                 # Formatting what lies below a missing mount is a mistake that this operator does not make.
                 return
+            # A disk that is replaced while others are formatted asks for it again.
+            del self._to_format[node_id]
             try:
                 await self.cluster.format(node_id, ignore_formatted=True)
             except ToolError as error:
                 self.note("not_formatted", node=self.cluster.name(node_id), reason=str(error))
+            if not self._is_formatted(node_id):
+                # A disk that could not be read was left out.
+                self._to_format[node_id] = None
+            if node_id in self._to_format:
                 return
-            del self._to_format[node_id]
         # Formatting took its time: a fault may hold the node down by now.
         if self._may_start(node_id):
             self.note("started", node=self.cluster.name(node_id))

@@ -30,6 +30,8 @@ FIRST_FREE_PORT = 40_000
 # A connection's first packet that nobody answered is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
 FIRST_SYN_RETRY_NS = 1_000_000_000
 LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
+# Measured: an answer arrived 3.3 s after a cut had ended.
+RETRANSMISSION_MAX_NS = 3_300_000_000
 SLOW_READS_A_SECOND = 20
 RESET = "connection reset by peer"
 
@@ -132,6 +134,12 @@ class SimulatedConnection(Connection):
             self.lose(own_reason)
             self.network.when_reachable(self.node, self.other.node, lambda: self.other.lose(peer_reason))
 
+    def leave_to_the_kernel(self) -> None:
+        """The process is gone. What its kernel had of it arrives all the same, however late, and then the end."""
+        if self.is_open:
+            self.other.outgoing.drop()
+            self.outgoing.leave_to_the_kernel()
+
     def lose(self, reason: str | None) -> None:
         """The end, for this side. The receiver hears of it in a call of its own, never inside one of its own calls."""
         if self.is_open:
@@ -192,6 +200,12 @@ class _Pipe:
         self._is_finishing = True
         if not self._queue:
             self._end_after_the_last_byte()
+
+    def leave_to_the_kernel(self) -> None:
+        """Nobody is there to send what is still queued; what has left goes on."""
+        self._queue.clear()
+        self.queued_bytes = 0
+        self.finish()
 
     def _flush(self) -> None:
         self._flush_is_scheduled = False
@@ -256,7 +270,12 @@ class _Pipe:
         self._advance()
         self._tell_writable()
 
-    def schedule_delivery(self, *, at_once: bool = False) -> None:
+    def go_on_after_a_cut(self) -> None:
+        """What a dead process left to its kernel is sent again when the kernel's timer says so: newer connections may be
+        faster."""
+        self.schedule_delivery(after_ns=self._sender.network.retransmission_ns() if self._sender.node.is_dead else 0)
+
+    def schedule_delivery(self, *, at_once: bool = False, after_ns: int = 0) -> None:
         """`at_once` for what the receiver's kernel had received already."""
         sender, receiver = self._sender, self._sender.other
         if self._delivery is not None or not receiver.receives:
@@ -269,7 +288,8 @@ class _Pipe:
         if at_once:
             self._delivery = network.loop.call_soon(self._deliver, context=NO_PROCESS)
         else:
-            self._delivery = network.later(self._deliver, after_ns=network.reading_ns(receiver.node.name, self._last_size))
+            reading_ns = network.reading_ns(receiver.node.name, self._last_size)
+            self._delivery = network.later(self._deliver, after_ns=max(after_ns, reading_ns))
 
     def _is_at_the_end(self) -> bool:
         return self._is_finishing and not self._queue and not self._on_the_way
@@ -337,8 +357,8 @@ class SimulatedNetwork:
                 for callback in self._held_back.pop(way, ()):
                     self.later(callback)
         for connection in list(self._connections):
-            connection.outgoing.schedule_delivery()
-            connection.other.outgoing.schedule_delivery()
+            connection.outgoing.go_on_after_a_cut()
+            connection.other.outgoing.go_on_after_a_cut()
 
     def is_cut(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._cut
@@ -362,15 +382,18 @@ class SimulatedNetwork:
         self._latency_range_ns = (minimum_ns, maximum_ns)
 
     def drop_node(self, node: Peer, *, silently: bool) -> None:
-        """The node is gone: nobody listens there any more. Its kernel resets its connections, unless the kernel is gone too:
-        then nobody is told, and nobody answers, until `power_on`."""
+        """The node is gone: nobody listens there any more. Its kernel resets its connections, or sends the rest of what it
+        has and closes them, which is how a request outlives its sender; unless the kernel is gone too: then nobody is told,
+        and nobody answers, until `power_on`."""
         self._listeners = [listener for listener in self._listeners if listener.node is not node]
         for connection in [connection for connection in self._connections if connection.node is node]:
             if silently:
                 connection.lose(None)
                 self._half_open.setdefault(node.name, []).append(connection.other)
-            else:
+            elif self._rng.random() < 0.5:
                 connection.break_off(None, RESET)
+            else:
+                connection.leave_to_the_kernel()
         if silently:
             self._half_open.setdefault(node.name, [])
 
@@ -403,6 +426,10 @@ class SimulatedNetwork:
         if rate is not None:
             available = min(available, max(1, rate // SLOW_READS_A_SECOND))
         return available if self._rng.random() < 0.6 else self._rng.randint(1, available)
+
+    def retransmission_ns(self) -> int:
+        """When a kernel tries again after a cut: its pauses double while nothing gets through."""
+        return self._rng.randint(0, RETRANSMISSION_MAX_NS)
 
     def reading_ns(self, reader: str, size: int) -> int:
         """How long a slow reader is busy with so many bytes."""

@@ -5,7 +5,9 @@ the author may have thought. Easy to get wrong: a bug that another rule makes ha
 fault, a piece of workload or a checker is missing, or it belongs to no list of bugs.
 """
 
+from broker.assignments_sender import AssignmentsSender
 from broker.core import reconcile
+from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.replica_fetcher import ReplicaFetcher
@@ -19,6 +21,8 @@ from common.storage.log import Log
 from controller import quorum_controller
 from controller.core import (
     alter_partition,
+    assign_replicas_to_dirs,
+    broker_epochs,
     broker_state,
     directory_failure,
     election,
@@ -162,6 +166,44 @@ _REPLICATION = (
 
 _CONTROLLER = (
     _bug(
+        "no broker epoch check",
+        "A broker's id says who it is.",
+        Edit(broker_epochs.registration_of, "if registration.epoch != broker_epoch:", "if False:"),
+        Edit(
+            PartitionReplica.is_stale_fetch,
+            "return broker_epoch != NO_BROKER_EPOCH and registration is not None and registration.epoch > broker_epoch",
+            "return False",
+        ),
+        Edit(
+            PartitionReplica._is_eligible,
+            "        and follower.broker_epoch in (NO_BROKER_EPOCH, registration.epoch)\n",
+            "",
+        ),
+        Edit(
+            alter_partition._validated,
+            "registration is not None and epoch not in (NO_EPOCH, registration.epoch)",
+            "False",
+        ),
+    ),
+    _bug(
+        "assigned to a lost directory and still in the ISR",
+        "An assignment says where a replica is, nothing else.",
+        Edit(
+            assign_replicas_to_dirs._assignment,
+            "if not registration.has_online_directory(directory_id):",
+            "if False:",
+        ),
+    ),
+    _bug(
+        "no end for a broker that cannot tell",
+        "The controller will find out some day.",
+        Edit(
+            BrokerLifecycle._check_deadlines,
+            "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
+            "if True:",
+        ),
+    ),
+    _bug(
         "a heartbeat elects before it looks at lost directories",
         "First unfence, then the rest.",
         Edit(
@@ -287,6 +329,16 @@ _CONTROLLER = (
 )
 
 _BROKER = (
+    _bug(
+        "an assignment is sent once",
+        "Whoever does not answer within a second is gone for good.",
+        Edit(AssignmentsSender._send, "self.env.now_ns() + REQUEST_TIMEOUT_NS", "self.env.now_ns() + 1_000 * MS"),
+        Edit(
+            DirectoryAssignments.handle_failure,
+            "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
+            "pass",
+        ),
+    ),
     _bug(
         "a replica is assigned once",
         "It said where it is when it was created.",
