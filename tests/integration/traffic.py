@@ -20,6 +20,9 @@ LEADER_CHANGES = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    # What the client says while it asks for metadata, and when the broker that it asks has just gone.
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._TRANSPORT,
 )
 # A broker that is stopped, or whose followers went elsewhere, gives no error that would make a client look for a new leader.
 IMPATIENT = {"socket.timeout.ms": 2000, "request.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 1000}
