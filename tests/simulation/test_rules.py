@@ -574,8 +574,8 @@ def test_a_topic_that_is_deleted_while_a_broker_loads_its_logs_is_not_hosted_the
         assert len(world.events_named("logs_loaded", "broker-2")) == loads + 1
         cluster.disk(2, 1).heal()
         await cluster.until_running()
-        node = cluster.nodes[2]
-        assert node.broker is not None
-        await world.until(lambda: not node.broker.replicas.hosted_directories())
+        broker = cluster.nodes[2].broker
+        assert broker is not None
+        await world.until(lambda: not broker.replicas.hosted_directories())
 
     run(scenario, disks=2)
