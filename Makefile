@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-report analytics test check integration interop scenarios simulate simulate-mutants fuzz bench clean
+.PHONY: help demo demo-report analytics test check integration fault-lab interop scenarios simulate simulate-mutants fuzz bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
@@ -19,6 +19,7 @@ help:
 	@echo "make test         everything that needs neither root nor network (beyond the package index)"
 	@echo "make check        lint, types, import contracts"
 	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
+	@echo "make fault-lab    every fault of a disk, a process or a network under load (root, a machine to itself)"
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
 	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
@@ -68,7 +69,10 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 integration: $(VENV)/.dev
-	$(BIN)/pytest tests/integration --timeout 600
+	$(BIN)/pytest tests/integration -m "not lab" --timeout 600
+
+fault-lab: $(VENV)/.dev
+	$(BIN)/pytest tests/integration -m lab --timeout 600
 
 interop: $(VENV)/.dev
 	$(BIN)/pytest tests/interop --timeout 300

@@ -49,6 +49,7 @@ XFS, FAULTY = 1, 2
 """Which of a broker's disks are of a kind of their own."""
 
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.timeout(120 + 30 * KILLS),

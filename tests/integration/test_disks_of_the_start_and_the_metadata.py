@@ -18,7 +18,13 @@ from tools.disk_faults import make_room
 from tools.disk_lab import Disk, heal_disk, make_disk, revive_disk
 from tools.local_cluster import LocalNode
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("faulty_disks")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.timeout(150),
+    pytest.mark.usefixtures("faulty_disks"),
+]
 
 TOPIC = "t"
 PARTITIONS = 6

@@ -29,7 +29,7 @@ from tests.integration.faults.matrix import (
 from tools.disk_faults import slow_blocks, swap
 from tools.disk_lab import heal_disk
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
 
 SLOW_SECONDS = 4.0
 

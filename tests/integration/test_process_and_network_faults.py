@@ -27,6 +27,7 @@ from tools.disk_lab import kill_disk, revive_disk
 from tools.local_cluster import LocalNode
 
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.timeout(150),
