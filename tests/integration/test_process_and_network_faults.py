@@ -18,7 +18,6 @@ from tests.integration.cluster import (
     watched_cluster,
 )
 from tests.integration.event_tail import EventTail
-from tests.integration.faults.matrix import SLACK_SECONDS
 from tests.integration.faults.network import Network, network, spread_over
 from tests.integration.traffic import IMPATIENT, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
@@ -38,7 +37,7 @@ TOPIC = "t"
 PARTITIONS = 6
 ASSIGNMENTS = {index: [1 + index % 2, 2 - index % 2, 3] for index in range(PARTITIONS)}
 LEADER, FOLLOWER = 1, 3
-SESSION_MS = 5000
+SESSION_MS = 3000
 LAG_MS = 2000
 FAILURE_TIMEOUT_MS = 3000
 OVERRIDES = {
@@ -118,7 +117,7 @@ def test_a_killed_broker(tmp_path: Path, victim: int) -> None:
         fenced = seconds_until_fenced(made, victim, node.kill)
         made.writer.wait_for_acks(seconds=30)
         print(f"SIGKILL of broker {victim}: fenced after {fenced:.2f} s")
-        assert fenced < SESSION_MS / 1000 + SLACK_SECONDS
+        assert fenced < SESSION_MS / 1000 + 1
         node.start()
         node.wait_for("broker_running")
 
@@ -133,7 +132,7 @@ def test_a_stopped_broker_that_goes_on(tmp_path: Path, victim: int) -> None:
         assert is_listening(node.files.port, node.files.host)
         made.writer.wait_for_acks(seconds=30)
         print(f"SIGSTOP of broker {victim}: fenced after {fenced:.2f} s")
-        assert fenced < SESSION_MS / 1000 + SLACK_SECONDS
+        assert fenced < SESSION_MS / 1000 + 1
         continue_process(node)
         made.until_whole()
 
@@ -154,7 +153,7 @@ def test_a_broker_without_its_controller(tmp_path: Path, victim: int, direction:
         fenced = seconds_until_fenced(made, victim, cut)
         made.writer.wait_for_acks(seconds=30)
         print(f"broker {victim} cut {direction} the controller: fenced after {fenced:.2f} s")
-        assert fenced < SESSION_MS / 1000 + SLACK_SECONDS
+        assert fenced < SESSION_MS / 1000 + 1
         made.ways.mend()
         made.until_whole()
 
@@ -240,4 +239,4 @@ def ended(made: Case, events: EventTail, broker: LocalNode, path: str) -> None:
     until(lambda: not is_listening(broker.files.port, broker.files.host), "the port is closed", seconds=2)
     made.writer.wait_for_acks(seconds=30)
     print(f"halted {halted:.2f} s after its directory")
-    assert FAILURE_TIMEOUT_MS / 1000 - 0.5 < halted < FAILURE_TIMEOUT_MS / 1000 + SLACK_SECONDS
+    assert FAILURE_TIMEOUT_MS / 1000 - 0.5 < halted < FAILURE_TIMEOUT_MS / 1000 + 2

@@ -41,7 +41,7 @@ RECORD_BYTES = 600
 # After a pause there is much to send, and a batch larger than a segment would be refused for good.
 CLIENT = {"batch.size": 16384}
 
-DEADLINE_MS = 3000
+DEADLINE_MS = 2000
 PROBE_MS = 1000
 OVERRIDES = {
     "diskraft.log.dir.operation.timeout.ms": str(DEADLINE_MS),
@@ -66,7 +66,7 @@ DISKS = {
 }
 
 # What a machine with other things to do may add to a bound.
-SLACK_SECONDS = 5.0
+SLACK_SECONDS = 1.0
 AT_ONCE = 0.5
 """A busy disk: the next append fails."""
 BY_PROBE = PROBE_MS / 1000 + 0.5
@@ -315,8 +315,7 @@ def strike(
         index: was for index, was in before.items() if index not in led
     }
     assert all(after[index][0] not in (node_id, -1) for index in led)
-    # Who shared a worker or a lock with the failed disk would wait as long as it does.
-    assert elsewhere < DEADLINE_MS / 1000, f"partitions on other disks stood still for {elsewhere:.1f} s"
+    assert elsewhere < 1.5, f"partitions on other disks stood still for {elsewhere:.1f} s"
     assert stood_still < limit + 2.5, f"partitions on the failed disk stood still for {stood_still:.1f} s"
     assert is_listening(broker.files.port)
     return Seen(case, role, failed["cause"], offline, moved, stood_still, elsewhere)
