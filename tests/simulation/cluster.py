@@ -170,6 +170,14 @@ class SimulatedCluster:
             return False
         return node.controller.controller.is_active
 
+    def is_registered(self, broker_id: int, state: MetadataState) -> bool:
+        """Whether it is the broker's present life that an image speaks of."""
+        node = self.nodes.get(broker_id)
+        registration = state.brokers.get(BrokerId(broker_id))
+        if node is None or node.broker is None or registration is None:
+            return False
+        return registration.incarnation_id == node.broker._incarnation_id
+
     def has_lost_directories(self, broker_id: int) -> bool:
         """Whether the broker, in this life, goes without a directory that it was configured with."""
         node = self.nodes.get(broker_id)

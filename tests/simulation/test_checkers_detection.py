@@ -2,6 +2,8 @@
 
 import errno
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -108,3 +110,32 @@ def test_acknowledged_means_committed_and_a_session_ends() -> None:
         checkers.stop()
 
     SimulatedWorld(seed=1).run(scenario)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_then(is_told: bool) -> None:
+    """I16: the checkers hear of what a new controller committed a little later than a broker may (seed 40034). They wait for
+    it, and judge then."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        await world.sleep(1)
+        online = checkers.brokers()[1]._directories.online
+        directory_id = next(id_ for id_, log_dir in online.items() if log_dir.path == "/b1/d2")
+        event = SimulatedEvent(0, "broker-1", "info", "log_dir_failure_acknowledged", {"directory_id": directory_id})
+        # A controller that does nothing else writes a NoOpRecord now and then.
+        checkers._unjudged.append((checkers.image.next_offset + 1, event))
+        checkers._judge_acknowledged()
+        assert checkers._unjudged
+        if is_told:
+            known = checkers.image.image.brokers
+            known[1] = replace(known[1], directories=known[1].directories - {directory_id})
+        await world.until(lambda: not checkers._unjudged, within_seconds=10)
+        await world.sleep(1)
+        checkers.stop()
+
+    with nullcontext() if is_told else pytest.raises(InvariantViolated, match="I16"):
+        SimulatedWorld(seed=1).run(scenario)

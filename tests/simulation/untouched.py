@@ -146,6 +146,9 @@ class UntouchedReplicas:
     def _is_touched(self, member: BrokerId, fault: Fault) -> bool:
         if self._state.brokers[member].fenced or self._cluster.env(member).is_dead:
             return True
+        if not self._cluster.is_registered(member, self._state):
+            # The image speaks of the life before, which loses its place in the ISR when this one registers.
+            return True
         if self._touched_until.get(member, 0) > self._world.now_ns():
             return True
         return any(member in (touching.node, touching.peer) for touching in (fault, *self._active))

@@ -7,6 +7,7 @@ fixed pace of virtual time.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -67,6 +68,7 @@ class Checkers:
         self._undisturbed = UndisturbedChecker(cluster.world.disk)
         self._directory_ids = DirectoryIds()
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
+        self._unjudged: deque[tuple[int, SimulatedEvent]] = deque()
         self._is_over = False
 
     def install(self) -> None:
@@ -124,7 +126,21 @@ class Checkers:
             # A moment later the new log may be in the ISR, and rightly so.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
-            self._guarded(lambda: check_acknowledged(event, self.image.image))
+            if event.name == "log_dir_failure_acknowledged":
+                self._unjudged.append((self._committed_offset(), event))
+                self._guarded(self._judge_acknowledged)
+
+    def _committed_offset(self) -> int:
+        """What the controller has committed. The checkers hear of it a little later from a controller that is new."""
+        node = self._cluster.nodes.get(CONTROLLER_ID)
+        driver = None if node is None else _driver_of(node)
+        return self.image.next_offset if driver is None else max(driver.high_watermark, self.image.next_offset)
+
+    def _judge_acknowledged(self) -> None:
+        """By the image as it was committed when the broker took the failure for acknowledged."""
+        while self._unjudged and self._unjudged[0][0] <= self.image.next_offset:
+            _, event = self._unjudged.popleft()
+            check_acknowledged(event, self.image.image)
 
     def _look_at_bounds(self) -> None:
         """What counts in seconds."""
@@ -213,6 +229,7 @@ class Checkers:
 
     def _check_batch(self, node: str, batch: CommittedBatch) -> None:
         is_news = self.image.committed(node, batch.base_offset, batch.last_offset, batch.epoch, batch.records)
+        self._judge_acknowledged()
         if is_news and batch.records:
             self.replicas.committed_batch(batch.records, self.brokers())
             self._look_at_replicas()

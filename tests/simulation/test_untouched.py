@@ -1,0 +1,39 @@
+"""Which faults the lab withholds."""
+
+import asyncio
+
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.faults import Fault
+from tests.simulation.untouched import UntouchedReplicas
+
+REPLACED = Fault(at_ns=0, kind="disk dies and is replaced", node=1, disk="d1")
+
+
+def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
+    """The controller stands still, so its image still has the life of broker 2 in the ISR that has ended; its next one will
+    be taken out. Broker 1 keeps its disk until broker 2 is in sync again (seed 30102)."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
+        untouched = UntouchedReplicas(cluster)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=1, replication_factor=2)
+            client.close()
+        untouched.look()
+        assert untouched.why_not(REPLACED) is None
+        cluster.pause(CONTROLLER_ID)
+        cluster.crash(2)
+        cluster.start_node(2)
+        await world.sleep(1)
+        assert not cluster.env(2).is_dead
+        assert untouched.why_not(REPLACED) == "t-0"
+        cluster.resume(CONTROLLER_ID)
+        await cluster.until_registered_again(2)
+        await cluster.until_in_sync("t")
+        untouched.look()
+        assert untouched.why_not(REPLACED) is None
+
+    SimulatedWorld(seed=1).run(scenario)
