@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import Outcome, run_and_explain, run_plan, signature_of, with_faults
-from tests.simulation.swarm import draw_plan
+from tests.simulation.plans import draw_plan
 
 DEFAULT_SEEDS = 20
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.simulation.event_log import readable
+from tests.simulation.plans import Plan, draw_plan
 from tests.simulation.shrinking import shrink
-from tests.simulation.swarm import Plan, SeedReport, SeedRun, draw_plan
+from tests.simulation.swarm import SeedReport, SeedRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ come back.
 """
 
 import errno
-import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -27,6 +26,7 @@ SUPERVISOR_DELAY_SECONDS = 1.0
 # A daemon that was asked to stop and has not ended by then is killed, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
+EXCHANGED = "disks of two brokers exchanged"
 # The bytes of a batch in front of what its checksum covers.
 BEFORE_CHECKSUMMED = 21
 # Producers count from here, where a node is named by a number.
@@ -47,6 +47,7 @@ class Target(Enum):
     DATA_DISK = "data disk"
     ANY_DISK = "any disk"
     TWO_DISKS = "two data disks of a broker"
+    TWO_BROKERS = "a data disk of each of two brokers"
     NODE = "node"
     LINK = "link"
     NETWORK = "network"
@@ -70,12 +71,25 @@ class Fault:
     """From 1 to 1,000: how slow, how far into a file."""
     by_force: bool = False
     """When mending it takes a restart: whether the daemon is killed instead of asked."""
+    moment: str = ""
+    """It happens with the next event of this name, not at `at_ns`."""
+    is_there: bool = False
+    """With a moment: it hits the node of the event, and the directory that the event names."""
 
     def __str__(self) -> str:
         where = f"node {self.node}" + (f" {self.disk}" if self.disk else "")
-        where += (f" and {self.other_disk}" if self.other_disk else "") + (f" -> node {self.peer}" if self.peer else "")
+        where += f" -> node {self.peer}" if self.peer else ""
+        where += f" and {self.other_disk}" if self.other_disk else ""
         how = " (restart by force)" if self.by_force else ""
-        return f"{self.at_ns / SECOND:7.3f}s for {self.duration_ns / SECOND:6.3f}s  {self.kind}: {where}{how}"
+        when = f", at the next {self.moment}" + (" there" if self.is_there else "") if self.moment else ""
+        return f"{self.at_ns / SECOND:7.3f}s for {self.duration_ns / SECOND:6.3f}s  {self.kind}: {where}{how}{when}"
+
+    def is_where(self, other: "Fault") -> bool:
+        """Whether both need the same place to themselves."""
+        if {self.node, self.peer} != {other.node, other.peer}:
+            return False
+        mine, its = ({one.disk, one.other_disk} - {""} for one in (self, other))
+        return bool(mine & its) or mine == its
 
 
 class Lab:
@@ -129,7 +143,7 @@ class Lab:
         return f"{self.cluster.home(fault.node)}/{fault.disk}"
 
     def other_path(self, fault: Fault) -> str:
-        return f"{self.cluster.home(fault.node)}/{fault.other_disk}"
+        return f"{self.cluster.home(fault.peer or fault.node)}/{fault.other_disk}"
 
     def disk(self, fault: Fault) -> SimulatedDisk:
         """The disk that was in the fault's place when it happened."""
@@ -285,9 +299,12 @@ async def _replace_disk(lab: Lab, fault: Fault) -> None:
 
 
 def _take_away(lab: Lab, fault: Fault) -> None:
-    """The disk is fine and is replaced all the same: the broker had no chance to tell anybody."""
+    """The disk is fine and is replaced all the same: the broker had no chance to tell anybody, or left in order."""
     lab.hold_down(fault.node)
-    lab.kill(fault.node)
+    if fault.by_force:
+        lab.kill(fault.node)
+    elif lab.is_alive(fault.node):
+        lab.cluster.ask_to_stop(fault.node)
 
 
 async def _put_in_an_empty_one(lab: Lab, fault: Fault) -> None:
@@ -311,6 +328,23 @@ def _swap(lab: Lab, fault: Fault) -> None:
     lab.hold_down(fault.node)
     lab.kill(fault.node)
     lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
+
+
+def _exchange(lab: Lab, fault: Fault) -> None:
+    """Each of two brokers finds the other's disk and must not touch it, however often it is started."""
+    lab.kill(fault.node)
+    lab.kill(fault.peer)
+    lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
+
+
+async def _exchange_back(lab: Lab, fault: Fault) -> None:
+    for node_id in (fault.node, fault.peer):
+        lab.hold_down(node_id)
+        # It may run without that directory, if it could not be read.
+        await lab.stop(node_id, by_force=True)
+    lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
+    lab.let_go(fault.node)
+    lab.let_go(fault.peer)
 
 
 def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
@@ -482,6 +516,7 @@ KINDS = {
     "bits rot": Kind(Target.DATA_DISK, _rot, _replace_disk, loses_data=True),
     "mount vanishes": Kind(Target.ANY_DISK, _unmount, _mount),
     "disks swapped": Kind(Target.TWO_DISKS, _swap, _let_go, seconds=(0.05, 5.0)),
+    EXCHANGED: Kind(Target.TWO_BROKERS, _exchange, _exchange_back, seconds=(0.5, 5.0)),
     "disk cloned": Kind(Target.TWO_DISKS, _clone, _replace_disk, loses_data=True, seconds=(0.5, 5.0)),
     "disk dead at a restart": Kind(Target.ANY_DISK, _kill_and_eio, _heal_disk),
     "node killed": Kind(Target.NODE, _kill, _let_go, seconds=(0.05, 8.0)),
@@ -502,42 +537,3 @@ def disks_of(fault: Fault, cluster: SimulatedCluster) -> list[str]:
     if fault.disk:
         return [name for name in (fault.disk, fault.other_disk) if name]
     return [f"d{number}" for number in range(1, cluster.disks + 1)]
-
-
-def draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int], disks: int, end_ns: int) -> Fault:
-    """A fault of this kind on a drawn target, over before `end_ns`."""
-    described = KINDS[kind]
-    shortest, longest = described.seconds
-    # Short ones are as likely as long ones: what goes wrong in between needs both.
-    drawn = rng.uniform(shortest, longest) if rng.random() < 0.5 else rng.uniform(shortest, min(longest, shortest + 1.5))
-    node, disk, other_disk, peer = rng.choice(brokers), "", "", 0
-    match described.target:
-        case Target.DATA_DISK:
-            disk = f"d{rng.randint(1, disks)}"
-        case Target.ANY_DISK:
-            disk = f"d{rng.randint(1, disks)}" if rng.random() < 0.85 else METADATA
-            if disk == METADATA and rng.random() < 0.3:
-                node = CONTROLLER_ID
-        case Target.TWO_DISKS:
-            disk, other_disk = (f"d{number}" for number in rng.sample(range(1, max(2, disks) + 1), 2))
-        case Target.NODE:
-            node = CONTROLLER_ID if rng.random() < 0.2 else node
-        case Target.LINK:
-            others = (CONTROLLER_ID, CONTROLLER_ID, *brokers, FIRST_CLIENT_ID)
-            peer = rng.choice([other for other in others if other != node])
-            if rng.random() < 0.5:
-                node, peer = peer, node
-        case Target.NETWORK:
-            node = 0
-    duration_ns = min(round(drawn * SECOND), max(0, end_ns - at_ns))
-    return Fault(
-        at_ns=at_ns,
-        kind=kind,
-        node=node,
-        disk=disk,
-        duration_ns=duration_ns,
-        peer=peer,
-        other_disk=other_disk,
-        amount=rng.randint(1, 1000),
-        by_force=rng.random() < 0.5,
-    )

@@ -1,4 +1,4 @@
-"""A seed of trouble: it draws a cluster, clients and the whole schedule of faults beforehand, and runs them on virtual time.
+"""A seed of trouble: a plan that was drawn beforehand is carried out on virtual time, and everything is judged.
 
 Phases: chaos (clients work while the schedule is carried out), heal (everything is repaired), converge (within a bound all
 brokers run and every replica is in sync), check. Because the schedule is plain data, a prefix of it can be run again, which
@@ -7,9 +7,6 @@ withheld when its time comes, so leaving one fault out may let another happen.
 """
 
 import asyncio
-import math
-import random
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from common.ids import TopicId
@@ -17,40 +14,17 @@ from common.metadata.directory_ids import is_reserved
 from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.faults import KINDS, SECOND, Fault, Lab, Target, draw_fault
+from tests.simulation.faults import SECOND, Fault, Lab
 from tests.simulation.history import History, Outcome
+from tests.simulation.moments import Moments
+from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
-from tests.simulation.workload import ALL, Workload, WorkloadClient, WorkloadSettings
+from tests.simulation.workload import ALL, Workload, WorkloadClient
 
-CHAOS_SECONDS = 50.0
-FAULTS_MAX = 60
 # From the end of the repairs to the last replica in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
 LAST_WRITES_BOUND_SECONDS = 10.0
-REFUSAL_SHARE = 0.15
 REFUSAL_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that a seed decides, drawn before anything happens."""
-
-    seed: int
-    brokers: int
-    disks: int
-    workload: WorkloadSettings
-    overrides: Mapping[str, str]
-    schedule: tuple[Fault, ...]
-    refuses: bool = False
-    """Whether, when all is well again, one partition loses the disk of every replica in sync: nobody may lead it then."""
-
-    def __str__(self) -> str:
-        return (
-            f"seed {self.seed}: {self.brokers} brokers with {self.disks} disks, "
-            f"{self.workload.topics} + {self.workload.passing_topics} topics of {self.workload.partitions} partitions, "
-            f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
-            + (", and a partition that loses all its disks" if self.refuses else "")
-        )
 
 
 @dataclass(slots=True)
@@ -73,81 +47,6 @@ def run_seed(seed: int) -> SeedReport:
     return SeedRun(draw_plan(seed)).run()
 
 
-# --- drawing -----------------------------------------------------------------------------------------------------
-
-
-def draw_plan(seed: int) -> Plan:
-    """The plan of a seed; the same on every machine."""
-    rng = random.Random(f"{seed}/plan")
-    brokers = rng.randint(3, 5)
-    disks = rng.randint(1, 5)
-    return Plan(
-        seed=seed,
-        brokers=brokers,
-        disks=disks,
-        workload=_draw_workload(rng),
-        overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
-        schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
-        refuses=rng.random() < REFUSAL_SHARE,
-    )
-
-
-def _draw_overrides(rng: random.Random) -> dict[str, str]:
-    """Makes happen within a minute what Kafka's defaults make rare: rolled segments, snapshots, the end of patience."""
-    drawn = {
-        "log.segment.bytes": rng.choice([25_000, 100_000, 1 << 30]),
-        "metadata.log.max.record.bytes.between.snapshots": rng.choice([3_000, 30_000, 20 << 20]),
-        "log.dir.failure.timeout.ms": rng.choice([1_500, 5_000, 30_000]),
-        "log.flush.offset.checkpoint.interval.ms": rng.choice([1_000, 5_000, 60_000]),
-        "replica.high.watermark.checkpoint.interval.ms": rng.choice([1_000, 5_000]),
-    }
-    return {key: str(value) for key, value in drawn.items()}
-
-
-def _draw_workload(rng: random.Random) -> WorkloadSettings:
-    return WorkloadSettings(
-        producers=rng.randint(1, 3),
-        consumers=rng.randint(1, 2),
-        topics=rng.randint(1, 3),
-        passing_topics=rng.choice([0, 1, 1, 2]),
-        partitions=rng.randint(1, 4),
-        produce_pause=rng.choice([0.03, 0.1, 0.3]),
-        poll_pause=rng.choice([0.05, 0.2]),
-        topic_pause=rng.choice([1.0, 5.0, 15.0]),
-        acks_one_share=rng.choice([0.0, 0.2, 0.5]),
-        value_bytes_max=rng.choice([10, 600, 5_000]),
-    )
-
-
-def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tuple[Fault, ...]:
-    kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
-    mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
-    # Some seeds are crowded, some give every fault time to play out.
-    mean_gap = math.exp(rng.uniform(math.log(0.4), math.log(8.0)))
-    # Some seeds pick on one broker only.
-    victims = [rng.choice(brokers)] if rng.random() < 0.2 else brokers
-    end_ns = round(CHAOS_SECONDS * SECOND)
-    schedule: list[Fault] = []
-    at = rng.expovariate(1 / mean_gap)
-    while at < CHAOS_SECONDS and len(schedule) < FAULTS_MAX:
-        kind = rng.choices(list(mix), weights=list(mix.values()))[0]
-        fault = draw_fault(rng, kind, round(at * SECOND), brokers=victims, disks=disks, end_ns=end_ns)
-        if not any(_is_one_place(fault, earlier) for earlier in schedule):
-            schedule.append(fault)
-        at += rng.expovariate(1 / mean_gap)
-    return tuple(schedule)
-
-
-def _is_one_place(fault: Fault, earlier: Fault) -> bool:
-    """Whether an earlier fault is not over yet where this one would happen."""
-    if fault.at_ns > earlier.at_ns + earlier.duration_ns:
-        return False
-    if {fault.node, fault.peer} != {earlier.node, earlier.peer}:
-        return False
-    mine, its = ({one.disk, one.other_disk} - {""} for one in (fault, earlier))
-    return bool(mine & its) or mine == its
-
-
 # --- running -----------------------------------------------------------------------------------------------------
 
 
@@ -163,6 +62,7 @@ class SeedRun:
         self._lab = Lab(self._cluster)
         self._untouched = UntouchedReplicas(self._cluster)
         self._checkers = Checkers(self._cluster, self.history)
+        self._moments = Moments(self.world)
         self._is_over = False
         self._is_refusing = False
         self._lost: dict[tuple[TopicId, int], None] = {}
@@ -229,13 +129,19 @@ class SeedRun:
 
     async def _carry_out(self) -> None:
         began_ns = self.world.now_ns()
+        end_ns = began_ns + round(CHAOS_SECONDS * SECOND)
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.schedule:
-                group.create_task(self._one_fault(fault, began_ns))
-            await self.world.loop.sleep_until(began_ns + round(CHAOS_SECONDS * SECOND))
+                group.create_task(self._one_fault(fault, began_ns + fault.at_ns, end_ns))
+            await self.world.loop.sleep_until(end_ns)
+            self._moments.end()
 
-    async def _one_fault(self, fault: Fault, began_ns: int) -> None:
-        await self.world.loop.sleep_until(began_ns + fault.at_ns)
+    async def _one_fault(self, drawn: Fault, at_ns: int, end_ns: int) -> None:
+        await self.world.loop.sleep_until(at_ns)
+        fault = await self._moments.wait(drawn)
+        if fault is None:
+            # Nothing of the kind has happened any more.
+            return
         self._untouched.look()
         reason = self._untouched.why_not(fault)
         if reason is not None:
@@ -245,7 +151,7 @@ class SeedRun:
         self.report.faults.append(str(fault))
         self._untouched.begin(fault)
         self._lab.apply(fault)
-        await self.world.loop.sleep_until(began_ns + fault.at_ns + fault.duration_ns)
+        await self.world.loop.sleep_until(min(self.world.now_ns() + fault.duration_ns, end_ns))
         await self._lab.mend(fault)
         self._untouched.end(fault)
 

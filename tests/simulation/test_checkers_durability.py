@@ -13,7 +13,13 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from controller.quorum_controller import QuorumController
-from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_no_marker, check_recovery_points
+from tests.simulation.checkers.durability import (
+    DirectoryIds,
+    check_metadata,
+    check_no_marker,
+    check_owner,
+    check_recovery_points,
+)
 from tests.simulation.checkers.image import ImageChecker, ModelBroker
 from tests.simulation.checkers.raw_logs import METADATA_FOLDER
 from tests.simulation.checkers.requests import ANSWER_BOUND_NS, RequestChecker, WatchedServer
@@ -134,6 +140,13 @@ def test_a_directory_in_use_was_not_left_in_order() -> None:
     check_no_marker("/b1/d1", {"meta.properties": b""})
     with pytest.raises(InvariantViolated, match="I1: /b1/d1 is in use"):
         check_no_marker("/b1/d1", {".kafka_cleanshutdown": b""})
+
+
+def test_a_broker_works_in_its_own_directories() -> None:
+    """I9: a disk that was put into another broker is not used there."""
+    check_owner("/b1/d1", {"meta.properties": b"version=1\nnode.id=1\n"}, 1)
+    with pytest.raises(InvariantViolated, match=r"I9.*broker 2 uses /b2/d1.*node 1"):
+        check_owner("/b2/d1", {"meta.properties": b"version=1\nnode.id=1\n"}, 2)
 
 
 def test_a_request_without_an_answer_is_found() -> None:

@@ -13,8 +13,9 @@ from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
+from tests.simulation.plans import draw_plan
 from tests.simulation.shrinking import shrink
-from tests.simulation.swarm import SeedReport, SeedRun, draw_plan, run_seed
+from tests.simulation.swarm import SeedReport, SeedRun, run_seed
 from tests.simulation.violations import InvariantViolated
 
 pytestmark = pytest.mark.timeout(120)

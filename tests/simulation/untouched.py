@@ -14,7 +14,7 @@ from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.faults import KINDS, Fault, disks_of
+from tests.simulation.faults import EXCHANGED, KINDS, Fault, disks_of
 
 LOOK_SECONDS = 0.05
 SETTLE_NS = 4_000_000_000
@@ -72,6 +72,10 @@ class UntouchedReplicas:
         loses_data = KINDS[fault.kind].loses_data
         if loses_data and self._world.now_ns() < self._controller_settled_ns:
             return "the controller has not settled"
+        if any(fault.is_where(other) for other in self._active):
+            return "another fault is there"
+        if any(self._mixes_up(other, fault) for other in self._active):
+            return "a disk is in another broker"
         dangerous = {replica for replica, damage in self._damaged.items() if not damage.was_out}
         if loses_data:
             dangerous.update(self._replicas_on(fault))
@@ -81,6 +85,12 @@ class UntouchedReplicas:
             if at_risk and all(self._is_touched(member, fault) for member in whole):
                 return f"{self._state.topics[topic_id].name}-{index}"
         return None
+
+    def _mixes_up(self, one: Fault, other: Fault) -> bool:
+        """Whether data would be lost that another broker's replicas are made of."""
+        if EXCHANGED not in (one.kind, other.kind) or not {one.node, one.peer} & {other.node, other.peer} - {0}:
+            return False
+        return KINDS[one.kind].loses_data or KINDS[other.kind].loses_data or one.kind == other.kind
 
     # --- watching ------------------------------------------------------------------------------------------------
     def look(self) -> None:

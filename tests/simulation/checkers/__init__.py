@@ -24,7 +24,13 @@ from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
 from tests.simulation.checkers.copies import CopiesChecker, check_proposal
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
-from tests.simulation.checkers.durability import DirectoryIds, check_metadata, check_no_marker, check_recovery_points
+from tests.simulation.checkers.durability import (
+    DirectoryIds,
+    check_metadata,
+    check_no_marker,
+    check_owner,
+    check_recovery_points,
+)
 from tests.simulation.checkers.history import check_history, check_isr_sizes
 from tests.simulation.checkers.image import ImageChecker, Key
 from tests.simulation.checkers.quiescence import problems
@@ -180,6 +186,7 @@ class Checkers:
                         check_recovery_points(path, files)
                     if path in in_use:
                         check_no_marker(path, files)
+                        check_owner(path, files, broker_id)
         controller = self.controller()
         if controller is not None and self._is_controller_well():
             disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)

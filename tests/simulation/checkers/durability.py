@@ -53,6 +53,13 @@ def check_no_marker(path: str, files: Mapping[str, bytes]) -> None:
         raise InvariantViolated("I1", f"{path} is in use, and its platter says that it was left in order")
 
 
+def check_owner(path: str, files: Mapping[str, bytes], broker_id: int) -> None:
+    """I9: a broker works in no other node's directories. Raises InvariantViolated."""
+    owner = properties(files.get("meta.properties", b"")).get("node.id")
+    if owner is not None and owner != str(broker_id):
+        raise InvariantViolated("I9", f"broker {broker_id} uses {path}, which belongs to node {owner}")
+
+
 def check_metadata(files: Mapping[str, bytes], *, committed: int, epoch: int) -> None:
     """I5: the only voter's platter has everything that is committed, and the epoch in which it leads."""
     end = _durable_end(files, METADATA_FOLDER)

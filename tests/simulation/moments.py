@@ -1,0 +1,77 @@
+"""Faults that wait for an event: they hit in the very moment in which something is under way.
+
+Shell of the tests. Easy to get wrong: an event is told in the middle of a daemon's step, so the fault comes right after that
+step, at the same virtual time or a little later.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from tests.simulation.cluster import CONTROLLER_ID
+from tests.simulation.environment import SimulatedEvent, SimulatedWorld
+from tests.simulation.faults import KINDS, Fault, Target
+
+DELAYS_SECONDS = (0.0, 0.0, 0.0, 0.001, 0.005, 0.05, 0.3)
+EVERY_NODE = (Target.NODE, Target.LINK)
+ONE_DISK = (Target.DATA_DISK, Target.ANY_DISK)
+
+
+class Moments:
+    """Of one world. From `end()` on nothing waits any more."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+        self._waiting: list[tuple[Fault, asyncio.Future[SimulatedEvent | None]]] = []
+        self._is_over = False
+        world.event_watchers.append(self._happens)
+
+    async def wait(self, fault: Fault) -> Fault | None:
+        """The fault as it is to happen now; None when its moment has not come."""
+        if not fault.moment:
+            return fault
+        if self._is_over:
+            return None
+        waiter: asyncio.Future[SimulatedEvent | None] = self._world.loop.create_future()
+        self._waiting.append((fault, waiter))
+        event = await waiter
+        if event is None:
+            return None
+        await self._world.sleep(DELAYS_SECONDS[fault.amount % len(DELAYS_SECONDS)])
+        return _placed(fault, event) if fault.is_there else fault
+
+    def _happens(self, event: SimulatedEvent) -> None:
+        still_waiting = []
+        for fault, waiter in self._waiting:
+            if fault.moment == event.name:
+                waiter.set_result(event)
+            else:
+                still_waiting.append((fault, waiter))
+        self._waiting = still_waiting
+
+    def end(self) -> None:
+        """Whoever still waits, waits in vain."""
+        self._is_over = True
+        for _, waiter in self._waiting:
+            waiter.set_result(None)
+        self._waiting.clear()
+
+
+def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
+    """The fault on the node that the event is about, and in the directory that it names, if its kind can be there."""
+    target = KINDS[fault.kind].target
+    node = _node_of(event)
+    if target is Target.NETWORK or node == fault.peer or (node == CONTROLLER_ID and target not in EVERY_NODE):
+        return fault
+    placed = replace(fault, node=node)
+    log_dir = event.fields.get("log_dir")
+    if target in ONE_DISK and isinstance(log_dir, str):
+        placed = replace(placed, disk=log_dir.rpartition("/")[2])
+    return placed
+
+
+def _node_of(event: SimulatedEvent) -> int:
+    """A controller speaks of brokers."""
+    about = event.fields.get("broker_id")
+    if isinstance(about, int):
+        return about
+    return CONTROLLER_ID if event.node == "controller" else int(event.node.rpartition("-")[2])

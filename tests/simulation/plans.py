@@ -1,0 +1,169 @@
+"""What a seed draws before anything happens: the cluster, the clients and the whole schedule of faults.
+
+Core of the tests. Easy to get wrong: a plan is plain data and the same on every machine, so that a part of its schedule can
+be run again; where a fault waits for an event, the plan says for which, and only the run knows when.
+"""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.simulation.cluster import CONTROLLER_ID
+from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, SECOND, Fault, Target
+from tests.simulation.workload import WorkloadSettings
+
+CHAOS_SECONDS = 50.0
+FAULTS_MAX = 60
+REFUSAL_SHARE = 0.15
+# What goes wrong in the middle of something is hit by a fault in that very moment, and by no drawn time.
+MOMENT_SHARE = 0.35
+MOMENTS = (
+    "assignment_wished",
+    "broker_fenced",
+    "broker_registered",
+    "broker_running",
+    "broker_unfenced",
+    "isr_change_proposed",
+    "isr_changed",
+    "log_created",
+    "log_dir_offline",
+    "log_dir_reported_offline",
+    "logs_loaded",
+    "metadata_snapshot_written",
+    "topic_created",
+    "topic_deleted",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a seed decides, drawn before anything happens."""
+
+    seed: int
+    brokers: int
+    disks: int
+    workload: WorkloadSettings
+    overrides: Mapping[str, str]
+    schedule: tuple[Fault, ...]
+    refuses: bool = False
+    """Whether, when all is well again, one partition loses the disk of every replica in sync: nobody may lead it then."""
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.brokers} brokers with {self.disks} disks, "
+            f"{self.workload.topics} + {self.workload.passing_topics} topics of {self.workload.partitions} partitions, "
+            f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
+            + (", and a partition that loses all its disks" if self.refuses else "")
+        )
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed; the same on every machine."""
+    rng = random.Random(f"{seed}/plan")
+    brokers = rng.randint(3, 5)
+    disks = rng.randint(1, 5)
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        disks=disks,
+        workload=_draw_workload(rng),
+        overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
+        schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
+        refuses=rng.random() < REFUSAL_SHARE,
+    )
+
+
+def _draw_overrides(rng: random.Random) -> dict[str, str]:
+    """Makes happen within a minute what Kafka's defaults make rare: rolled segments, snapshots, the end of patience."""
+    drawn = {
+        "log.segment.bytes": rng.choice([25_000, 100_000, 1 << 30]),
+        "metadata.log.max.record.bytes.between.snapshots": rng.choice([3_000, 30_000, 20 << 20]),
+        "log.dir.failure.timeout.ms": rng.choice([1_500, 5_000, 30_000]),
+        "log.flush.offset.checkpoint.interval.ms": rng.choice([1_000, 5_000, 60_000]),
+        "replica.high.watermark.checkpoint.interval.ms": rng.choice([1_000, 5_000]),
+    }
+    return {key: str(value) for key, value in drawn.items()}
+
+
+def _draw_workload(rng: random.Random) -> WorkloadSettings:
+    return WorkloadSettings(
+        producers=rng.randint(1, 3),
+        consumers=rng.randint(1, 2),
+        topics=rng.randint(1, 3),
+        passing_topics=rng.choice([0, 1, 1, 2]),
+        partitions=rng.randint(1, 4),
+        produce_pause=rng.choice([0.03, 0.1, 0.3]),
+        poll_pause=rng.choice([0.05, 0.2]),
+        topic_pause=rng.choice([1.0, 5.0, 15.0]),
+        acks_one_share=rng.choice([0.0, 0.2, 0.5]),
+        value_bytes_max=rng.choice([10, 600, 5_000]),
+    )
+
+
+def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tuple[Fault, ...]:
+    kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
+    mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
+    # Some seeds are crowded, some give every fault time to play out.
+    mean_gap = math.exp(rng.uniform(math.log(0.4), math.log(8.0)))
+    # Some seeds pick on one broker only.
+    victims = [rng.choice(brokers)] if rng.random() < 0.2 else brokers
+    schedule: list[Fault] = []
+    at = rng.expovariate(1 / mean_gap)
+    while at < CHAOS_SECONDS and len(schedule) < FAULTS_MAX:
+        kind = rng.choices(list(mix), weights=list(mix.values()))[0]
+        fault = _draw_fault(rng, kind, round(at * SECOND), brokers=brokers, victims=victims, disks=disks)
+        if not any(_is_in_the_way(earlier, fault) for earlier in schedule):
+            schedule.append(fault)
+        at += rng.expovariate(1 / mean_gap)
+    return tuple(schedule)
+
+
+def _is_in_the_way(earlier: Fault, fault: Fault) -> bool:
+    """Whether an earlier fault is not over yet where this one would happen."""
+    return fault.at_ns <= earlier.at_ns + earlier.duration_ns and fault.is_where(earlier)
+
+
+def _draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int], victims: list[int], disks: int) -> Fault:
+    """A fault of this kind on a drawn target, over before the chaos is."""
+    described = KINDS[kind]
+    shortest, longest = described.seconds
+    # Short ones are as likely as long ones: what goes wrong in between needs both.
+    drawn = rng.uniform(shortest, longest) if rng.random() < 0.5 else rng.uniform(shortest, min(longest, shortest + 1.5))
+    node, disk, other_disk, peer = rng.choice(victims), "", "", 0
+    match described.target:
+        case Target.DATA_DISK:
+            disk = f"d{rng.randint(1, disks)}"
+        case Target.ANY_DISK:
+            disk = f"d{rng.randint(1, disks)}" if rng.random() < 0.85 else METADATA
+            if disk == METADATA and rng.random() < 0.3:
+                node = CONTROLLER_ID
+        case Target.TWO_DISKS:
+            disk, other_disk = (f"d{number}" for number in rng.sample(range(1, max(2, disks) + 1), 2))
+        case Target.TWO_BROKERS:
+            peer = rng.choice([other for other in brokers if other != node])
+            disk, other_disk = (f"d{rng.randint(1, disks)}" for _ in range(2))
+        case Target.NODE:
+            node = CONTROLLER_ID if rng.random() < 0.2 else node
+        case Target.LINK:
+            others = (CONTROLLER_ID, CONTROLLER_ID, *victims, FIRST_CLIENT_ID)
+            peer = rng.choice([other for other in others if other != node])
+            if rng.random() < 0.5:
+                node, peer = peer, node
+        case Target.NETWORK:
+            node = 0
+    left_ns = max(0, round(CHAOS_SECONDS * SECOND) - at_ns)
+    has_moment = rng.random() < MOMENT_SHARE
+    return Fault(
+        at_ns=at_ns,
+        kind=kind,
+        node=node,
+        disk=disk,
+        duration_ns=min(round(drawn * SECOND), left_ns),
+        peer=peer,
+        other_disk=other_disk,
+        amount=rng.randint(1, 1000),
+        by_force=rng.random() < 0.5,
+        moment=rng.choice(MOMENTS) if has_moment else "",
+        is_there=has_moment and rng.random() < 0.7,
+    )

@@ -1,0 +1,62 @@
+"""Faults that wait for an event of the cluster."""
+
+import pytest
+
+from tests.simulation.cluster import CONTROLLER_ID
+from tests.simulation.environment import SimulatedEvent, SimulatedWorld
+from tests.simulation.faults import Fault
+from tests.simulation.moments import Moments
+
+KILLED = Fault(at_ns=0, kind="node killed", node=1, moment="log_created", is_there=True)
+DEAD = Fault(at_ns=0, kind="disk dies and comes back", node=1, disk="d1", moment="log_created", is_there=True)
+CUT = Fault(at_ns=0, kind="link cut", node=1, peer=2, moment="log_created", is_there=True)
+
+
+def happened(fault: Fault, *events: tuple[str, str, dict[str, object]]) -> Fault | None:
+    """What becomes of a fault that waits while these events happen (node, name, fields), before all is over."""
+
+    async def scenario(world: SimulatedWorld) -> Fault | None:
+        moments = Moments(world)
+        task = world.loop.create_task(moments.wait(fault))
+        await world.sleep(1)
+        for node, name, fields in events:
+            world.note_event(SimulatedEvent(world.now_ns(), node, "info", name, fields))
+        moments.end()
+        return await task
+
+    return SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_fault_comes_with_its_event_and_with_no_other() -> None:
+    """When the chaos is over and the event never came, the fault does not happen."""
+    assert happened(KILLED, ("broker-3", "log_deleted", {})) is None
+    found = happened(KILLED, ("broker-3", "log_created", {"log_dir": "/b3/d2"}), ("broker-2", "log_created", {}))
+    assert found is not None
+    assert found.node == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "event", "place"),
+    [
+        (KILLED, ("controller", "log_created", {}), (CONTROLLER_ID, 0, "")),
+        (KILLED, ("controller", "log_created", {"broker_id": 2}), (2, 0, "")),
+        (DEAD, ("broker-3", "log_created", {"log_dir": "/b3/d2"}), (3, 0, "d2")),
+        (DEAD, ("broker-3", "log_created", {}), (3, 0, "d1")),
+        (DEAD, ("controller", "log_created", {}), (1, 0, "d1")),
+        (CUT, ("broker-3", "log_created", {}), (3, 2, "")),
+        (CUT, ("broker-2", "log_created", {}), (1, 2, "")),
+    ],
+)
+def test_a_fault_is_where_its_event_is(
+    fault: Fault, event: tuple[str, str, dict[str, object]], place: tuple[int, int, str]
+) -> None:
+    """On the node that the event is about and in the directory that it names, where the fault can be."""
+    found = happened(fault, event)
+    assert found is not None
+    assert (found.node, found.peer, found.disk) == place
+
+
+def test_a_fault_without_an_event_does_not_wait() -> None:
+    """It has its time, and that has come."""
+    fault = Fault(at_ns=0, kind="node killed", node=1)
+    assert happened(fault) == fault
