@@ -66,6 +66,9 @@ class Checkers:
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
         )
         self.copies = CopiesChecker(history)
+        # Asked for again and again, and dear to work out.
+        self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
+        self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
         self._session_timeout_ns = config.broker_session_timeout_ms * MS
         self._cluster = cluster
         self._history = history
@@ -159,7 +162,7 @@ class Checkers:
         self.detection.look(brokers, now_ns)
         self._undisturbed.look_at_creations(brokers, now_ns)
         self._undisturbed.look_at_failures(brokers, self.image.image, now_ns, is_controller_well=self._is_controller_well())
-        metadata_disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
+        metadata_disk = self._cluster.world.disk(self._metadata_dir)
         self._undisturbed.look_at_sessions(
             [broker_id for broker_id in self._cluster.broker_ids if self._cluster.env(broker_id).is_dead],
             self.image.image,
@@ -177,7 +180,7 @@ class Checkers:
             for log_dir in broker._directories.online.values()
         }
         for broker_id in self._cluster.broker_ids:
-            for path in self._cluster.config(broker_id).log_dirs:
+            for path in self._log_dirs[broker_id]:
                 disk = self._cluster.world.disk(path)
                 # The platter as it is, and as a power cut at this moment might leave it.
                 for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
@@ -189,7 +192,7 @@ class Checkers:
                         check_owner(path, files, broker_id)
         controller = self.controller()
         if controller is not None and self._is_controller_well():
-            disk = self._cluster.world.disk(self._cluster.config(CONTROLLER_ID).metadata_log_dir)
+            disk = self._cluster.world.disk(self._metadata_dir)
             for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
                 check_metadata(files, committed=self.image.next_offset, epoch=controller.leader.epoch)
 
