@@ -11,6 +11,15 @@ from common.net.request_context import RequestContext
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers.durability import (
@@ -72,12 +81,12 @@ class FakeServer:
 
 
 def watched(
-    world: SimulatedWorld, handler: Any, controller: QuorumController | None = None
+    world: SimulatedWorld, handler: Any, controller: QuorumController | None = None, *, key: ApiKey = ApiKey.BROKER_HEARTBEAT
 ) -> tuple[RequestChecker, FakeServer]:
     image = ImageChecker()
     checker = RequestChecker(image)
     image.image.brokers[1] = ModelBroker(8, Uuid(b"i" * 16), True, False, frozenset())
-    server = FakeServer(world.node("controller"), {ApiKey.BROKER_HEARTBEAT: handler})
+    server = FakeServer(world.node("controller"), {key: handler})
     checker.watch(WatchedServer("controller", cast(RequestServer, server), controller))
     return checker, server
 
@@ -109,6 +118,34 @@ def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: 
             checker.check_open(world.now_ns() + 2 * ANSWER_BOUND_NS, ["controller"])
 
     SimulatedWorld(seed=1).run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error", "is_wrong"),
+    [(7, ErrorCode.NONE, True), (7, ErrorCode.INELIGIBLE_REPLICA, False), (8, ErrorCode.NONE, False), (-1, 0, False)],
+)
+def test_nobody_is_in_an_isr_with_a_stale_epoch(epoch: int, error: int, is_wrong: bool) -> None:
+    """I17: the follower has a new life since its leader asked; each partition is refused for itself."""
+    topic_id = Uuid(b"t" * 16)
+    member = BrokerState(broker_id=1, broker_epoch=epoch)
+    request = AlterPartitionRequest(
+        broker_id=2,
+        broker_epoch=9,
+        topics=[
+            RequestTopicData(
+                topic_id=topic_id,
+                partitions=[
+                    RequestPartitionData(partition_index=0),
+                    RequestPartitionData(partition_index=1, new_isr_with_epochs=[member]),
+                ],
+            )
+        ],
+    )
+    answered = [ResponsePartitionData(partition_index=0), ResponsePartitionData(partition_index=1, error_code=error)]
+    response = AlterPartitionResponse(topics=[ResponseTopicData(topic_id=topic_id, partitions=answered)])
+    checker, server = watched(SimulatedWorld(seed=1), lambda _, __: response, key=ApiKey.ALTER_PARTITION)
+    server.handlers[ApiKey.ALTER_PARTITION](cast(RequestContext, None), request)
+    assert (checker.violation is not None) == is_wrong
 
 
 @dataclass

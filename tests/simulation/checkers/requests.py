@@ -6,7 +6,7 @@ was stale from the start must be refused.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,10 +17,11 @@ from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from controller.quorum_controller import QuorumController
-from tests.simulation.checkers.image import ImageChecker, ImageModel
+from tests.simulation.checkers.image import ImageChecker, ImageModel, Key
 from tests.simulation.violations import InvariantViolated
 
 BEARERS_OF_A_BROKER_EPOCH = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
+NO_EPOCH = -1
 # No client of the simulation waits for longer.
 ANSWER_BOUND_NS = 30_000_000_000
 
@@ -43,6 +44,8 @@ class _Exchange:
     request: Any
     # Who asked, if a newer registration of it was known when the request came in.
     stale: str | None
+    # Partitions whose wished ISR names a member in an epoch of which the same is true.
+    stale_members: dict[Key, str]
     begun_ns: int
 
 
@@ -80,8 +83,9 @@ class RequestChecker:
     # --- one request ---------------------------------------------------------------------------------------------
 
     def _handle(self, watched: WatchedServer, key: ApiKey, handler: Handler, context: RequestContext, request: Any) -> Any:
-        stale = _stale_epoch(key, request, self._image.image)
-        exchange = _Exchange(watched, key, request, stale, watched.server.env.now_ns())
+        image = self._image.image
+        stale, members = _stale_epoch(key, request, image), _stale_members(key, request, image)
+        exchange = _Exchange(watched, key, request, stale, members, watched.server.env.now_ns())
         answer = handler(context, request)
         if asyncio.isfuture(answer):
             self._open[exchange] = None
@@ -111,6 +115,8 @@ class RequestChecker:
             return
         if exchange.stale is not None and response.error_code == ErrorCode.NONE:
             self.violation = InvariantViolated("I17", f"{exchange.key.name} of {exchange.stale} was accepted")
+        elif (stale := _accepted(exchange.stale_members, response)) is not None:
+            self.violation = InvariantViolated("I17", f"an ISR with {stale} was accepted")
         elif self._has_all_committed(exchange.watched.controller):
             early = _not_committed(exchange.key, exchange.request, response, self._image.image)
             if early is not None:
@@ -122,12 +128,40 @@ class RequestChecker:
 
 
 def _stale_epoch(key: ApiKey, request: Any, image: ImageModel) -> str | None:
-    if key not in BEARERS_OF_A_BROKER_EPOCH:
+    return _staleness(request, image) if key in BEARERS_OF_A_BROKER_EPOCH else None
+
+
+def _stale_members(key: ApiKey, request: Any, image: ImageModel) -> dict[Key, str]:
+    if key is not ApiKey.ALTER_PARTITION:
+        return {}
+    return {
+        (TopicId(topic.topic_id), partition.partition_index): stale
+        for topic in request.topics
+        for partition in topic.partitions
+        for member in partition.new_isr_with_epochs
+        if member.broker_epoch != NO_EPOCH and (stale := _staleness(member, image)) is not None
+    }
+
+
+def _staleness(claim: Any, image: ImageModel) -> str | None:
+    """Who claims to be in which epoch, when a newer one is registered."""
+    known = image.brokers.get(claim.broker_id)
+    if known is None or known.epoch <= claim.broker_epoch:
         return None
-    known = image.brokers.get(request.broker_id)
-    if known is None or known.epoch <= request.broker_epoch:
+    return f"broker {claim.broker_id} in epoch {claim.broker_epoch}, registered is {known.epoch},"
+
+
+def _accepted(stale: Mapping[Key, str], response: Any) -> str | None:
+    """What is stale about the first partition of an AlterPartition answer that should have been refused for it."""
+    if not stale or response is None or response.error_code != ErrorCode.NONE:
         return None
-    return f"broker {request.broker_id} in epoch {request.broker_epoch}, registered is {known.epoch},"
+    accepted = (
+        (TopicId(topic.topic_id), partition.partition_index)
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.NONE
+    )
+    return next((stale[key] for key in accepted if key in stale), None)
 
 
 def _not_committed(key: ApiKey, request: Any, response: Any, image: ImageModel) -> str | None:
