@@ -57,9 +57,15 @@ class Moments:
 
 
 def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
-    """The fault on the node that the event is about, and in the directory that it names, if its kind can be there."""
+    """The fault on the node that the event is about, and in the directory that it names, if its kind can be there. What is
+    under way mostly has the controller at its other end, so that one is hit as well: often by cuts, now and then itself."""
     target = KINDS[fault.kind].target
     node = _node_of(event)
+    if target is Target.NODE and fault.amount % 4 == 0:
+        return replace(fault, node=CONTROLLER_ID)
+    if target is Target.LINK and fault.amount % 2 == 0 and node != CONTROLLER_ID:
+        ends = (node, CONTROLLER_ID) if fault.amount % 4 == 0 else (CONTROLLER_ID, node)
+        return replace(fault, node=ends[0], peer=ends[1])
     if target is Target.NETWORK or node == fault.peer or (node == CONTROLLER_ID and target not in EVERY_NODE):
         return fault
     placed = replace(fault, node=node)

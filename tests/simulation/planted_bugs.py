@@ -13,7 +13,6 @@ from broker.core.partition_replica import PartitionReplica
 from broker.replica_fetcher import ReplicaFetcher
 from broker.replicas import Replicas
 from broker.requests import fetch, produce
-from broker.serving import Serving
 from common.environment import disk_errors
 from common.log_dirs import probe
 from common.raft.driver import QuorumDriver
@@ -357,11 +356,6 @@ _BROKER = (
             "self._acknowledge(event.offline_directories)",
             "self._acknowledge(tuple(self._failures))",
         ),
-    ),
-    _bug(
-        "a stopped broker goes on where it was",
-        "Time passes for everybody alike.",
-        Edit(Serving._look, "if self._lease.doubted_since_ns is not None and self._may_serve.is_set():", "if False:"),
     ),
     _bug(
         "deleted topics stay",

@@ -1,5 +1,7 @@
 """Faults that wait for an event of the cluster."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.cluster import CONTROLLER_ID
@@ -7,9 +9,9 @@ from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.faults import Fault
 from tests.simulation.moments import Moments
 
-KILLED = Fault(at_ns=0, kind="node killed", node=1, moment="log_created", is_there=True)
+KILLED = Fault(at_ns=0, kind="node killed", node=1, moment="log_created", is_there=True, amount=1)
 DEAD = Fault(at_ns=0, kind="disk dies and comes back", node=1, disk="d1", moment="log_created", is_there=True)
-CUT = Fault(at_ns=0, kind="link cut", node=1, peer=2, moment="log_created", is_there=True)
+CUT = Fault(at_ns=0, kind="link cut", node=1, peer=2, moment="log_created", is_there=True, amount=1)
 
 
 def happened(fault: Fault, *events: tuple[str, str, dict[str, object]]) -> Fault | None:
@@ -45,6 +47,9 @@ def test_a_fault_comes_with_its_event_and_with_no_other() -> None:
         (DEAD, ("controller", "log_created", {}), (1, 0, "d1")),
         (CUT, ("broker-3", "log_created", {}), (3, 2, "")),
         (CUT, ("broker-2", "log_created", {}), (1, 2, "")),
+        (replace(KILLED, amount=4), ("broker-3", "log_created", {}), (CONTROLLER_ID, 0, "")),
+        (replace(CUT, amount=4), ("broker-3", "log_created", {}), (3, CONTROLLER_ID, "")),
+        (replace(CUT, amount=2), ("broker-3", "log_created", {}), (CONTROLLER_ID, 3, "")),
     ],
 )
 def test_a_fault_is_where_its_event_is(
