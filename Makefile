@@ -18,7 +18,7 @@ help:
 	@echo "make demo-report  the same, then the metadata as Parquet and Spark's report of the disk (needs Java 17)"
 	@echo "make test         everything that needs neither root nor network (beyond the package index)"
 	@echo "make check        lint, types, import contracts"
-	@echo "make integration  loop-mounted disks that are killed, Docker, Prometheus (root)"
+	@echo "make integration  loop-mounted disks that are killed, a part of the fault lab, Docker, Prometheus (root)"
 	@echo "make fault-lab    every fault of a disk, a process or a network under load (root, a machine to itself)"
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
@@ -69,7 +69,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 integration: $(VENV)/.dev
-	$(BIN)/pytest tests/integration -m "not lab" --timeout 600
+	$(BIN)/pytest tests/integration -m "not lab or brief" --timeout 600
 
 fault-lab: $(VENV)/.dev
 	$(BIN)/pytest tests/integration -m lab --timeout 600

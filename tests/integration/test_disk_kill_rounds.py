@@ -50,6 +50,7 @@ XFS, FAULTY = 1, 2
 
 pytestmark = [
     pytest.mark.lab,
+    pytest.mark.brief,
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.timeout(120 + 30 * KILLS),

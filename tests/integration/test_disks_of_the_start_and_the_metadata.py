@@ -46,7 +46,7 @@ Strike = Callable[[Path], None]
         disk_faults.fail_writes,
         disk_faults.run_out_of_blocks,
         disk_faults.hang_blocks,
-        disk_faults.freeze,
+        pytest.param(disk_faults.freeze, marks=pytest.mark.brief),
     ],
     ids=lambda strike: strike.__name__,
 )
@@ -107,7 +107,16 @@ METADATA_FAULTS = [
 
 
 @pytest.mark.parametrize(
-    ("role", "fault"), METADATA_FAULTS, ids=[f"{role}-{fault.strike.__name__}" for role, fault in METADATA_FAULTS]
+    ("role", "fault"),
+    [
+        pytest.param(
+            role,
+            fault,
+            id=f"{role}-{fault.strike.__name__}",
+            marks=[pytest.mark.brief] if fault in (CUT_POWER, READ_ONLY) else [],
+        )
+        for role, fault in METADATA_FAULTS
+    ],
 )
 def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: MetadataFault) -> None:
     """The node goes at once, with one reason, and with a closed port even if a thread hangs. Without a broker the others

@@ -122,7 +122,7 @@ def test_a_killed_broker(tmp_path: Path, victim: int) -> None:
         node.wait_for("broker_running")
 
 
-@pytest.mark.parametrize("victim", [LEADER, FOLLOWER])
+@pytest.mark.parametrize("victim", [pytest.param(LEADER, marks=pytest.mark.brief), FOLLOWER])
 def test_a_stopped_broker_that_goes_on(tmp_path: Path, victim: int) -> None:
     """SIGSTOP: its connections stay and new ones are accepted by the kernel, but nothing is answered. Woken up after others
     lead, it acknowledges nothing on the strength of what it knew, and joins again by itself."""
@@ -190,6 +190,7 @@ def test_a_follower_that_does_not_hear_its_leader(tmp_path: Path, direction: str
         made.until_whole()
 
 
+@pytest.mark.brief
 def test_connections_that_are_reset(tmp_path: Path) -> None:
     """For a moment whatever a broker sends another one and the controller is answered with a reset: it connects again
     before anybody's time is over."""
@@ -205,7 +206,7 @@ def test_connections_that_are_reset(tmp_path: Path) -> None:
         assert not of_controller.has("broker_fenced")
 
 
-@pytest.mark.parametrize("how", ["dies", "hangs"])
+@pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.brief)])
 def test_a_leader_on_a_failed_disk_that_cannot_tell(tmp_path: Path, how: str) -> None:
     """A directory with leaders fails while the controller cannot be reached: after log.dir.failure.timeout.ms the broker is
     gone. Its port is closed and its connections end, even with a thread that hangs in the disk."""

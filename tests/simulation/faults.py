@@ -26,6 +26,7 @@ SUPERVISOR_DELAY_SECONDS = 1.0
 # A daemon that was asked to stop and has not ended by then is killed, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
+SWAPPED = "disks swapped"
 EXCHANGED = "disks of two brokers exchanged"
 # The bytes of a batch in front of what its checksum covers.
 BEFORE_CHECKSUMMED = 21
@@ -515,7 +516,7 @@ KINDS = {
     "fsync fails once": Kind(Target.ANY_DISK, _fail_fsync_once, _heal_disk, loses_data=True),
     "bits rot": Kind(Target.DATA_DISK, _rot, _replace_disk, loses_data=True),
     "mount vanishes": Kind(Target.ANY_DISK, _unmount, _mount),
-    "disks swapped": Kind(Target.TWO_DISKS, _swap, _let_go, seconds=(0.05, 5.0)),
+    SWAPPED: Kind(Target.TWO_DISKS, _swap, _let_go, seconds=(0.05, 5.0)),
     EXCHANGED: Kind(Target.TWO_BROKERS, _exchange, _exchange_back, seconds=(0.5, 5.0)),
     "disk cloned": Kind(Target.TWO_DISKS, _clone, _replace_disk, loses_data=True, seconds=(0.5, 5.0)),
     "disk dead at a restart": Kind(Target.ANY_DISK, _kill_and_eio, _heal_disk),

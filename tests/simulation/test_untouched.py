@@ -4,7 +4,7 @@ import asyncio
 
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.faults import Fault
+from tests.simulation.faults import EXCHANGED, SWAPPED, Fault
 from tests.simulation.untouched import UntouchedReplicas
 
 REPLACED = Fault(at_ns=0, kind="disk dies and is replaced", node=1, disk="d1")
@@ -35,5 +35,28 @@ def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
         await cluster.until_in_sync("t")
         untouched.look()
         assert untouched.why_not(REPLACED) is None
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_disks_in_other_brokers_are_left_alone() -> None:
+    """Brokers 1 and 2 have a disk of each other. Neither loses data or changes its disks' places, for nobody could say whose
+    they are (seed 80021); broker 3 and the network may suffer."""
+    exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d2")
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=2)
+        await cluster.start()
+        untouched = UntouchedReplicas(cluster)
+        await world.sleep(5)
+        untouched.look()
+        untouched.begin(exchanged)
+        for node, is_withheld in ((1, True), (2, True), (3, False)):
+            for kind in ("power cut", SWAPPED):
+                reason = untouched.why_not(Fault(at_ns=0, kind=kind, node=node))
+                assert (reason is not None) == is_withheld, (kind, node, reason)
+            assert untouched.why_not(Fault(at_ns=0, kind="link cut", node=node, peer=CONTROLLER_ID)) is None
+        untouched.end(exchanged)
+        assert untouched.why_not(Fault(at_ns=0, kind=SWAPPED, node=1)) is None
 
     SimulatedWorld(seed=1).run(scenario)

@@ -14,7 +14,7 @@ from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.faults import EXCHANGED, KINDS, Fault, disks_of
+from tests.simulation.faults import EXCHANGED, KINDS, SWAPPED, Fault, disks_of
 
 LOOK_SECONDS = 0.05
 SETTLE_NS = 4_000_000_000
@@ -87,10 +87,10 @@ class UntouchedReplicas:
         return None
 
     def _mixes_up(self, one: Fault, other: Fault) -> bool:
-        """Whether data would be lost that another broker's replicas are made of."""
+        """Whether a disk that is in another broker would lose what its own broker's replicas are made of, or its place."""
         if EXCHANGED not in (one.kind, other.kind) or not {one.node, one.peer} & {other.node, other.peer} - {0}:
             return False
-        return KINDS[one.kind].loses_data or KINDS[other.kind].loses_data or one.kind == other.kind
+        return any(KINDS[fault.kind].loses_data or fault.kind == SWAPPED for fault in (one, other)) or one.kind == other.kind
 
     # --- watching ------------------------------------------------------------------------------------------------
     def look(self) -> None:
