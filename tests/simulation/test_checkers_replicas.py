@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.core.lifecycle import BrokerState, _Failure
 from broker.core.partition_replica import Role
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, Uuid
 from common.records.metadata_records import BrokerRegistrationChangeRecord
@@ -93,6 +94,29 @@ def test_high_watermark_and_epochs() -> None:
         leader.replica.leader_epoch = LeaderEpoch(-1)
         with pytest.raises(InvariantViolated, match=r"I4.*went back"):
             planted.look()
+
+    run_planted(plant)
+
+
+def test_a_broker_that_could_not_tell_must_end() -> None:
+    """I13: it leads in a failed directory and the controller has not answered, so it has its timeout and no more. Once it
+    was answered, or while it is on its way out, the leaders have the time that the metadata takes."""
+
+    async def plant(planted: Planted) -> None:
+        checker, broker = planted.checkers.replicas, planted.brokers[planted.part.leader]
+        directory_id = broker._directories.mark_offline(planted.leader.log.log_dir.path, "planted")
+        assert directory_id is not None
+        failure = broker.lifecycle._failures[directory_id] = _Failure(deadline_ns=0)
+        began_ns = planted.cluster.world.now_ns()
+        late_ns = began_ns + 32 * SECOND_NS
+        checker.look_at_offline_directories(planted.brokers, began_ns)
+        with pytest.raises(InvariantViolated, match="I13"):
+            checker.look_at_offline_directories(planted.brokers, late_ns)
+        failure.acknowledged = True
+        checker.look_at_offline_directories(planted.brokers, late_ns)
+        failure.acknowledged = False
+        broker.lifecycle.state = BrokerState.SHUTTING_DOWN
+        checker.look_at_offline_directories(planted.brokers, late_ns)
 
     run_planted(plant)
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.core.lifecycle import BrokerState
 from broker.core.partition_replica import IsrProposal, Role
 from broker.daemon import BrokerDaemon
 from broker.partition import Partition
-from common.ids import BrokerEpoch, BrokerId, Uuid, uuid_text
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
@@ -27,6 +28,8 @@ Place = tuple[int, BrokerEpoch, Uuid]
 MS = 1_000_000
 # Between a directory's failure in the broker and the end of its leadership, beyond log.dir.failure.timeout.ms.
 DIRECTORY_FAILURE_SLACK_NS = 5_000 * MS
+# The same for a broker that knows that it leads there and that nobody has heard of the failure.
+UNTOLD_FAILURE_SLACK_NS = 1_000 * MS
 
 
 @dataclass(slots=True)
@@ -170,7 +173,8 @@ class ReplicaChecker:
             if not led:
                 continue
             since_ns = self._led_offline_since[place] = before.get(place, now_ns)
-            if now_ns - since_ns > self._directory_failure_timeout_ns + DIRECTORY_FAILURE_SLACK_NS:
+            slack_ns = UNTOLD_FAILURE_SLACK_NS if _is_untold(broker, directory_id) else DIRECTORY_FAILURE_SLACK_NS
+            if now_ns - since_ns > self._directory_failure_timeout_ns + slack_ns:
                 raise InvariantViolated(
                     "I13",
                     f"{self._image.image.name(led[0])} is led by broker {broker_id} from directory "
@@ -184,11 +188,7 @@ class ReplicaChecker:
             for key, part in self._image.image.partitions.items()
             if part.leader == broker_id and part.directory(broker_id) == directory_id
         ]
-        return committed or [
-            key
-            for key in broker.state.partitions_led_by(BrokerId(broker_id))
-            if (part := broker.state.partition(*key)) is not None and part.directory(BrokerId(broker_id)) == directory_id
-        ]
+        return committed or _led_as_it_knows(broker, BrokerId(broker_id), directory_id)
 
     # --- happenings ----------------------------------------------------------------------------------------------
 
@@ -258,6 +258,22 @@ def hosted(broker: BrokerDaemon) -> Iterator[tuple[Key, Partition]]:
 def _find(broker: BrokerDaemon, key: Key) -> Partition | None:
     found = broker.replicas._partitions.get(key)
     return None if found is None or found.gone is not ErrorCode.NONE else found
+
+
+def _led_as_it_knows(broker: BrokerDaemon, broker_id: BrokerId, directory_id: Uuid) -> list[Key]:
+    return [
+        key
+        for key in broker.state.partitions_led_by(broker_id)
+        if (part := broker.state.partition(*key)) is not None and part.directory(broker_id) == directory_id
+    ]
+
+
+def _is_untold(broker: BrokerDaemon, directory_id: Uuid) -> bool:
+    """Whether the broker has to end by itself (KIP-858, log.dir.failure.timeout.ms)."""
+    failure = broker.lifecycle._failures.get(DirectoryId(directory_id))
+    if failure is None or failure.acknowledged or broker.lifecycle.state is BrokerState.SHUTTING_DOWN:
+        return False
+    return bool(_led_as_it_knows(broker, broker._broker_id, directory_id))
 
 
 def _offline(broker: BrokerDaemon) -> list[Uuid]:
