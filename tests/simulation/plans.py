@@ -79,7 +79,7 @@ def _draw_overrides(rng: random.Random) -> dict[str, str]:
     drawn = {
         "log.segment.bytes": rng.choice([25_000, 100_000, 1 << 30]),
         "metadata.log.max.record.bytes.between.snapshots": rng.choice([3_000, 30_000, 20 << 20]),
-        "log.dir.failure.timeout.ms": rng.choice([1_500, 5_000, 30_000]),
+        "log.dir.failure.timeout.ms": rng.choice([500, 2_000, 30_000]),
         "log.flush.offset.checkpoint.interval.ms": rng.choice([1_000, 5_000, 60_000]),
         "replica.high.watermark.checkpoint.interval.ms": rng.choice([1_000, 5_000]),
     }
