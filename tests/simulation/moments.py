@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
-from tests.simulation.faults import KINDS, Fault, Target
+from tests.simulation.faults import KINDS, METADATA, Fault, Target
 
 DELAYS_SECONDS = (0.0, 0.0, 0.0, 0.001, 0.005, 0.05, 0.3)
 EVERY_NODE = (Target.NODE, Target.LINK)
-ONE_DISK = (Target.DATA_DISK, Target.ANY_DISK)
 
 
 class Moments:
@@ -69,9 +68,9 @@ def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
     if target is Target.NETWORK or node == fault.peer or (node == CONTROLLER_ID and target not in EVERY_NODE):
         return fault
     placed = replace(fault, node=node)
-    log_dir = event.fields.get("log_dir")
-    if target in ONE_DISK and isinstance(log_dir, str):
-        placed = replace(placed, disk=log_dir.rpartition("/")[2])
+    disk = str(event.fields.get("log_dir", "")).rpartition("/")[2]
+    if target is Target.ANY_DISK or (target is Target.DATA_DISK and disk != METADATA):
+        return replace(placed, disk=disk or fault.disk)
     return placed
 
 
