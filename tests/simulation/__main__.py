@@ -10,13 +10,13 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import Outcome, run_and_explain, run_plan, signature_of, with_faults
 from tests.simulation.plans import draw_plan
 
 DEFAULT_SEEDS = 20
+SEEDS_PER_PROCESS = 40
 
 
 def main() -> int:
@@ -64,13 +64,9 @@ def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run_and_explain, seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(run_and_explain, seed) for seed in seeds]
-        try:
-            yield from (done.result() for done in as_completed(waiting))
-        finally:
-            # Whoever stopped listening wants no more of them.
-            pool.shutdown(wait=False, cancel_futures=True)
+    # A new process now and then: each run leaves something behind.
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield from pool.imap_unordered(run_and_explain, seeds)
 
 
 def _line(outcome: Outcome) -> str:
