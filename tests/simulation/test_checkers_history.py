@@ -123,3 +123,7 @@ def test_an_isr_that_was_too_small_for_long() -> None:
         check_isr_sizes(history, {("t", 0): sizes})
     with pytest.raises(InvariantViolated, match="with 1 in sync"):
         check_isr_sizes(history, {("t", 0): [(0, 3), (10 * second, 1)]})
+    # Nobody could tell the leader (seed 100436).
+    check_isr_sizes(history, {("t", 0): [(0, 3), (10 * second, 1)]}, [11 * second, 20 * second])
+    with pytest.raises(InvariantViolated, match="I1"):
+        check_isr_sizes(history, {("t", 0): [(0, 3), (10 * second, 1)]}, [1 * second, 90 * second])

@@ -78,6 +78,8 @@ class Checkers:
         self._directory_ids = DirectoryIds()
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._unjudged: deque[tuple[int, SimulatedEvent]] = deque()
+        # The moments of a look at which nobody could hear from it.
+        self._without_controller: list[int] = []
         self._is_over = False
 
     def install(self) -> None:
@@ -109,7 +111,7 @@ class Checkers:
         self.stop()
         forgiven = frozenset(excused)
         check_history(self._history, excused=forgiven)
-        check_isr_sizes(self._history, self.image.isr_sizes)
+        check_isr_sizes(self._history, self.image.isr_sizes, self._without_controller)
         directories = self._directories()
         judged = {key: part for key, part in self.image.image.partitions.items() if key not in forgiven}
         raw_logs.check_logs(directories, judged, self.image.image.name, self.replicas.committed, self._history)
@@ -156,6 +158,8 @@ class Checkers:
         if self._requests.violation is not None:
             raise self._requests.violation
         now_ns = self._cluster.world.now_ns()
+        if not self._is_controller_well():
+            self._without_controller.append(now_ns)
         self._requests.check_open(now_ns, self._running())
         brokers = {id_: each for id_, each in self.brokers().items() if not self._cluster.env(id_).is_paused}
         self.replicas.look_at_offline_directories(brokers, now_ns)

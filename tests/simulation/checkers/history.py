@@ -5,6 +5,7 @@ acknowledged, is promised for ever; a record of acks=1 may be lost with its lead
 a new leader than it was under the old one, so it is compared within one leader epoch.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
@@ -127,13 +128,21 @@ def _check_latest_offsets(history: History) -> None:
         _check_order(operations)
 
 
-def check_isr_sizes(history: History, isr_sizes: Mapping[tuple[str, int], Sequence[tuple[int, int]]]) -> None:
+def check_isr_sizes(
+    history: History,
+    isr_sizes: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
+    without_controller: Sequence[int] = (),
+) -> None:
     """I1: no write of acks=all is acknowledged while the ISR that is recorded has been too small for long. Raises
-    InvariantViolated. For a short time a leader may not know yet that the controller has made its ISR smaller."""
+    InvariantViolated. For a short time a leader may not know yet that the controller has made its ISR smaller, and for as
+    long as there is no controller nobody tells it: `without_controller` are moments, in order, at which there was none."""
     minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
     for produce in history.acknowledged(acks=ALL):
         sizes = isr_sizes.get((produce.topic, produce.index), ())
         from_ns = produce.begin_ns - LEADER_IGNORANCE_NS
+        away = bisect_left(without_controller, from_ns)
+        if away < len(without_controller) and without_controller[away] <= (produce.end_ns or produce.begin_ns):
+            continue
         before = [size for at_ns, size in sizes if at_ns <= from_ns][-1:]
         during = [size for at_ns, size in sizes if from_ns < at_ns <= (produce.end_ns or produce.begin_ns)]
         largest = max(before + during, default=None)
