@@ -31,7 +31,7 @@ from tests.simulation.checkers.durability import (
     check_owner,
     check_recovery_points,
 )
-from tests.simulation.checkers.history import check_history, check_isr_sizes
+from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history, check_isr_sizes
 from tests.simulation.checkers.image import ImageChecker, Key
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
@@ -47,7 +47,6 @@ __all__ = ["Checkers", "InvariantViolated"]
 
 MS = 1_000_000
 LOOK_INTERVAL_NS = 20 * MS
-BOUNDS_INTERVAL_NS = 50 * MS
 PLATTERS_INTERVAL_NS = 7_000 * MS
 LOGS_INTERVAL_NS = 13_000 * MS
 SETTLED_INTERVAL_SECONDS = 0.05

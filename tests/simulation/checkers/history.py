@@ -5,7 +5,7 @@ acknowledged, is promised for ever; a record of acks=1 may be lost with its lead
 a new leader than it was under the old one, so it is compared within one leader epoch.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
@@ -16,6 +16,8 @@ from tests.simulation.violations import InvariantViolated
 ALL = -1
 # The longest that a leader may go on with an ISR that the controller has made smaller meanwhile: its session, and some.
 LEADER_IGNORANCE_NS = 6_000_000_000
+# The pace at which the cluster is looked at for everything that counts in seconds.
+BOUNDS_INTERVAL_NS = 50_000_000
 
 
 def check_history(history: History, *, excused: Iterable[Key] = ()) -> None:
@@ -134,15 +136,12 @@ def check_isr_sizes(
     without_controller: Sequence[int] = (),
 ) -> None:
     """I1: no write of acks=all is acknowledged while the ISR that is recorded has been too small for long. Raises
-    InvariantViolated. For a short time a leader may not know yet that the controller has made its ISR smaller, and for as
-    long as there is no controller nobody tells it: `without_controller` are moments, in order, at which there was none."""
+    InvariantViolated. For a short time a leader may not know yet that the controller has made its ISR smaller; the time in
+    which nobody could tell it does not count: `without_controller` are the looks, in order, that found no controller."""
     minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
     for produce in history.acknowledged(acks=ALL):
         sizes = isr_sizes.get((produce.topic, produce.index), ())
-        from_ns = produce.begin_ns - LEADER_IGNORANCE_NS
-        away = bisect_left(without_controller, from_ns)
-        if away < len(without_controller) and without_controller[away] <= (produce.end_ns or produce.begin_ns):
-            continue
+        from_ns = _ignorant_since(produce.begin_ns, without_controller)
         before = [size for at_ns, size in sizes if at_ns <= from_ns][-1:]
         during = [size for at_ns, size in sizes if from_ns < at_ns <= (produce.end_ns or produce.begin_ns)]
         largest = max(before + during, default=None)
@@ -153,6 +152,16 @@ def check_isr_sizes(
                 f"{produce.topic}-{produce.index}: {_short(produce.values[0])} was acknowledged at "
                 f"{(produce.end_ns or 0) / 1e9:.6f} s with {largest} in sync, min.insync.replicas is {needed}",
             )
+
+
+def _ignorant_since(begin_ns: int, without_controller: Sequence[int]) -> int:
+    """From when on a leader may not have heard of anything, at `begin_ns`."""
+    from_ns = begin_ns - LEADER_IGNORANCE_NS
+    for look_ns in reversed(without_controller[: bisect_right(without_controller, begin_ns)]):
+        if look_ns < from_ns:
+            break
+        from_ns -= BOUNDS_INTERVAL_NS
+    return from_ns
 
 
 def _is_topic_certain(history: History, produce: Produce) -> bool:
