@@ -23,7 +23,7 @@ help:
 	@echo "make interop      real Kafka clients and tools"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
 	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
-	@echo "make simulate-mutants  plants bugs and counts the seeds until the simulator finds each (BUG=part of a name, SEEDS=n)"
+	@echo "make simulate-mutants  plants bugs and says which seed finds each (BUG=part of a name, SEEDS=n)"
 	@echo "make fuzz         SECONDS=n looks n seconds for bytes that a decoder cannot bear (Linux, CPython 3.11 to 3.13)"
 	@echo "make bench        every figure, one JSON line each"
 

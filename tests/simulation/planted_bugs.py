@@ -34,8 +34,8 @@ from controller.core import (
 from tests.simulation.planting import Edit, PlantedBug
 
 
-def _bug(name: str, story: str, *edits: Edit) -> PlantedBug:
-    return PlantedBug(name, story, edits)
+def _bug(name: str, story: str, *edits: Edit, seed: int | None = None) -> PlantedBug:
+    return PlantedBug(name, story, edits, seed)
 
 
 _DISKS = (
@@ -184,6 +184,7 @@ _CONTROLLER = (
             "registration is not None and epoch not in (NO_EPOCH, registration.epoch)",
             "False",
         ),
+        seed=154,
     ),
     _bug(
         "assigned to a lost directory and still in the ISR",
@@ -193,6 +194,7 @@ _CONTROLLER = (
             "if not registration.has_online_directory(directory_id):",
             "if False:",
         ),
+        seed=37,
     ),
     _bug(
         "no end for a broker that cannot tell",
@@ -202,6 +204,7 @@ _CONTROLLER = (
             "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
             "if True:",
         ),
+        seed=107,
     ),
     _bug(
         "a heartbeat elects before it looks at lost directories",
@@ -254,6 +257,7 @@ _CONTROLLER = (
             "records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), broker_id)",
             "pass",
         ),
+        seed=120,
     ),
     _bug(
         "any replica may lead",
@@ -293,6 +297,7 @@ _CONTROLLER = (
         ),
         Edit(alter_partition._validated, "if leader != partition.leader:", "if False:"),
         Edit(alter_partition._validated, "if wish.partition_epoch < partition.partition_epoch:", "if False:"),
+        seed=57,
     ),
     _bug(
         "an ISR change with anybody in it",
@@ -338,6 +343,7 @@ _BROKER = (
             "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
             "pass",
         ),
+        seed=59,
     ),
     _bug(
         "a replica is assigned once",

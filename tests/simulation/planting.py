@@ -31,11 +31,12 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """One bug. `story` is what its author may have thought."""
+    """One bug. `story` is what its author may have thought; `seed`, of a bug that few seeds show, is one that found it."""
 
     name: str
     story: str
     edits: tuple[Edit, ...]
+    seed: int | None = None
 
     @contextmanager
     def planted(self) -> Iterator[None]:

@@ -56,9 +56,18 @@ def test_a_seed_that_fails_without_the_bug_has_found_nothing() -> None:
     """The hunt goes on behind such a seed, and no seed is run twice without a bug."""
     seeds = _Seeds(alone={2}, with_bug={2, 5})
     hunter = Hunter(seeds)
-    assert hunter.hunt(PLANTED_BUGS[0], range(1, 10)) == Found(seed=5, seeds=5, found_by="failed")
-    assert hunter.hunt(PLANTED_BUGS[1], range(1, 10)) == Found(seed=5, seeds=5, found_by="failed")
+    assert hunter.hunt(PLANTED_BUGS[0], range(1, 10)) == Found(seed=5, runs=5, found_by="failed")
+    assert hunter.hunt(PLANTED_BUGS[1], range(1, 10)) == Found(seed=5, runs=5, found_by="failed")
     assert [run.seed for run in seeds.runs if run.bug is None] == [2, 5]
+
+
+def test_the_seed_that_found_a_rare_bug_before_is_tried_first() -> None:
+    """And the others in their order when it has become another one."""
+    seeds = _Seeds(alone=set(), with_bug={3, 7})
+    rare = PlantedBug("rare", "", (), seed=7)
+    assert Hunter(seeds).hunt(rare, range(1, 10)) == Found(seed=7, runs=1, found_by="failed")
+    seeds.with_bug.remove(7)
+    assert Hunter(seeds).hunt(rare, range(1, 10)) == Found(seed=3, runs=4, found_by="failed")
 
 
 def test_a_bug_that_no_seed_finds_survives() -> None:
