@@ -151,7 +151,7 @@ class Replicas:
         self._failed: dict[TopicIdPartition, DirectoryId] = {}
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
         # There, and being loaded again after the process ran short of something.
-        self._reloading: dict[TopicIdPartition, DirectoryId] = {}
+        self._reloading: dict[TopicIdPartition, Partition] = {}
         # Created in the metadata after this incarnation registered, and not yet on a disk here: certainly empty.
         self._newer: dict[TopicIdPartition, None] = {}
         # The offset of this incarnation's registration, or, learnt from a snapshot, of an offset behind it.
@@ -398,9 +398,11 @@ class Replicas:
 
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries the decision out. Harmless at any time."""
+        registration = self._placed_here(key)
+        if registration is None and not self._is_shut_down:
+            self._give_up_reload(key)
         if self._is_shut_down or key in self._creating or key in self._reloading:
             return
-        registration = self._placed_here(key)
         if registration is None:
             self._forget(key)
         elif self._failed.get(key) is not None and registration.directory(self._broker_id) == LOST:
@@ -549,6 +551,12 @@ class Replicas:
         )
 
     async def _create_log(self, key: TopicIdPartition, topic: str, directory: _Directory) -> None:
+        if self._placed_here(key) is None:
+            # Its turn came late, and nobody wants it any more.
+            if self._was_creating(key, directory):
+                directory.log_count -= 1
+                self.reconcile(key)
+            return
         name = partition_folder(topic, key[1])
         try:
             await directory.files.forget((topic, key[1]), self._hosted_in(directory.directory_id))
@@ -561,12 +569,19 @@ class Replicas:
         if not self._was_creating(key, directory):
             # The directory went offline at this moment, which has settled everything.
             return
+        if self._placed_here(key) is None:
+            # In this job: the next may create the log of a later topic of this name, and the folder is that one's then.
+            directory.log_count -= 1
+            self.reconcile(key)
+            await self._delete_log(log, self._topic_config(topic).file_delete_delay_ms, directory)
+            return
         partition = self._new_partition(topic, key[0], key[1], directory, log)
         self._partitions[key] = partition
         self._newer.pop(key, None)
         self._env.log.info(
             "log_created",
             partition=partition.name,
+            topic_id=key[0].hex(),
             log_dir=directory.log_dir.path,
             directory_id=uuid_text(directory.directory_id),
         )
@@ -643,12 +658,21 @@ class Replicas:
         directory = self._directories.get(partition.directory_id)
         if directory is not None:
             directory.log_count -= 1
-            directory.work.submit(lambda: self._delete_log(partition, directory))
+            directory.work.submit(lambda: self._delete_log(partition.log, partition.config.file_delete_delay_ms, directory))
 
-    async def _delete_log(self, partition: Partition, directory: _Directory) -> None:
-        folder = await partition.log.delete_rename(self._env.uuid())
-        self._env.log.info("log_deleted", partition=partition.name, log_dir=directory.log_dir.path, folder=folder)
-        self._remove_later(directory, folder, partition.config.file_delete_delay_ms)
+    async def _delete_log(self, log: Log, delay_ms: int, directory: _Directory) -> None:
+        name = log.name
+        folder = await log.delete_rename(self._env.uuid())
+        self._env.log.info("log_deleted", partition=name, log_dir=directory.log_dir.path, folder=folder)
+        self._remove_later(directory, folder, delay_ms)
+
+    async def _delete_closed_log(self, former: Partition, directory: _Directory) -> None:
+        """As `_delete_log`, of a log that failed and was to be loaded again."""
+        folder = marked_partition_folder(former.topic, former.index, FolderKind.DELETE, self._env.uuid())
+        await directory.log_dir.rename(former.log.name, folder)
+        await directory.log_dir.fsync_dir()
+        self._env.log.info("log_deleted", partition=former.name, log_dir=directory.log_dir.path, folder=folder)
+        self._remove_later(directory, folder, former.config.file_delete_delay_ms)
 
     def _remove_later(self, directory: _Directory, folder: str, delay_ms: int | None = None) -> None:
         async def remove() -> None:
@@ -685,7 +709,7 @@ class Replicas:
         for key in affected:
             # Nothing was ever appended there, so it is as absent as before.
             del self._creating[key]
-        for key in [key for key, reloading_in in self._reloading.items() if reloading_in == directory_id]:
+        for key in [key for key, former in self._reloading.items() if former.directory_id == directory_id]:
             del self._reloading[key]
             self._failed[key] = directory_id
         for partition in self._hosted_in(directory_id):
@@ -718,11 +742,13 @@ class Replicas:
         self._fetchers.unfollow(partition)
         partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
         partition.log.abandon()
-        self._reloading[partition.key] = directory.directory_id
+        self._reloading[partition.key] = partition
         directory.work.submit(lambda: self._reload(partition, directory))
 
     async def _reload(self, former: Partition, directory: _Directory) -> None:
         key = former.key
+        if self._reloading.get(key) is not former:
+            return
         try:
             log = await Log.load(
                 directory.log_dir,
@@ -732,7 +758,7 @@ class Replicas:
                 log_start_offset=former.log.log_start_offset,
             )
         except LogDirError as error:
-            if self._reloading.get(key) == directory.directory_id and classify(error) is Verdict.PROCESS_TROUBLE:
+            if self._reloading.get(key) is former and classify(error) is Verdict.PROCESS_TROUBLE:
                 again = partial(directory.work.submit, lambda: self._reload(former, directory))
                 self._after(f"reload {key[0].hex()}-{key[1]}", _CREATION_RETRY_NS, again)
             return
@@ -744,13 +770,21 @@ class Replicas:
                 reason=str(error),
             )
             return
-        if self._reloading.get(key) != directory.directory_id:
+        if self._reloading.get(key) is not former:
             return
         del self._reloading[key]
         self._env.log.warning("log_reloaded", partition=former.name, log_dir=directory.log_dir.path)
         self._host(LoadedLog(former.topic, key[0], key[1], log, former.high_watermark), directory)
         directory.log_count -= 1  # It was counted all the time.
         self.reconcile(key)
+
+    def _give_up_reload(self, key: TopicIdPartition) -> None:
+        """Nobody wants the log any more. It goes before its name is given to the log of a topic that comes after."""
+        former = self._reloading.pop(key, None)
+        directory = None if former is None else self._directories.get(former.directory_id)
+        if former is not None and directory is not None:
+            directory.log_count -= 1
+            directory.work.submit(partial(self._delete_closed_log, former, directory))
 
     # --- upkeep --------------------------------------------------------------------------------------------------
 

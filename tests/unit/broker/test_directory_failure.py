@@ -8,6 +8,8 @@ from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ErrorCode
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
+OTHER = TopicId(Uuid(b"O" * 16))
+
 
 async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> None:
     """Brokers with disks a and b, and a topic whose partitions are led by 1 and lie on both disks; assigned."""
@@ -321,5 +323,32 @@ def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
         while len(found) < cluster[1].partition().log.log_end_offset:
             found += await cluster.read_all(1, offset=len(found))
         assert found == [*acknowledged, "next"]
+
+    run(scenario)
+
+
+def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
+    """The log goes, and the folder of its name is the next topic's: nothing is loaded from it or taken away for the old."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
+        await cluster.started()
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_with(errno.EMFILE, {"open"})
+        while (await cluster.produce(1, "old")).error_code == ErrorCode.NONE:
+            pass
+        await cluster.until(lambda: (TOPIC, 0) in cluster[1].replicas._reloading)
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        disk.heal()
+        await cluster.started(0, OTHER)
+        await cluster.produce(1, "new")
+        await cluster.world.sleep(3)
+        assert sorted(name.rpartition("-")[2] for name in disk.folders()) == ["0", "delete"]
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.started(0, OTHER)
+        assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
 
     run(scenario)

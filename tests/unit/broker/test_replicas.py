@@ -271,18 +271,64 @@ def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
     )
 
 
-def test_a_topic_deleted_while_its_log_is_being_created() -> None:
-    """The creation ends, nobody wants the log any more, and it is taken away again."""
+def test_a_topic_deleted_before_its_log_is_created() -> None:
+    """The disk was busy, and when the creation's turn comes nobody wants the log any more."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
         cluster.controller.create_topic([1])
         cluster.controller.remove_topic()
         await cluster.world.sleep(1)
+        assert top_folders(cluster, "a") == []
+        assert cluster[1].replicas.hosted_directories() == {}
+        assert cluster.world.events_named("log_created") == []
+
+    run(scenario)
+
+
+def test_a_topic_deleted_while_its_log_is_being_created() -> None:
+    """The creation ends, nobody wants the log any more, and it is taken away again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await create_on_a_hanging_disk(cluster)
+        cluster.controller.remove_topic()
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.world.sleep(1)
         assert [name.rpartition("-")[2] for name in top_folders(cluster, "a")] == ["delete"]
         assert cluster[1].replicas.hosted_directories() == {}
 
     run(scenario)
+
+
+def test_a_new_topic_of_the_name_keeps_its_log_when_the_old_one_is_created_late() -> None:
+    """A slow disk is at the old topic's log while that topic is deleted and another one of its name is created. The folder
+    is the new one's from then on: it is not taken away for the old one (seed 110615)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await create_on_a_hanging_disk(cluster)
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.started(0, OTHER)
+        await cluster.produce(1, "new")
+        await cluster.world.sleep(1)
+        assert sorted(name.rpartition("-")[2] for name in top_folders(cluster, "a")) == ["0", "delete"]
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.started(0, OTHER)
+        assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
+
+    run(scenario)
+
+
+async def create_on_a_hanging_disk(cluster: Cluster) -> None:
+    """Broker 1 is at the creation of a log."""
+    disk = cluster.world.disk(path(1, "a"))
+    cluster.controller.create_topic([1])
+    await cluster.until(lambda: "t-0" in disk.folders())
+    disk.hang()
 
 
 # --- absent logs -------------------------------------------------------------------------------------------------
