@@ -247,6 +247,8 @@ class Lab:
                 await self.cluster.format(node_id, ignore_formatted=True)
             except ToolError as error:
                 self.note("not_formatted", node=self.cluster.name(node_id), reason=str(error))
+                # The one that waits for it may be in another broker at this moment.
+                self._to_format[node_id] = None
             if not self._is_formatted(node_id):
                 # A disk that could not be read was left out.
                 self._to_format[node_id] = None

@@ -147,7 +147,8 @@ def test_directories() -> None:
         undisturbed.look_at_failures(planted.brokers, image, now_ns, is_controller_well=True)
         with pytest.raises(InvariantViolated, match="I16"):
             undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * SECOND_NS, is_controller_well=True)
-        created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", {"partition": "t-0"})
+        fields = {"partition": "t-0", "topic_id": planted.key[0].hex()}
+        created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", fields)
         with pytest.raises(InvariantViolated, match="I14"):
             checker.happened(created)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import EXCHANGED, SWAPPED, Fault
@@ -35,6 +37,31 @@ def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
         await cluster.until_in_sync("t")
         untouched.look()
         assert untouched.why_not(REPLACED) is None
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["power cut", "node paused"])
+def test_the_controller_stays_while_a_disk_with_a_replica_in_sync_is_replaced(kind: str) -> None:
+    """Broker 2, which has everything, could be fenced for not finding the controller again in time, and the ISR would be
+    broker 1 with its empty disk (seed 110530). A way to broker 1 alone may be cut."""
+    fault = Fault(at_ns=0, kind=kind, node=CONTROLLER_ID)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
+        untouched = UntouchedReplicas(cluster)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=1, replication_factor=2)
+            client.close()
+        await world.sleep(5)
+        untouched.look()
+        assert untouched.why_not(fault) is None
+        untouched.begin(REPLACED)
+        assert untouched.why_not(fault) == "t-0"
+        assert untouched.why_not(Fault(at_ns=0, kind="link cut", node=1, peer=CONTROLLER_ID)) is None
+        assert untouched.why_not(Fault(at_ns=0, kind="link cut", node=CONTROLLER_ID, peer=2)) == "t-0"
 
     SimulatedWorld(seed=1).run(scenario)
 

@@ -3,18 +3,19 @@
 A replica that lost something counts as *damaged* until its broker has a new incarnation, the replica was seen outside the
 ISR after that, and inside it again: then it has everything once more. As long as a damaged replica can still be in the ISR,
 another member must be untouched by any fault, lest the ISR shrinks to the one that lost its data. Easy to get wrong: a fault
-that is over still touches for a moment, since a change of the ISR that it caused may be on its way to the controller.
+that is over still touches for a moment, since a change of the ISR that it caused may be on its way to the controller; and a
+fault of the controller touches every broker, since they are all fenced if they do not find it again in time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from common.ids import BrokerEpoch, BrokerId, TopicId
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
-from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.faults import EXCHANGED, KINDS, SWAPPED, Fault, disks_of
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
+from tests.simulation.faults import EXCHANGED, KINDS, SWAPPED, Fault, Target, disks_of
 
 LOOK_SECONDS = 0.05
 SETTLE_NS = 4_000_000_000
@@ -60,7 +61,7 @@ class UntouchedReplicas:
         hit = self._active.pop(fault, ())
         if KINDS[fault.kind].loses_data:
             self._damage((*hit, *self._replicas_on(fault)))
-        for node_id in (fault.node, fault.peer):
+        for node_id in self._nodes_touched_by(fault):
             self._touched_until[node_id] = self._world.now_ns() + SETTLE_NS
 
     def _damage(self, replicas: Iterable[Replica]) -> None:
@@ -161,4 +162,9 @@ class UntouchedReplicas:
             return True
         if self._touched_until.get(member, 0) > self._world.now_ns():
             return True
-        return any(member in (touching.node, touching.peer) for touching in (fault, *self._active))
+        return any(member in self._nodes_touched_by(touching) for touching in (fault, *self._active))
+
+    def _nodes_touched_by(self, fault: Fault) -> Sequence[int]:
+        if fault.node == CONTROLLER_ID and KINDS[fault.kind].target is not Target.LINK:
+            return self._cluster.broker_ids
+        return (fault.node, fault.peer)

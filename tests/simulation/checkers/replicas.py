@@ -14,7 +14,7 @@ from broker.core.lifecycle import BrokerState
 from broker.core.partition_replica import IsrProposal, Role
 from broker.daemon import BrokerDaemon
 from broker.partition import Partition
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Uuid, uuid_text
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
@@ -198,8 +198,9 @@ class ReplicaChecker:
             return
         broker_id = int(event.node.rpartition("-")[2])
         image = self._image.image
-        key = next((key for key in image.partitions if image.name(key) == event.fields["partition"]), None)
-        if key is None:
+        # By the topic's id: a broker that has not heard may be at the log of a topic that had this name before.
+        key = (TopicId(Uuid(bytes.fromhex(event.fields["topic_id"]))), int(event.fields["partition"].rpartition("-")[2]))
+        if key not in image.partitions:
             return
         part = image.partitions[key]
         if broker_id in part.isr and not part.is_recovering and self.committed.get(key, 0) > 0:
