@@ -364,6 +364,21 @@ _BROKER = (
         ),
     ),
     _bug(
+        "a late creation is taken back behind the next topic's",
+        "A log that nobody wants goes like any other.",
+        Edit(
+            Replicas._create_log,
+            "if self._placed_here(key) is None:\n        # Its turn came late",
+            "if False:\n        # Its turn came late",
+        ),
+        Edit(
+            Replicas._create_log,
+            "if self._placed_here(key) is None:\n        # In this job",
+            "if False:\n        # In this job",
+        ),
+        seed=488,
+    ),
+    _bug(
         "deleted topics stay",
         "Disk space is cheap.",
         Edit(

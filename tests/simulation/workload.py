@@ -38,6 +38,8 @@ REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
 LATEST = -1
 ALL = -1
+# What happens to a topic at one time, True for a creation: disks that are slow may be at the one before.
+TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,7 +458,5 @@ class Workload:
         while not self._is_over:
             await client.pause(self._settings.topic_pause)
             name = rng.choice(self.passing_topics)
-            if rng.random() < 0.5:
-                await client.delete_topic(name)
-            else:
-                await self._create(client, name)
+            for is_creation in rng.choice(TOPIC_CHANGES):
+                await (self._create(client, name) if is_creation else client.delete_topic(name))
