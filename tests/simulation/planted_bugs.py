@@ -194,7 +194,7 @@ _CONTROLLER = (
             "if not registration.has_online_directory(directory_id):",
             "if False:",
         ),
-        seed=37,
+        seed=71,
     ),
     _bug(
         "no end for a broker that cannot tell",
