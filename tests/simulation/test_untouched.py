@@ -6,10 +6,21 @@ import pytest
 
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.faults import EXCHANGED, SWAPPED, Fault
+from tests.simulation.faults import EXCHANGED, SWAPPED, Fault, Lab
 from tests.simulation.untouched import UntouchedReplicas
 
 REPLACED = Fault(at_ns=0, kind="disk dies and is replaced", node=1, disk="d1")
+
+
+async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
+    """Partition t-0 has a replica in sync on both."""
+    cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
+    await cluster.start()
+    async with asyncio.TaskGroup() as group:
+        client = SimulatedClient(cluster, group)
+        await client.create_topic("t", partitions=1, replication_factor=2)
+        client.close()
+    return cluster
 
 
 def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
@@ -17,13 +28,8 @@ def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
     be taken out. Broker 1 keeps its disk until broker 2 is in sync again (seed 30102)."""
 
     async def scenario(world: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
+        cluster = await two_brokers_with_a_topic(world)
         untouched = UntouchedReplicas(cluster)
-        await cluster.start()
-        async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(cluster, group)
-            await client.create_topic("t", partitions=1, replication_factor=2)
-            client.close()
         untouched.look()
         assert untouched.why_not(REPLACED) is None
         cluster.pause(CONTROLLER_ID)
@@ -48,13 +54,8 @@ def test_the_controller_stays_while_a_disk_with_a_replica_in_sync_is_replaced(ki
     fault = Fault(at_ns=0, kind=kind, node=CONTROLLER_ID)
 
     async def scenario(world: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
+        cluster = await two_brokers_with_a_topic(world)
         untouched = UntouchedReplicas(cluster)
-        await cluster.start()
-        async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(cluster, group)
-            await client.create_topic("t", partitions=1, replication_factor=2)
-            client.close()
         await world.sleep(5)
         untouched.look()
         assert untouched.why_not(fault) is None
@@ -85,5 +86,28 @@ def test_disks_in_other_brokers_are_left_alone() -> None:
             assert untouched.why_not(Fault(at_ns=0, kind="link cut", node=node, peer=CONTROLLER_ID)) is None
         untouched.end(exchanged)
         assert untouched.why_not(Fault(at_ns=0, kind=SWAPPED, node=1)) is None
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_broker() -> None:
+    """Broker 2's new disk is in broker 1 when broker 2 is to be formatted. Back in its place it still has to be (seed
+    110547)."""
+    replaced = Fault(at_ns=0, kind="disk dies and is replaced", node=2, disk="d1")
+    exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d1")
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=2, disks=1)
+        await cluster.start()
+        lab = Lab(cluster)
+        await lab.mend(replaced)
+        lab.apply(exchanged)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lab.supervise())
+            await world.event("not_formatted")
+            await lab.mend(exchanged)
+            await cluster.until_registered_again(2)
+            await cluster.until_running()
+            lab.end()
 
     SimulatedWorld(seed=1).run(scenario)

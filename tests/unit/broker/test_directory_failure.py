@@ -338,7 +338,8 @@ def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
         disk.fail_with(errno.EMFILE, {"open"})
         while (await cluster.produce(1, "old")).error_code == ErrorCode.NONE:
             pass
-        await cluster.until(lambda: (TOPIC, 0) in cluster[1].replicas._reloading)
+        # From the beginning of the reload on.
+        await cluster.until(lambda: cluster[1].replicas.find(TOPIC, 0) is ErrorCode.KAFKA_STORAGE_ERROR)
         cluster.controller.remove_topic()
         cluster.controller.create_topic([1], topic_id=OTHER)
         disk.heal()
