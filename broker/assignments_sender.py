@@ -44,6 +44,12 @@ class AssignmentsSender:
         self._channel = channel
         self._task_group = task_group
         self._cancel_timer: Callable[[], None] | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """The broker ends: nothing is sent any more."""
+        self._is_stopped = True
+        self.arm()
 
     def wish(self, wishes: Mapping[Replica, DirectoryId]) -> None:
         """Takes in where replicas really are."""
@@ -61,7 +67,7 @@ class AssignmentsSender:
             self._cancel_timer()
             self._cancel_timer = None
         deadline_ns = self._queue.next_deadline_ns()
-        if deadline_ns is not None and self._broker_epoch() >= 0:
+        if deadline_ns is not None and self._broker_epoch() >= 0 and not self._is_stopped:
             self._cancel_timer = self.env.call_at(deadline_ns, self._on_deadline)
 
     def _on_deadline(self) -> None:

@@ -35,7 +35,8 @@ from broker.directory_logs import DuplicateLog
 from broker.forwarding import Forwarding
 from broker.lifecycle_loop import LifecycleLoop
 from broker.metadata_follower import MetadataFollower
-from broker.replicas import Replicas, ReplicasNotLoaded
+from broker.replica_loading import ReplicasNotLoaded
+from broker.replicas import Replicas
 from broker.requests.api_versions import ApiVersionsRequests
 from broker.requests.describe_configs import DescribeConfigsRequests
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
@@ -211,6 +212,7 @@ class BrokerDaemon:
 
     async def _end(self) -> None:
         self._serving.end()
+        self._sender.stop()
         for server in self._servers.values():
             server.close()
         await self.replicas.shutdown()
@@ -344,6 +346,8 @@ class BrokerDaemon:
         auto_topics = AutoTopics(
             self._env,
             is_enabled=self._config.auto_create_topics_enable,
+            num_partitions=self._config.num_partitions,
+            default_replication_factor=self._config.default_replication_factor,
             channel=self._controller,
             task_group=self._task_group,
         )

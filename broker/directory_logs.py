@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from broker.partition import Partition
 from common.configuration.topic import TopicConfig
-from common.environment.interface import Environment, LogDir
+from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId
 from common.metadata.registrations import TopicIdPartition
 from common.storage.checkpoints import (
@@ -24,8 +24,17 @@ from common.storage.checkpoints import (
     store_offset_checkpoint,
 )
 from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
+from common.storage.errors import LogExists
 from common.storage.log import Log
-from common.storage.names import FolderKind, PartitionFolder, marked_partition_folder, parse_partition_folder
+from common.storage.names import (
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    FolderKind,
+    PartitionFolder,
+    marked_partition_folder,
+    parse_partition_folder,
+    partition_folder,
+)
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
 
@@ -89,6 +98,9 @@ async def load_directory(
         if folder.topic == METADATA_TOPIC_NAME:
             continue
         topic_id = await _topic_id(env, log_dir, entry.name)
+        if topic_id is None and await remove_empty_log(log_dir, entry.name):
+            # Its creation was not finished.
+            continue
         if topic_id is None or not is_placed_here(topic_id, folder.partition):
             await _rename_stray(env, log_dir, entry.name, folder)
             continue
@@ -127,6 +139,45 @@ async def _topic_id(env: Environment, log_dir: LogDir, name: str) -> TopicId | N
     except MalformedPartitionMetadata as error:
         env.log.warning("partition_metadata_unreadable", log_dir=log_dir.path, folder=name, reason=str(error))
         return None
+
+
+async def create_log(
+    env: Environment, log_dir: LogDir, folder: PartitionFolder, config: TopicConfig, topic_id: TopicId
+) -> Log:
+    """A new, empty log. Raises LogDirError."""
+    name = partition_folder(folder.topic, folder.partition)
+    try:
+        return await Log.create(log_dir, name, config, topic_id)
+    except LogExists:
+        # An empty one was most likely left when the process was short of something in the middle of its creation. Any other
+        # is not ours to take, for nobody here knows it, and goes aside before its name is given to the new one.
+        if not await remove_empty_log(log_dir, name):
+            await _rename_stray(env, log_dir, name, folder)
+        return await Log.create(log_dir, name, config, topic_id)
+
+
+async def remove_empty_log(log_dir: LogDir, folder: str) -> bool:
+    """Removes a folder that holds nothing but what the creation of a log makes: no record is lost with it. False, and
+    nothing done, when it holds more or is not there. Raises LogDirError."""
+    if await log_dir.stat(folder) is None:
+        return False
+    for entry in await log_dir.list(folder):
+        stat = await log_dir.stat(f"{folder}/{entry.name}")
+        is_empty_segment = entry.name.endswith(LOG_SUFFIX) and stat is not None and not stat.is_directory and not stat.size
+        if not is_empty_segment and not entry.name.startswith(PARTITION_METADATA_FILE):
+            return False
+    await remove_folder(log_dir, folder)
+    return True
+
+
+async def remove_folder(log_dir: LogDir, folder: str) -> None:
+    """Removes a folder with the files in it. Raises LogDirError."""
+    if await log_dir.stat(folder) is None:
+        return
+    # File by file: a terabyte in one operation would meet its deadline, and appends would wait for all of it.
+    for entry in await log_dir.list(folder):
+        await log_dir.remove(f"{folder}/{entry.name}")
+    await log_dir.remove(folder)
 
 
 async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: PartitionFolder) -> None:
@@ -199,8 +250,10 @@ class CheckpointFiles:
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
-        # What each file holds, or will hold when the operation that is under way ends.
+        # What each file holds, or will hold when the operation that is under way ends. Of one whose last operation failed
+        # it is the most that it may hold.
         self._content: dict[str, dict[TopicPartition, int]] = {}
+        self._in_doubt: set[str] = set()
         self._under_way: dict[str, int] = {}
 
     def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
@@ -226,14 +279,30 @@ class CheckpointFiles:
         if name in self._content.get(HIGH_WATERMARK_CHECKPOINT_FILE, ()):
             await self.store_high_watermarks(partitions)
 
+    async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
+        """Around a cut of `partition`: no file says more of its log than is so. `partitions` are those of the directory."""
+        key = _key(partition)
+        if self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.recovery_point:
+            await self.store_recovery_points(partitions())
+        if self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.log_start_offset:
+            await self.store_log_starts(partitions())
+
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        before = self._content.get(name, {})
         # While it is under way the same content is written again: who asks for it relies on its being durable.
-        if self._content.get(name) == offsets and not self._under_way.get(name):
+        if before == offsets and not self._under_way.get(name) and name not in self._in_doubt:
             return
         self._content[name] = offsets
         self._under_way[name] = self._under_way.get(name, 0) + 1
         try:
             await store_offset_checkpoint(self._log_dir, name, offsets)
+        except LogDirError:
+            self._in_doubt.add(name)
+            now = self._content[name]
+            self._content[name] = {key: max(before.get(key, 0), now.get(key, 0)) for key in {**before, **now}}
+            raise
+        else:
+            self._in_doubt.discard(name)
         finally:
             self._under_way[name] -= 1
 
@@ -245,12 +314,19 @@ def _key(partition: Partition) -> TopicPartition:
 async def close_directory(
     log_dir: LogDir, files: CheckpointFiles, partitions: Sequence[Partition], broker_epoch: BrokerEpoch
 ) -> None:
-    """The orderly end: every log synced and closed, the checkpoints stored, then the marker. Raises LogDirError."""
+    """The orderly end: every log synced and closed, the checkpoints stored, then the marker. Raises LogDirError, and leaves
+    no marker, when one of the logs has failed: it must be recovered at the next start."""
+    failure: LogDirError | None = None
     for partition in partitions:
-        await partition.log.close()
+        try:
+            await partition.log.close()
+        except LogDirError as error:
+            failure = failure or error
     await files.store_recovery_points(partitions)
     await files.store_log_starts(partitions)
     await files.store_high_watermarks(partitions)
+    if failure is not None:
+        raise failure
     await store_clean_shutdown(log_dir, broker_epoch)
 
 

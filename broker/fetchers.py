@@ -35,7 +35,7 @@ class Fetchers:
         connect: Callable[[str, int], Channel],
         settings: FetcherSettings,
         task_group: asyncio.TaskGroup,
-        store_recovery_points: Callable[[DirectoryId], Awaitable[None]],
+        lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
     ) -> None:
         self._env = env
@@ -46,7 +46,7 @@ class Fetchers:
         self._connect = connect
         self._settings = settings
         self._task_group = task_group
-        self._store_recovery_points = store_recovery_points
+        self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
         self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}
@@ -102,7 +102,7 @@ class Fetchers:
         return fetcher
 
     def _start(self, key: _FetcherKey, address: Address) -> ReplicaFetcher:
-        leader, directory_id = key
+        leader, _ = key
         fetcher = ReplicaFetcher(
             self._env,
             broker_id=self._broker_id,
@@ -110,7 +110,7 @@ class Fetchers:
             leader_id=leader,
             connect=lambda: self._connect(*address),
             settings=self._settings,
-            store_recovery_points=lambda: self._store_recovery_points(directory_id),
+            lower_checkpoints=self._lower_checkpoints,
             raise_log_start=self._raise_log_start,
         )
         self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader}")

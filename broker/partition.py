@@ -11,6 +11,7 @@ metadata waits until that is over: a leader's epoch must not begin at an end tha
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.core.partition_replica import (
     AlterPartitionResult,
@@ -25,7 +26,7 @@ from broker.core.partition_replica import (
 )
 from broker.purgatory import FetchWaiters, ReplicationWaiters
 from common.configuration.topic import TopicConfig
-from common.environment.interface import Environment, LogDirError
+from common.environment.interface import Environment
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId
 from common.metadata.registrations import PartitionRegistration, TopicIdPartition
 from common.protocol.errors import ErrorCode
@@ -83,6 +84,7 @@ class Partition:
         self._on_role = on_role
         self._on_log_failed = on_log_failed
         self._isr_counts = isr_counts
+        self._adopt_log()
         self._replication_waiters = ReplicationWaiters()
         self._fetch_waiters = FetchWaiters()
         # Bytes that became readable since the log was loaded, for fetches that wait for min.bytes.
@@ -150,6 +152,26 @@ class Partition:
         registration, self._waiting_metadata = self._waiting_metadata, None
         if registration is not None and self.gone is ErrorCode.NONE:
             self.apply(registration)
+        if self.on_written is not None:
+            # The fetcher left this partition out meanwhile.
+            self.on_written()
+
+    def replace_log(self, log: Log) -> None:
+        """Takes the log as it was loaded again; while restructuring. What the replica knows of ISR and followers stays: a
+        leader that forgot which ISR it has proposed would acknowledge records that a member of it lacks."""
+        assert self.is_restructuring
+        self.log = log
+        self._adopt_log()
+        # Nobody can tell them whether theirs is among what was loaded.
+        self._replication_waiters.complete_all(ErrorCode.KAFKA_STORAGE_ERROR)
+        if self.replica.role is Role.LEADER:
+            # The entry may have gone with an append that failed.
+            log.begin_epoch(self.replica.leader_epoch)
+
+    def _adopt_log(self) -> None:
+        self.log.on_failed = partial(self._on_log_failed, self)
+        # The topic's may have changed while the log was being created or loaded.
+        self.log.config = self.config
 
     def leave(self, error: ErrorCode) -> None:
         """Ends all service here: every request, waiting or to come, gets `error`. The log itself is not touched."""
@@ -210,9 +232,10 @@ class Partition:
                 return ErrorCode.FENCED_LEADER_EPOCH
             if current_leader_epoch > self.replica.leader_epoch:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if self.is_restructuring or self.replica.role is not Role.LEADER:
+        if self.replica.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.NONE
+        # A leader's log is restructured only when it failed and is loaded again.
+        return ErrorCode.KAFKA_STORAGE_ERROR if self.is_restructuring else ErrorCode.NONE
 
     def has_enough_in_sync(self) -> bool:
         """Whether acks=all may be served."""
@@ -227,11 +250,7 @@ class Partition:
     ) -> Offset:
         """Appends validated batches and returns the first offset. One of the two is called when the kernel has them or
         never will; `on_written` with the end of the append. Raises LogDirError when the log is broken already."""
-        try:
-            appended = self.log.append_as_leader(batches, leader_epoch=self.replica.leader_epoch)
-        except LogDirError:
-            self._on_log_failed(self)
-            raise
+        appended = self.log.append_as_leader(batches, leader_epoch=self.replica.leader_epoch)
         end_offset = Offset(appended.last_offset + 1)
         size = sum(len(view) for _, view in batches)
 
@@ -239,31 +258,19 @@ class Partition:
             self.note_written(end_offset, size)
             on_written(end_offset)
 
-        def failed(_: object) -> None:
-            on_failed()
-            self._on_log_failed(self)
-
-        watch(appended.written, written, failed)
+        watch(appended.written, written, lambda _: on_failed())
         return appended.first_offset
 
     def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
         """Appends whole batches of the leader; `on_done` tells whether the kernel has them."""
-        try:
-            appended = self.log.append_as_follower(batches)
-        except LogDirError:
-            self._on_log_failed(self)
-            raise
+        appended = self.log.append_as_follower(batches)
         end_offset = Offset(appended.last_offset + 1)
 
         def written(_: object) -> None:
             self.note_written(end_offset, len(batches))
             on_done(True)
 
-        def failed(_: object) -> None:
-            on_done(False)
-            self._on_log_failed(self)
-
-        watch(appended.written, written, failed)
+        watch(appended.written, written, lambda _: on_done(False))
 
     def note_written(self, end_offset: Offset, size: int) -> None:
         """The log is written up to `end_offset`."""
@@ -277,13 +284,14 @@ class Partition:
         if self.on_written is not None:
             self.on_written()
 
-    def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> None:
-        """Calls `on_done` when everything below `end_offset` is on all of the ISR, at once if it is already."""
+    def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
+        """Calls `on_done` when everything below `end_offset` is on all of the ISR, at once if it is already. What is
+        returned gives up a wait that is not over."""
         result = self.gone if self.gone is not ErrorCode.NONE else self._acks_all_result(end_offset)
         if result is None:
-            self._replication_waiters.add(end_offset, on_done)
-        else:
-            on_done(result)
+            return self._replication_waiters.add(end_offset, on_done)
+        on_done(result)
+        return None
 
     def _acks_all_result(self, end_offset: Offset) -> ErrorCode | None:
         return self.replica.acks_all_result(end_offset, self.config.min_insync_replicas)

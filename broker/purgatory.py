@@ -26,9 +26,13 @@ class ReplicationWaiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, required_offset: Offset, on_done: Callable[[ErrorCode], None]) -> None:
-        """Calls `on_done` once, when the high watermark is there or the wait has become pointless."""
-        self._waiting.append((required_offset, on_done))
+    def add(self, required_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None]:
+        """Calls `on_done` once, when the high watermark is there or the wait has become pointless. What is returned ends the
+        wait before that."""
+        waiting = (required_offset, on_done)
+        self._waiting.append(waiting)
+        # Those that give up have mostly waited longest and stand in front, where they are found at once.
+        return lambda: self._waiting.remove(waiting)
 
     def complete_up_to(self, high_watermark: Offset, error: ErrorCode) -> None:
         """Everything that ends at or below the high watermark is answered with `error`."""

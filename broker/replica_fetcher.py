@@ -93,7 +93,7 @@ class ReplicaFetcher:
         leader_id: BrokerId,
         connect: Callable[[], Channel],
         settings: FetcherSettings,
-        store_recovery_points: Callable[[], Awaitable[None]],
+        lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
     ) -> None:
         self._env = env
@@ -102,7 +102,7 @@ class ReplicaFetcher:
         self._leader_id = leader_id
         self._connect = connect
         self._settings = settings
-        self._store_recovery_points = store_recovery_points
+        self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
         self._followed: dict[TopicIdPartition, _Followed] = {}
         self._channel: Channel | None = None
@@ -369,14 +369,13 @@ class ReplicaFetcher:
     async def _restructure(self, partition: Partition, offset: Offset, change: Callable[[], Awaitable[object]]) -> None:
         partition.begin_restructuring()
         try:
-            if partition.log.lower_recovery_point(offset):
-                # Before anything is cut: a kill in between must not leave one that is above the log's end.
-                await self._store_recovery_points()
-            recovery_point = partition.log.recovery_point
+            partition.log.lower_recovery_point(offset)
+            # Before anything is cut: a kill in between must not leave a recovery point that is above the log's end.
+            await self._lower_checkpoints(partition)
             await change()
-            if partition.log.recovery_point < recovery_point:
-                # Before anything is appended: the old one would vouch for what comes instead.
-                await self._store_recovery_points()
+            # Before anything is appended: what was stored of a roll that ended meanwhile would vouch for what comes instead,
+            # and a log start that is above the new end would make the next start throw all of it away.
+            await self._lower_checkpoints(partition)
         finally:
             partition.end_restructuring()
 

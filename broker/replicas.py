@@ -10,29 +10,24 @@ the wishes (`wished_assignments`) are recomputed with each decision, so that a l
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
 from broker.core.placement import DirectoryLoad, choose_directory
 from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
-from broker.directory_lane import DirectoryLane
-from broker.directory_logs import (
-    CheckpointFiles,
-    DirectoryContent,
-    LoadedLog,
-    ReplicaDescription,
-    close_directory,
-    find_superfluous,
-    load_directory,
-    put_aside,
-)
+from broker.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
 from broker.fetchers import Fetchers
+from broker.hosted import Hosted, HostedDirectory
+from broker.log_deletion import LogDeletion
+from broker.log_reload import LogReload
+from broker.named_timers import NamedTimers
 from broker.partition import IsrCounts, Partition
 from broker.replica_fetcher import Channel, FetcherSettings
+from broker.replica_loading import ReplicaLoading
 from broker.traffic import Traffic
+from broker.upkeep import Upkeep
 from common.configuration.server import ServerConfig
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config
 from common.environment.disk_errors import Verdict, classify
@@ -43,12 +38,9 @@ from common.metadata.directory_ids import LOST
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
-from common.records.batch import BatchError
 from common.records.metadata_records import ConfigResourceType
-from common.storage.errors import LogClosed, LogExists
 from common.storage.log import Log
-from common.storage.names import FolderKind, marked_partition_folder, partition_folder
-from common.storage.partition_metadata import MalformedPartitionMetadata
+from common.storage.names import PartitionFolder, partition_folder
 
 _MILLISECOND = 1_000_000
 _CREATION_RETRY_NS = 1_000_000_000
@@ -79,10 +71,6 @@ class IsrProposals(Protocol):
     ) -> None: ...
 
 
-class ReplicasNotLoaded(Exception):
-    """The logs of a healthy directory could not be loaded; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaGauges:
     """Kafka's gauges of kafka.server:type=ReplicaManager."""
@@ -94,24 +82,6 @@ class ReplicaGauges:
     under_min_isr_partition_count: int
     at_min_isr_partition_count: int
     unplaceable_replica_count: int
-
-
-class _Directory:
-    """An online directory: its lanes and checkpoint files."""
-
-    def __init__(self, directory_id: DirectoryId, log_dir: LogDir) -> None:
-        self.directory_id = directory_id
-        self.log_dir = log_dir
-        self.files = CheckpointFiles(log_dir)
-        # Logs there, those being created included: what placement counts.
-        self.log_count = 0
-        # What replicas wait for, and what only time asks for: a long sync must not hold up a creation.
-        self.work = DirectoryLane()
-        self.upkeep = DirectoryLane()
-
-    def stop(self) -> None:
-        self.work.stop()
-        self.upkeep.stop()
 
 
 class Replicas:
@@ -145,23 +115,29 @@ class Replicas:
         self._task_group = task_group
         self._proposals = proposals
         self._wishes_changed = wishes_changed
-        self._directories: dict[DirectoryId, _Directory] = {}
-        self._partitions: dict[TopicIdPartition, Partition] = {}
+        self._hosted = Hosted()
+        self._directories = self._hosted.directories
+        self._partitions = self._hosted.partitions
         # Hosted until its directory went offline in this incarnation.
         self._failed: dict[TopicIdPartition, DirectoryId] = {}
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
-        # There, and being loaded again after the process ran short of something.
-        self._reloading: dict[TopicIdPartition, Partition] = {}
+        # Where a creation was begun that the process was too short of something to end, and its folder there.
+        self._unfinished: dict[TopicIdPartition, tuple[DirectoryId, str]] = {}
         # Created in the metadata after this incarnation registered, and not yet on a disk here: certainly empty.
         self._newer: dict[TopicIdPartition, None] = {}
         # The offset of this incarnation's registration, or, learnt from a snapshot, of an offset behind it.
         self._registered_at: Offset | None = None
         self._unplaceable: dict[TopicIdPartition, None] = {}
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
-        self._timers: dict[str, Callable[[], None]] = {}
         self._is_loaded = False
         self._has_applied = False
         self._is_shut_down = False
+        self._timers = NamedTimers(env)
+        self._upkeep = Upkeep(env, config, self._hosted, self._timers)
+        self._reload = LogReload(env, self._hosted, self._timers)
+        self._deletion = LogDeletion(
+            env, self._hosted, self._timers, default_delay_ms=self._topic_defaults.file_delete_delay_ms
+        )
         self._fetchers = Fetchers(
             env,
             state,
@@ -171,8 +147,8 @@ class Replicas:
             connect=connect,
             settings=_fetcher_settings(config),
             task_group=task_group,
-            store_recovery_points=self._store_recovery_points,
-            raise_log_start=self._raise_log_start,
+            lower_checkpoints=self._upkeep.lower_checkpoints,
+            raise_log_start=self._upkeep.raise_log_start,
         )
 
     # --- start and end -------------------------------------------------------------------------------------------
@@ -183,74 +159,27 @@ class Replicas:
         `state` must be an image recent enough to tell which logs belong to this broker. Raises DuplicateLog and
         ReplicasNotLoaded.
         """
-        contents: dict[DirectoryId, DirectoryContent] = {}
-        unloadable: list[str] = []
         for directory_id, log_dir in self._open.online.items():
-            self._directories[directory_id] = _Directory(directory_id, log_dir)
-        async with asyncio.TaskGroup() as group:
-            for directory in list(self._directories.values()):
-                group.create_task(self._load_directory(directory, contents, unloadable))
-        if unloadable:
-            raise ReplicasNotLoaded("; ".join(unloadable))
-        await self._put_superfluous_aside(contents, unloadable)
-        if unloadable:
-            raise ReplicasNotLoaded("; ".join(unloadable))
-        for directory in list(self._directories.values()):
-            content = contents.get(directory.directory_id, DirectoryContent())
+            self._directories[directory_id] = HostedDirectory(directory_id, log_dir)
+        loading = ReplicaLoading(
+            self._env,
+            self._hosted,
+            broker_id=self._broker_id,
+            placed_here=self._placed_here,
+            config_of=self._topic_config,
+        )
+        for directory, content in await loading.load():
             directory.files.loaded(content.checkpoints)
             for loaded in content.logs:
                 self._host(loaded, directory)
             for folder in content.deleted_folders:
-                self._remove_later(directory, folder)
+                self._deletion.remove_later(directory, folder)
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
         self._is_loaded = True
-        self._start_timers()
+        self._upkeep.start()
 
-    async def _load_directory(
-        self, directory: _Directory, contents: dict[DirectoryId, DirectoryContent], unloadable: list[str]
-    ) -> None:
-        try:
-            content = await load_directory(
-                self._env, directory.log_dir, is_placed_here=self._is_placed_here, config_of=self._topic_config
-            )
-        except LogDirError as error:
-            self._give_up_loading(directory, error, unloadable)
-            return
-        if directory.directory_id in self._directories:
-            contents[directory.directory_id] = content
-        self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
-
-    def _give_up_loading(self, directory: _Directory, error: LogDirError, unloadable: list[str]) -> None:
-        if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-            # Serving without these logs would look like a disk that lost them.
-            unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
-        self._directories.pop(directory.directory_id, None)
-
-    async def _put_superfluous_aside(self, contents: dict[DirectoryId, DirectoryContent], unloadable: list[str]) -> None:
-        for directory_id, loaded in find_superfluous(
-            {directory_id: contents[directory_id].logs for directory_id in self._directories if directory_id in contents},
-            named_by_metadata=self._directory_named_by_metadata,
-            is_in_isr=self._is_in_isr,
-        ):
-            directory = self._directories.get(directory_id)
-            if directory is None:
-                continue
-            try:
-                await put_aside(self._env, loaded)
-            except LogDirError as error:
-                self._give_up_loading(directory, error, unloadable)
-            contents[directory_id].logs.remove(loaded)
-
-    def _directory_named_by_metadata(self, key: TopicIdPartition) -> DirectoryId | None:
-        registration = self._placed_here(key)
-        return None if registration is None else registration.directory(self._broker_id)
-
-    def _is_in_isr(self, key: TopicIdPartition) -> bool:
-        registration = self._placed_here(key)
-        return registration is not None and self._broker_id in (registration.leader, *registration.isr)
-
-    def _host(self, loaded: LoadedLog, directory: _Directory) -> None:
+    def _host(self, loaded: LoadedLog, directory: HostedDirectory) -> None:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
         self._partitions[partition.key] = partition
@@ -260,9 +189,7 @@ class Replicas:
         """The orderly end: stops serving, syncs and closes every log, and leaves the clean-shutdown markers in the
         directories that stayed online."""
         self._is_shut_down = True
-        for cancel in self._timers.values():
-            cancel()
-        self._timers.clear()
+        self._timers.stop()
         self._fetchers.stop_all()
         for partition in self._partitions.values():
             partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -273,7 +200,7 @@ class Replicas:
             for directory in self._directories.values():
                 group.create_task(self._close_directory(directory))
 
-    async def _close_directory(self, directory: _Directory) -> None:
+    async def _close_directory(self, directory: HostedDirectory) -> None:
         await directory.work.drained()
         await directory.upkeep.drained()
         directory.stop()
@@ -282,7 +209,7 @@ class Replicas:
             await close_directory(
                 directory.log_dir,
                 directory.files,
-                self._hosted_in(directory.directory_id),
+                self._hosted.in_directory(directory.directory_id),
                 BrokerEpoch(-1) if epoch is None else epoch,
             )
         except LogDirError as error:
@@ -317,11 +244,7 @@ class Replicas:
         if registration is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         key = (topic_id, index)
-        if (
-            key in self._failed
-            or key in self._reloading
-            or (registration.leader == self._broker_id and key not in self._creating)
-        ):
+        if key in self._failed or (registration.leader == self._broker_id and key not in self._creating):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -351,7 +274,7 @@ class Replicas:
                 partition.log.size_bytes,
                 max(partition.high_watermark - partition.log.log_end_offset, 0),
             )
-            for partition in self._hosted_in(directory_id)
+            for partition in self._hosted.in_directory(directory_id)
         ]
 
     def gauges(self) -> ReplicaGauges:
@@ -368,9 +291,6 @@ class Replicas:
             at_min_isr_partition_count=sum(count == 0 for count in spare),
             unplaceable_replica_count=len(self._unplaceable),
         )
-
-    def _hosted_in(self, directory_id: DirectoryId) -> list[Partition]:
-        return [partition for partition in self._partitions.values() if partition.directory_id == directory_id]
 
     # --- metadata ------------------------------------------------------------------------------------------------
 
@@ -399,9 +319,7 @@ class Replicas:
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries the decision out. Harmless at any time."""
         registration = self._placed_here(key)
-        if registration is None and not self._is_shut_down:
-            self._give_up_reload(key)
-        if self._is_shut_down or key in self._creating or key in self._reloading:
+        if self._is_shut_down or key in self._creating:
             return
         if registration is None:
             self._forget(key)
@@ -451,9 +369,6 @@ class Replicas:
         registration = self.state.partition(*key)
         return registration if registration is not None and self._broker_id in registration.replicas else None
 
-    def _is_placed_here(self, topic_id: TopicId, index: int) -> bool:
-        return self._placed_here((topic_id, index)) is not None
-
     def _note_newer(self, delta: MetadataDelta) -> None:
         registration = self.state.brokers.get(self._broker_id)
         if registration is None or registration.epoch != self._broker_epoch():
@@ -478,11 +393,15 @@ class Replicas:
             self._env.log.info("assignment_wished", partition=self._name(key), directory_id=uuid_text(wish))
         if "wishes" not in self._timers:
             # Wishes come in bunches, one for each log that is created.
-            self._after("wishes", _WISHES_DELAY_NS, self._wishes_changed)
+            self._timers.after("wishes", _WISHES_DELAY_NS, self._wishes_changed)
 
     def _forget(self, key: TopicIdPartition) -> None:
         for remembered in (self._failed, self._newer, self._unplaceable):
             remembered.pop(key, None)
+        directory_id, folder = self._unfinished.pop(key, (None, ""))
+        directory = None if directory_id is None else self._directories.get(directory_id)
+        if directory is not None:
+            self._deletion.remove_unfinished(directory, folder)
 
     def _brokers_changed(self, delta: MetadataDelta) -> None:
         for partition in list(self._partitions.values()):
@@ -506,8 +425,12 @@ class Replicas:
 
     # --- creating ------------------------------------------------------------------------------------------------
 
-    def _directory_for(self, key: TopicIdPartition, wanted: DirectoryId | None) -> _Directory | None:
+    def _directory_for(self, key: TopicIdPartition, wanted: DirectoryId | None) -> HostedDirectory | None:
+        unfinished = self._unfinished.get(key)
         directory_id = wanted if wanted is not None else self._choose_directory()
+        if unfinished is not None and unfinished[0] in self._directories:
+            # What is there would count as a second log of the same replica.
+            directory_id = unfinished[0]
         directory = None if directory_id is None else self._directories.get(directory_id)
         if directory is not None:
             self._unplaceable.pop(key, None)
@@ -526,7 +449,7 @@ class Replicas:
             return Decision(Action.ASSIGN_LOST)
         return Decision(Action.SKIP)
 
-    def _create(self, key: TopicIdPartition, directory: _Directory) -> None:
+    def _create(self, key: TopicIdPartition, directory: HostedDirectory) -> None:
         topic = self.state.topics[key[0]].name
         self._creating[key] = directory.directory_id
         directory.log_count += 1
@@ -550,22 +473,23 @@ class Replicas:
             free_inodes_min=_FREE_INODES_MIN,
         )
 
-    async def _create_log(self, key: TopicIdPartition, topic: str, directory: _Directory) -> None:
+    async def _create_log(self, key: TopicIdPartition, topic: str, directory: HostedDirectory) -> None:
         if self._placed_here(key) is None:
             # Its turn came late, and nobody wants it any more.
             if self._was_creating(key, directory):
                 directory.log_count -= 1
                 self.reconcile(key)
             return
-        name = partition_folder(topic, key[1])
+        folder = PartitionFolder(topic, key[1])
         try:
-            await directory.files.forget((topic, key[1]), self._hosted_in(directory.directory_id))
-            log = await self._create_or_put_aside(directory.log_dir, name, topic, key)
+            await directory.files.forget((topic, key[1]), self._hosted.in_directory(directory.directory_id))
+            log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key[0])
         except LogDirError as error:
             if self._was_creating(key, directory):
                 directory.log_count -= 1
-                self._creation_failed(key, directory, error)
+                self._creation_failed(key, directory, partition_folder(topic, key[1]), error)
             return
+        self._unfinished.pop(key, None)
         if not self._was_creating(key, directory):
             # The directory went offline at this moment, which has settled everything.
             return
@@ -573,7 +497,7 @@ class Replicas:
             # In this job: the next may create the log of a later topic of this name, and the folder is that one's then.
             directory.log_count -= 1
             self.reconcile(key)
-            await self._delete_log(log, self._topic_config(topic).file_delete_delay_ms, directory)
+            await self._deletion.delete(log, self._topic_config(topic).file_delete_delay_ms, directory)
             return
         partition = self._new_partition(topic, key[0], key[1], directory, log)
         self._partitions[key] = partition
@@ -589,43 +513,32 @@ class Replicas:
         # Where nothing has to be told, the unfence gate may wait for this place all the same.
         self._wishes_changed()
 
-    def _was_creating(self, key: TopicIdPartition, directory: _Directory) -> bool:
+    def _was_creating(self, key: TopicIdPartition, directory: HostedDirectory) -> bool:
         """Ends the creation. False when it was given up meanwhile: the replica may be on its way to another directory."""
         if self._creating.get(key) != directory.directory_id:
             return False
         del self._creating[key]
         return True
 
-    async def _create_or_put_aside(self, log_dir: LogDir, name: str, topic: str, key: TopicIdPartition) -> Log:
-        try:
-            return await Log.create(log_dir, name, self._topic_config(topic), key[0])
-        except LogExists:
-            # Nobody here knows this folder, so it is not ours to take; it may hold somebody's data.
-            stray = marked_partition_folder(topic, key[1], FolderKind.STRAY, self._env.uuid())
-            await log_dir.rename(name, stray)
-            # Before the name is given to another folder, which would take this one's place if the rename were lost.
-            await log_dir.fsync_dir()
-            self._env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
-            return await Log.create(log_dir, name, self._topic_config(topic), key[0])
-
-    def _creation_failed(self, key: TopicIdPartition, directory: _Directory, error: LogDirError) -> None:
+    def _creation_failed(self, key: TopicIdPartition, directory: HostedDirectory, folder: str, error: LogDirError) -> None:
         if classify(error) in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
             # The next directory is tried at once; this one is on its way offline (KAFKA-8526).
             self._leave_directory(directory.directory_id)
             self.reconcile(key)
         else:
+            self._unfinished[key] = directory.directory_id, folder
             self._retry_later(key)
 
     def _retry_later(self, key: TopicIdPartition) -> None:
         timer = f"create {key[0].hex()}-{key[1]}"
         if timer not in self._timers:
-            self._after(timer, _CREATION_RETRY_NS, lambda: self.reconcile(key))
+            self._timers.after(timer, _CREATION_RETRY_NS, lambda: self.reconcile(key))
 
     def _registration_of(self, broker_id: BrokerId) -> BrokerRegistration | None:
         # The dictionary is looked up each time: a snapshot that replaces the image brings others.
         return self.state.brokers.get(broker_id)
 
-    def _new_partition(self, topic: str, topic_id: TopicId, index: int, directory: _Directory, log: Log) -> Partition:
+    def _new_partition(self, topic: str, topic_id: TopicId, index: int, directory: HostedDirectory, log: Log) -> Partition:
         replica = PartitionReplica(
             self._broker_id,
             self._registration_of,
@@ -645,7 +558,7 @@ class Replicas:
             config=self._topic_config(topic),
             propose=self._proposals.submit,
             on_role=self._fetchers.follow,
-            on_log_failed=self._log_failed,
+            on_log_failed=self._reload.log_failed,
             isr_counts=self.isr_counts,
         )
 
@@ -658,35 +571,8 @@ class Replicas:
         directory = self._directories.get(partition.directory_id)
         if directory is not None:
             directory.log_count -= 1
-            directory.work.submit(lambda: self._delete_log(partition.log, partition.config.file_delete_delay_ms, directory))
-
-    async def _delete_log(self, log: Log, delay_ms: int, directory: _Directory) -> None:
-        name = log.name
-        folder = await log.delete_rename(self._env.uuid())
-        self._env.log.info("log_deleted", partition=name, log_dir=directory.log_dir.path, folder=folder)
-        self._remove_later(directory, folder, delay_ms)
-
-    async def _delete_closed_log(self, former: Partition, directory: _Directory) -> None:
-        """As `_delete_log`, of a log that failed and was to be loaded again."""
-        folder = marked_partition_folder(former.topic, former.index, FolderKind.DELETE, self._env.uuid())
-        await directory.log_dir.rename(former.log.name, folder)
-        await directory.log_dir.fsync_dir()
-        self._env.log.info("log_deleted", partition=former.name, log_dir=directory.log_dir.path, folder=folder)
-        self._remove_later(directory, folder, former.config.file_delete_delay_ms)
-
-    def _remove_later(self, directory: _Directory, folder: str, delay_ms: int | None = None) -> None:
-        async def remove() -> None:
-            if await directory.log_dir.stat(folder) is None:
-                return
-            # File by file: a terabyte in one operation would meet its deadline, and appends would wait for all of it.
-            for entry in await directory.log_dir.list(folder):
-                await directory.log_dir.remove(f"{folder}/{entry.name}")
-            await directory.log_dir.remove(folder)
-
-        if delay_ms is None:
-            delay_ms = self._topic_defaults.file_delete_delay_ms
-        timer = f"remove {uuid_text(directory.directory_id)}/{folder}"
-        self._after(timer, delay_ms * _MILLISECOND, lambda: directory.upkeep.submit(remove))
+            delay_ms = partition.config.file_delete_delay_ms
+            directory.work.submit(lambda: self._deletion.delete(partition.log, delay_ms, directory))
 
     # --- failing directories -------------------------------------------------------------------------------------
 
@@ -709,165 +595,13 @@ class Replicas:
         for key in affected:
             # Nothing was ever appended there, so it is as absent as before.
             del self._creating[key]
-        for key in [key for key, former in self._reloading.items() if former.directory_id == directory_id]:
-            del self._reloading[key]
-            self._failed[key] = directory_id
-        for partition in self._hosted_in(directory_id):
+        for partition in self._hosted.in_directory(directory_id):
             del self._partitions[partition.key]
             self._failed[partition.key] = directory_id
             self._fetchers.unfollow(partition)
             partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
         affected.update(dict.fromkeys(key for key, failed_in in self._failed.items() if failed_in == directory_id))
         return list(affected)
-
-    # --- logs that fail without their directory ------------------------------------------------------------------
-
-    def _log_failed(self, partition: Partition) -> None:
-        """An append failed. Where the process was short of files or memory the disk is well, and the log is loaded again."""
-        failure = partition.log.failure
-        if failure is None or classify(failure) is not Verdict.PROCESS_TROUBLE or partition.gone is not ErrorCode.NONE:
-            return
-        timer = f"reload {partition.topic_id.hex()}-{partition.index}"
-        if timer not in self._timers:
-            self._after(timer, _CREATION_RETRY_NS, lambda: self._begin_reload(partition))
-
-    def _begin_reload(self, partition: Partition) -> None:
-        directory = self._directories.get(partition.directory_id)
-        if directory is None or self._partitions.get(partition.key) is not partition:
-            return
-        if partition.is_restructuring:
-            self._log_failed(partition)
-            return
-        del self._partitions[partition.key]
-        self._fetchers.unfollow(partition)
-        partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
-        partition.log.abandon()
-        self._reloading[partition.key] = partition
-        directory.work.submit(lambda: self._reload(partition, directory))
-
-    async def _reload(self, former: Partition, directory: _Directory) -> None:
-        key = former.key
-        if self._reloading.get(key) is not former:
-            return
-        try:
-            log = await Log.load(
-                directory.log_dir,
-                former.log.name,
-                former.config,
-                recovery_point=former.log.recovery_point,
-                log_start_offset=former.log.log_start_offset,
-            )
-        except LogDirError as error:
-            if self._reloading.get(key) is former and classify(error) is Verdict.PROCESS_TROUBLE:
-                again = partial(directory.work.submit, lambda: self._reload(former, directory))
-                self._after(f"reload {key[0].hex()}-{key[1]}", _CREATION_RETRY_NS, again)
-            return
-        except MalformedPartitionMetadata as error:
-            self._env.log.error(
-                "partition_metadata_unreadable",
-                log_dir=directory.log_dir.path,
-                folder=former.log.name,
-                reason=str(error),
-            )
-            return
-        if self._reloading.get(key) is not former:
-            return
-        del self._reloading[key]
-        self._env.log.warning("log_reloaded", partition=former.name, log_dir=directory.log_dir.path)
-        self._host(LoadedLog(former.topic, key[0], key[1], log, former.high_watermark), directory)
-        directory.log_count -= 1  # It was counted all the time.
-        self.reconcile(key)
-
-    def _give_up_reload(self, key: TopicIdPartition) -> None:
-        """Nobody wants the log any more. It goes before its name is given to the log of a topic that comes after."""
-        former = self._reloading.pop(key, None)
-        directory = None if former is None else self._directories.get(former.directory_id)
-        if former is not None and directory is not None:
-            directory.log_count -= 1
-            directory.work.submit(partial(self._delete_closed_log, former, directory))
-
-    # --- upkeep --------------------------------------------------------------------------------------------------
-
-    def _start_timers(self) -> None:
-        config = self._config
-        self._every(
-            "high watermarks",
-            config.replica_high_watermark_checkpoint_interval_ms,
-            lambda: self._in_upkeep("high watermarks", self._store_high_watermarks),
-        )
-        self._every(
-            "recovery points",
-            config.log_flush_offset_checkpoint_interval_ms,
-            lambda: self._in_upkeep(
-                "recovery points", lambda directory: self._store_recovery_points(directory.directory_id)
-            ),
-        )
-        self._every(
-            "log starts",
-            config.log_flush_start_offset_checkpoint_interval_ms,
-            lambda: self._in_upkeep("log starts", self._store_log_starts),
-        )
-        self._every(
-            "retention",
-            config.log_retention_check_interval_ms,
-            lambda: self._in_upkeep("retention", self._delete_expired),
-        )
-        self._every("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs)
-
-    def _every(self, name: str, interval_ms: int, act: Callable[[], None]) -> None:
-        def tick() -> None:
-            act()
-            self._after(name, interval_ms * _MILLISECOND, tick)
-
-        # An interval of 0 would be a busy loop; Kafka allows the value and means "as often as possible".
-        interval_ms = max(interval_ms, 1000) if interval_ms == 0 else interval_ms
-        self._after(name, interval_ms * _MILLISECOND, tick)
-
-    def _after(self, name: str, delay_ns: int, act: Callable[[], None]) -> None:
-        def fire() -> None:
-            self._timers.pop(name, None)
-            act()
-
-        if not self._is_shut_down:
-            self._timers[name] = self._env.call_at(self._env.now_ns() + delay_ns, fire)
-
-    def _in_upkeep(self, kind: str, act: Callable[[_Directory], Awaitable[None]]) -> None:
-        for directory in self._directories.values():
-            directory.upkeep.submit(partial(act, directory), kind=kind)
-
-    async def _store_high_watermarks(self, directory: _Directory) -> None:
-        await directory.files.store_high_watermarks(self._hosted_in(directory.directory_id))
-
-    async def _store_log_starts(self, directory: _Directory) -> None:
-        await directory.files.store_log_starts(self._hosted_in(directory.directory_id))
-
-    async def _store_recovery_points(self, directory_id: DirectoryId) -> None:
-        directory = self._directories.get(directory_id)
-        if directory is not None:
-            await directory.files.store_recovery_points(self._hosted_in(directory_id))
-
-    async def _delete_expired(self, directory: _Directory) -> None:
-        for partition in self._hosted_in(directory.directory_id):
-            if partition.gone is not ErrorCode.NONE or partition.is_restructuring:
-                continue
-            try:
-                await partition.delete_expired()
-            except (LogDirError, LogClosed):
-                # Deleted or failed meanwhile; the others are looked at all the same.
-                continue
-            except BatchError as error:
-                # Without its time index only the batches tell how old a segment is. Readers are told of the damage, too.
-                self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
-
-    def _raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """As follower: the leader has deleted everything below `offset`."""
-        directory = self._directories.get(partition.directory_id)
-        if directory is not None:
-            directory.upkeep.submit(lambda: partition.delete_before(offset), kind=f"log start of {partition.name}")
-
-    def _shrink_isrs(self) -> None:
-        for partition in list(self._partitions.values()):
-            partition.maybe_shrink_isr()
 
 
 def _fetcher_settings(config: ServerConfig) -> FetcherSettings:

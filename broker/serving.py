@@ -65,6 +65,8 @@ class Serving:
             finally:
                 self._waiting -= 1
             answer = handler(context, request)
+            # The handler may let go of them before it answers.
+            del context, request
             return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
 
         def handle(context: RequestContext, request: Any) -> Any:

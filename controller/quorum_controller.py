@@ -35,7 +35,7 @@ from controller.core.activation import generate_activation_records
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
 from controller.core.leaderless import elect_leaderless
-from controller.core.preferred import elect_preferred_leaders
+from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
@@ -385,7 +385,10 @@ class QuorumController:
         interval_ns = self._timers.idle_interval_ns
         while True:
             term = self._term
-            last_ns = self._env.now_ns() if term is None else term.last_append_ns
+            last_ns = self._env.now_ns()
+            # Where nothing may be written, the last append lies ever further back and would be no reason to sleep.
+            if term is not None and self.state.metadata_version >= NO_OP_LEVEL:
+                last_ns = term.last_append_ns
             await self._env.sleep_until(max(last_ns + interval_ns, self._env.now_ns() + MS))
             if term is None or term is not self._term or self.state.metadata_version < NO_OP_LEVEL:
                 continue
@@ -407,8 +410,10 @@ class QuorumController:
     async def _balance_leaders(self) -> None:
         while True:
             await self._env.sleep_until(self._env.now_ns() + self._timers.preferred_interval_ns)
-            if self._term is not None:
-                await self._by_itself("elect_preferred_leaders", _elect_preferred_leaders)
+            moved: int | None = ELECTIONS_PER_PASS_MAX
+            # Whom a pass had to leave over comes next, as in Kafka, and not after another interval.
+            while self._term is not None and moved == ELECTIONS_PER_PASS_MAX:
+                moved = await self._by_itself("elect_preferred_leaders", _elect_preferred_leaders)
 
     async def _by_itself(self, name: str, operation: Operation[Response]) -> Response | None:
         """An operation that nobody asked for. None when this node stopped being active meanwhile."""

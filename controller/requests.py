@@ -15,11 +15,11 @@ from typing import Any, Protocol, TypeVar
 from common.configuration.endpoints import Voter
 from common.environment.interface import Environment
 from common.ids import BrokerId, Offset, TopicId
-from common.metadata.metadata_version import SUPPORTED_FEATURES
-from common.net.api_versions import advertised_versions, api_versions_response
+from common.net.api_versions import advertised_versions, api_versions_response, supported_features
 from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
 from common.protocol.api_keys import ApiKey
+from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from common.protocol.codec import decode_prefix, decode_with_version, encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
 from common.protocol.framing import parse_request, response_header_version
@@ -28,7 +28,6 @@ from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
-    SupportedFeatureKey,
 )
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -57,6 +56,8 @@ from controller.quorum_controller import MS, QuorumController
 # Kafka's EndpointType in DescribeCluster.
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
+# The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
+DELETION_DISABLED_SINCE = 3
 FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
 
 
@@ -198,6 +199,9 @@ class ControllerRequests:
         )
 
     async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        is_enabled = self._controller.settings.is_topic_deletion_enabled
+        if not is_enabled and context.api_version < DELETION_DISABLED_SINCE:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "delete.topic.enable is false")
         return await self._within(
             context,
             request.timeout_ms,
@@ -221,12 +225,9 @@ class ControllerRequests:
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
-    def handle_api_versions(self, _context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def handle_api_versions(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
         response = api_versions_response(self._advertised)
-        response.supported_features = [
-            SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
-            for name, levels in sorted(SUPPORTED_FEATURES.items())
-        ]
+        response.supported_features = supported_features(context.api_version)
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in sorted(self._controller.state.features.items())
@@ -248,6 +249,9 @@ class ControllerRequests:
                 DescribeClusterBroker(broker_id=voter.node_id, host=voter.host, port=voter.port)
                 for voter in self._facts.voters
             ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
         )
 
     # --- forwarded requests -------------------------------------------------------------------------------------

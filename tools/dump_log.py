@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +34,7 @@ from common.records.control import (
     VotersRecord,
     decode_control_message,
 )
+from common.records.decompression import compression_name, decompress
 from common.records.metadata_frame import UnknownRecord, decode_any_record, read_frame_head
 from common.records.metadata_records import MetadataRecordType
 from common.storage.names import (
@@ -46,12 +48,12 @@ from common.storage.names import (
 from common.storage.offset_index import CorruptIndex, OffsetIndex
 from common.storage.time_index import TimeIndex
 from tools.arguments import ToolParser
-from tools.decompression import compression_name, decompress
 from tools.errors import ToolError, run_tool
 from tools.record_json import to_json
 
 BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 MESSAGE_SIZE_MAX = 5 * 1024 * 1024
+OPENED_BYTES_MAX = 256 * 1024 * 1024
 NO_LIMIT = 2**31 - 1
 _TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
 # An index file says nothing about where its segment ends.
@@ -246,7 +248,9 @@ class _RecordPrinter:
 
     def print_records(self, batch: Batch) -> None:
         try:
-            for number, record in enumerate(iterate_records(batch.content, decompress=decompress)):
+            for number, record in enumerate(
+                iterate_records(batch.content, decompress=partial(decompress, size_max=OPENED_BYTES_MAX))
+            ):
                 self._note_offset(record.offset)
                 print(self._line(batch.header, number, record))
         except BatchError as error:

@@ -213,6 +213,8 @@ class PartitionReplica:
     def truncated(self, log_end_offset: Offset) -> None:
         """The log was cut; the only way for the high watermark to go back."""
         self.log_end_offset = log_end_offset
+        # A leader whose log was loaded again: its epoch may have begun behind appends that failed.
+        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
     def restarted_at(self, offset: Offset) -> None:

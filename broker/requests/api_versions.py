@@ -1,24 +1,20 @@
 """ApiVersions of the broker: what its listener serves, and the features of the cluster (shell without I/O).
 
-Easy to get wrong: a feature whose lowest level is 0 may not be listed before version 4 (KIP-1022), since older clients take
-0 for a malformed answer.
+Answers to the ApiVersions of Kafka's KafkaApis. Easy to get wrong: the epoch of the finalized features is the offset that
+they are from.
 """
 
 from collections.abc import Iterable
 
-from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.metadata.state import MetadataState
-from common.net.api_versions import advertised_versions, api_versions_response
+from common.net.api_versions import advertised_versions, api_versions_response, supported_features
 from common.net.request_context import RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
-    SupportedFeatureKey,
 )
-
-LEVEL_ZERO_SINCE = 4
 
 
 class ApiVersionsRequests:
@@ -31,11 +27,7 @@ class ApiVersionsRequests:
     def handle(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
         """The same for everybody, connected to a broker that is starting or not."""
         response = api_versions_response(self._advertised)
-        response.supported_features = [
-            SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
-            for name, levels in SUPPORTED_FEATURES.items()
-            if levels.minimum > 0 or context.api_version >= LEVEL_ZERO_SINCE
-        ]
+        response.supported_features = supported_features(context.api_version)
         response.finalized_features_epoch = self._state.last_offset
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

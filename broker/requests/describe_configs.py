@@ -1,8 +1,8 @@
 """DescribeConfigs: what a topic or this broker follows, and where each value comes from (shell without I/O).
 
-Answers to Kafka's ConfigHelper. Listed are the keys that have an effect, and whatever else a topic sets. Easy to get wrong:
-a value's source is where it was *set*, even to the default; and the broker's key for a topic's setting has another name,
-for durations even several, the finest of which wins.
+Answers to Kafka's ConfigHelper. Listed are the keys that have an effect, those of which one value is served, and whatever
+else a topic sets. Easy to get wrong: a value's source is where it was *set*, even to the default; and the broker's key for a
+topic's setting has another name, for durations even several, the finest of which wins.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Final
 from common.configuration.endpoints import Endpoint, HostPort, Voter
 from common.configuration.server import ServerConfig
 from common.configuration.settings import key_of, keys_of
-from common.configuration.topic import TopicConfig, default_topic_config, topic_config
+from common.configuration.topic import SERVED_ANYWAY, TopicConfig, default_topic_config, topic_config
 from common.ids import BrokerId
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -67,8 +67,9 @@ class DescribeConfigsRequests:
         self._properties = properties
 
     def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        """One result for each resource that was asked for."""
-        results = [self._describe(asked, with_synonyms=request.include_synonyms) for asked in request.resources]
+        """One result for each resource that was asked for, however often the request names it."""
+        distinct = {_asked_for(asked): asked for asked in request.resources}
+        results = [self._describe(asked, with_synonyms=request.include_synonyms) for asked in distinct.values()]
         return DescribeConfigsResponse(results=results)
 
     def _describe(self, asked: DescribeConfigsResource, *, with_synonyms: bool) -> DescribeConfigsResult:
@@ -80,7 +81,9 @@ class DescribeConfigsRequests:
             case ConfigResourceType.BROKER:
                 error, message = self._broker_error(asked.resource_name)
                 # The empty name stands for the cluster-wide defaults, which cannot be set yet.
-                entries = () if error or not asked.resource_name else tuple(self._broker_entries())
+                entries = (
+                    () if error or not asked.resource_name else tuple(self._broker_entries(with_synonyms=with_synonyms))
+                )
             case _:
                 error, message = ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served"
                 entries = ()
@@ -114,7 +117,10 @@ class DescribeConfigsRequests:
             entries.append(
                 _entry(key, getattr(effective, field_name), synonyms[0].source, synonyms if with_synonyms else [])
             )
-        for key in sorted(overrides.keys() - BROKER_KEYS.keys()):
+        for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - BROKER_KEYS.keys()):
+            if key not in overrides:
+                entries.append(dataclasses.replace(_entry(key, SERVED_ANYWAY[key], DEFAULT_SOURCE, []), read_only=True))
+                continue
             # Accepted because it asks for what is done anyway, and kept as it was given.
             synonym = DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE)
             entries.append(_entry(key, overrides[key], TOPIC_SOURCE, [synonym] if with_synonyms else []))
@@ -137,11 +143,25 @@ class DescribeConfigsRequests:
         ]
         return synonyms
 
-    def _broker_entries(self) -> Iterator[DescribeConfigsResourceResult]:
+    def _broker_entries(self, *, with_synonyms: bool) -> Iterator[DescribeConfigsResourceResult]:
         for key in keys_of(ServerConfig):
             value = getattr(self._config, key.replace(".", "_"))
             source = STATIC_BROKER_SOURCE if key in self._properties else DEFAULT_SOURCE
-            yield dataclasses.replace(_entry(key, value, source, []), read_only=True)
+            synonyms = list(self._broker_synonyms(key)) if with_synonyms else []
+            yield dataclasses.replace(_entry(key, value, source, synonyms), read_only=True)
+
+    def _broker_synonyms(self, key: str) -> Iterator[DescribeConfigsSynonym]:
+        """The line of the file and the built-in default, as far as there are such."""
+        if key in self._properties:
+            yield DescribeConfigsSynonym(name=key, value=self._properties[key], source=STATIC_BROKER_SOURCE)
+        default = _SERVER_DEFAULTS[key]
+        # A key that the file must have has no default.
+        if default is not None and default is not dataclasses.MISSING:
+            yield DescribeConfigsSynonym(name=key, value=_text(default), source=DEFAULT_SOURCE)
+
+
+def _asked_for(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
+    return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 
 def _entry(key: str, value: object, source: int, synonyms: list[DescribeConfigsSynonym]) -> DescribeConfigsResourceResult:

@@ -6,7 +6,8 @@ every request is a full one and is answered with session id 0 (KIP-227 allows th
 files and never pass through here; a read only looks up where they are.
 
 Easy to get wrong: a fetch that has waited must look at everything again, because the leader may have changed meanwhile; but
-it must not confirm the follower's offset a second time, with the later time.
+it must not confirm the follower's offset a second time, with the later time. And a fetch that a limit or the end of a
+segment cut short must not wait: what it waits for is there already, and it would not get more of it.
 """
 
 from collections.abc import Iterator
@@ -98,6 +99,8 @@ class _Item:
     partition: Partition | None
     seen_bytes: int = 0
     size: int = 0
+    # More could be read than was: a limit or the end of a segment came first.
+    is_cut: bool = False
 
 
 class _Fetch:
@@ -215,6 +218,7 @@ class _Fetch:
                 continue
             limit = min(item.wanted.partition_max_bytes, left)
             if limit <= 0 and not is_empty:
+                item.is_cut = True
                 continue
             # The first batch of a response goes out whole even above the limits, or a client could never get past it.
             await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=is_empty)
@@ -235,6 +239,7 @@ class _Fetch:
         else:
             item.data.records = read.parts
             item.size = read.size
+            item.is_cut = read.next_offset < upper_offset
 
     # --- answering -----------------------------------------------------------------------------------------------
 
@@ -245,11 +250,16 @@ class _Fetch:
         for item in self._items:
             if item.data.error_code != ErrorCode.NONE or item.data.diverging_epoch.epoch >= 0:
                 return True
-        return self.missing_bytes() <= 0
+        return self._is_cut() or self.missing_bytes() <= 0
+
+    def _is_cut(self) -> bool:
+        """Whether waiting would be for nothing: a second read ends at the same place, whatever is written meanwhile."""
+        # A high watermark inside a batch leaves nothing to read; with an empty answer the client would ask on at once.
+        return any(item.is_cut for item in self._items) and any(item.size for item in self._items)
 
     def missing_bytes(self) -> int:
-        """How much more the client wants to wait for."""
-        return self._request.min_bytes - sum(item.size for item in self._items)
+        """How much more the client wants to wait for, and can get in one response."""
+        return min(self._request.min_bytes, self._bytes_max) - sum(item.size for item in self._items)
 
     def response(self) -> FetchResponse:
         for item in self._items:

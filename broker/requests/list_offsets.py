@@ -3,7 +3,7 @@
 Answers to KafkaApis.handleListOffsetRequest and Partition.fetchOffsetForTimestamp. A consumer sees the log up to the high
 watermark, a follower up to the written end. Easy to get wrong: a leader that has just been elected may still have an older
 high watermark than clients saw from its predecessor. Until its own epoch is committed it answers OFFSET_NOT_AVAILABLE
-instead of letting a consumer go back (KIP-207).
+instead of letting a consumer go back (KIP-207), or telling it that there is no record which it may have seen already.
 """
 
 from broker.partition import Partition
@@ -29,7 +29,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 # The first version that knows each special timestamp.
-_FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _OFFSET_NOT_AVAILABLE_FIRST_VERSION = 5
 _LEADER_EPOCH_FIRST_VERSION = 4
 _NOT_FOUND = TimestampOffset(-1, Offset(-1), LeaderEpoch(-1))
@@ -51,8 +51,10 @@ class ListOffsetsHandler:
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 answers.partitions.append(answer)
                 key = (topic.name, wanted.partition_index)
-                if key in seen or context.api_version < _FIRST_VERSIONS.get(wanted.timestamp, 1):
+                if key in seen:
                     answer.error_code = ErrorCode.INVALID_REQUEST
+                elif not _is_supported(wanted.timestamp, context.api_version):
+                    answer.error_code = ErrorCode.UNSUPPORTED_VERSION
                 else:
                     answer.error_code = await self._answer(
                         context.api_version, request.replica_id, topic.name, wanted, answer
@@ -75,17 +77,19 @@ class ListOffsetsHandler:
         if error is not ErrorCode.NONE:
             return error
         is_follower = replica_id >= 0
-        if not is_follower and wanted.timestamp in (LATEST, MAX_TIMESTAMP) and _may_go_back(partition):
-            if version >= _OFFSET_NOT_AVAILABLE_FIRST_VERSION:
-                return ErrorCode.OFFSET_NOT_AVAILABLE
-            return ErrorCode.LEADER_NOT_AVAILABLE
         upper_offset = partition.log.written_offset if is_follower else partition.high_watermark
+        # In one step with the upper offset: the search takes a while, and this is about what it could not see.
+        may_go_back = not is_follower and upper_offset < partition.replica.leader_epoch_start_offset
+        if may_go_back and wanted.timestamp == LATEST:
+            return _not_available(version)
         try:
             found = await _find(partition, wanted.timestamp, upper_offset)
         except (LogDirError, LogClosed):
             return ErrorCode.KAFKA_STORAGE_ERROR
         except BatchError:
             return ErrorCode.CORRUPT_MESSAGE
+        if may_go_back and found.offset < 0 and wanted.timestamp != LATEST_TIERED:
+            return _not_available(version)
         answer.timestamp = found.timestamp
         answer.offset = found.offset
         if version >= _LEADER_EPOCH_FIRST_VERSION:
@@ -93,8 +97,15 @@ class ListOffsetsHandler:
         return ErrorCode.NONE
 
 
-def _may_go_back(partition: Partition) -> bool:
-    return partition.high_watermark < partition.replica.leader_epoch_start_offset
+def _is_supported(timestamp: int, version: int) -> bool:
+    """Negative timestamps have meanings of their own, and more of them will come."""
+    return timestamp >= 0 or (timestamp in _FIRST_VERSIONS and version >= _FIRST_VERSIONS[timestamp])
+
+
+def _not_available(version: int) -> ErrorCode:
+    if version >= _OFFSET_NOT_AVAILABLE_FIRST_VERSION:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def _find(partition: Partition, timestamp: int, upper_offset: Offset) -> TimestampOffset:

@@ -14,6 +14,7 @@ from common.metadata.registrations import BrokerRegistration, PartitionRegistrat
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, is_internal_topic, validate_topic_name
 from common.net.request_context import RequestContext
+from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -32,11 +33,6 @@ from common.protocol.messages.metadata import (
 # Kafka's EndpointType.
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
-
-# Bits of Kafka's AclOperation: what an unsecured cluster lets everybody do with a topic, and with the cluster.
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-NOT_ASKED = -0x80000000
 
 Brokers = Mapping[BrokerId, BrokerRegistration]
 
@@ -123,7 +119,9 @@ class MetadataRequests:
                 for name in sorted(self._state.topic_ids)
             ]
         missing: list[str] = []
-        answers = [self._one(asked, listener, version, missing) for asked in request.topics]
+        # Once each, as Kafka answers a set: a request may name a large topic thousands of times.
+        distinct = {_asked_for(asked): asked for asked in request.topics}
+        answers = [self._one(asked, listener, version, missing) for asked in distinct.values()]
         if missing and request.allow_auto_topic_creation:
             self._auto_topics.create(missing)
         return answers
@@ -183,6 +181,11 @@ class MetadataRequests:
         if asked and topic.error_code == ErrorCode.NONE:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
         return topic
+
+
+def _asked_for(asked: MetadataRequestTopic) -> TopicId | str:
+    """What names the topic: its id, and without one its name."""
+    return TopicId(asked.topic_id) if asked.topic_id != ZERO_UUID else asked.name or ""
 
 
 def _offline_replicas(partition: PartitionRegistration, serving: Brokers) -> list[int]:

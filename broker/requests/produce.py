@@ -72,7 +72,7 @@ class ProduceHandler:
 
         Raises ApiError when nothing but the end of the connection can tell the client (acks=0)."""
         produce = _Produce(self._env, self._replicas, context, request, self._is_certain)
-        produce.append_all()
+        produce.append_all(request)
         if request.acks != 0:
             return produce.future
         refusal = produce.first_refusal()
@@ -83,7 +83,7 @@ class ProduceHandler:
 
 
 class _Produce:
-    """One request until it is answered."""
+    """One request until it is answered. It keeps neither the request nor its context, which keep the records."""
 
     def __init__(
         self,
@@ -95,17 +95,24 @@ class _Produce:
     ) -> None:
         self._replicas = replicas
         self._is_certain = is_certain
-        self._context = context
-        self._request = request
+        self._acks = request.acks
+        self._transactional_id = request.transactional_id
+        self._api_version = context.api_version
+        self._listener_name = context.listener_name
+        self._release_request = context.release
         self._response = ProduceResponse()
         self._unanswered: dict[int, PartitionProduceResponse] = {}
+        # What ends the waits for replication, by the same numbers.
+        self._give_up: dict[int, Callable[[], None]] = {}
+        # Appends that the kernel may not have yet.
+        self._unwritten = 0
         self._next_number = 0
         self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         self._env = env
+        self._deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * 1_000_000
         self._cancel_deadline: Callable[[], None] | None = None
 
-    def append_all(self) -> None:
-        request = self._request
+    def append_all(self, request: ProduceRequest) -> None:
         for topic in request.topic_data:
             answers = TopicProduceResponse(name=topic.name)
             self._response.responses.append(answers)
@@ -118,13 +125,19 @@ class _Produce:
                     answer.error_code = refused.code
                     answer.error_message = refused.message
                     self._replicas.traffic.produce_refused(topic.name, refused.code)
-        if not self._unanswered or request.acks == 0:
+        if request.acks == 0:
+            # Nobody is told how the writes end.
+            self._unanswered.clear()
+        if not self._unanswered:
             self._complete()
             return
         if request.acks == ACKS_ALL:
-            # The disk has a deadline of its own; only replication may take as long as the client likes.
-            deadline_ns = self._env.now_ns() + max(request.timeout_ms, 0) * 1_000_000
-            self._cancel_deadline = self._env.call_at(deadline_ns, self._time_out)
+            self._watch_deadline()
+
+    def _watch_deadline(self) -> None:
+        """The disk has a deadline of its own; only replication may take as long as the client likes."""
+        if self._cancel_deadline is None:
+            self._cancel_deadline = self._env.call_at(self._deadline_ns, self._time_out)
 
     def first_refusal(self) -> ErrorCode | None:
         """The first error among the partitions, as far as they have one."""
@@ -135,7 +148,7 @@ class _Produce:
         return None
 
     def _append(self, topic: str, records: object, answer: PartitionProduceResponse) -> None:
-        if self._request.acks not in _KNOWN_ACKS:
+        if self._acks not in _KNOWN_ACKS:
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
         partition = self._replicas.find_named(topic, answer.index)
         if isinstance(partition, ErrorCode):
@@ -143,9 +156,9 @@ class _Produce:
         error = partition.leader_error()
         if error is not ErrorCode.NONE:
             raise Refused(error)
-        if self._request.acks == ACKS_ALL and not partition.has_enough_in_sync():
+        if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-        batches = _validated(records, partition, self._context.api_version, self._request.transactional_id)
+        batches = _validated(records, partition, self._api_version, self._transactional_id)
         number = self._next_number
         self._next_number += 1
         self._unanswered[number] = answer
@@ -153,29 +166,44 @@ class _Produce:
             first_offset = partition.append_as_leader(
                 batches,
                 on_written=lambda end_offset: self._written(number, partition, end_offset),
-                on_failed=lambda: self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR),
+                on_failed=lambda: self._failed(number),
             )
         except (LogDirError, LogClosed):
             del self._unanswered[number]
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
+        self._unwritten += 1
         header, view = batches[0]
         self._replicas.traffic.produced(topic, messages=header.record_count, size=len(view))
         answer.base_offset = first_offset
         answer.log_start_offset = partition.log.log_start_offset
 
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
-        if number not in self._unanswered:
-            return
-        # A broker that was stopped meanwhile may lead no more, and then only what the others have will stay.
-        if self._request.acks == ACKS_ALL or not self._is_certain():
-            partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
-        else:
-            self._finish(number, ErrorCode.NONE)
+        if number in self._unanswered:
+            # A broker that was stopped meanwhile may lead no more, and then only what the others have will stay.
+            if self._acks == ACKS_ALL or not self._is_certain():
+                give_up = partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
+                if give_up is not None:
+                    self._give_up[number] = give_up
+                    self._watch_deadline()
+            else:
+                self._finish(number, ErrorCode.NONE)
+        self._note_end_of_write()
+
+    def _failed(self, number: int) -> None:
+        self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR)
+        self._note_end_of_write()
+
+    def _note_end_of_write(self) -> None:
+        self._unwritten -= 1
+        if not self._unwritten and self._unanswered:
+            # If requests that wait for followers kept their memory, there could be none left to read the followers' fetches.
+            self._release_request()
 
     def _finish(self, number: int, error: ErrorCode) -> None:
         answer = self._unanswered.pop(number, None)
         if answer is None:
             return
+        self._give_up.pop(number, None)
         if error is not ErrorCode.NONE:
             _refuse(answer, error)
         if not self._unanswered:
@@ -185,6 +213,9 @@ class _Produce:
         unanswered, self._unanswered = self._unanswered, {}
         for answer in unanswered.values():
             _refuse(answer, ErrorCode.REQUEST_TIMED_OUT)
+        waits, self._give_up = self._give_up, {}
+        for give_up in waits.values():
+            give_up()
         self._complete()
 
     def _complete(self) -> None:
@@ -192,7 +223,7 @@ class _Produce:
             self._cancel_deadline()
         if self.future.done():
             return
-        if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
+        if self._api_version >= _CURRENT_LEADER_FIRST_VERSION:
             self._name_leaders()
         self.future.set_result(self._response)
 
@@ -210,7 +241,7 @@ class _Produce:
                     leaders[leader] = None
         self._response.node_endpoints = [
             NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node_endpoints(self._replicas.state, list(leaders), self._context.listener_name)
+            for node_id, host, port, rack in node_endpoints(self._replicas.state, list(leaders), self._listener_name)
         ]
 
 
@@ -233,9 +264,7 @@ def _validated(records: object, partition: Partition, version: int, transactiona
         if len(batches) != 1:
             raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
         validate_produced_batch(header, view)
-    except WrongMagic as error:
-        raise Refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from None
-    except InvalidRecordBatch as error:
+    except (WrongMagic, InvalidRecordBatch) as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     except (CorruptBatch, BatchError) as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None

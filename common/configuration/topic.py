@@ -1,8 +1,8 @@
 """Topic configuration: the keys that have an effect, the server's defaults for them, and validation (core).
 
 A topic's overrides are ConfigRecords in the metadata; what a partition uses is server defaults overlaid with them. A key
-of Kafka that has no effect yet is refused rather than stored, unless its value asks for what is done anyway. Answers to
-Kafka's LogConfig.
+of Kafka that has no effect yet is refused rather than stored, unless its value asks for what is done anyway: then it is an
+override like any other, which changes nothing. Answers to Kafka's LogConfig.
 """
 
 from collections.abc import Mapping
@@ -54,6 +54,9 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
     "remote.storage.enable": "false",
     "segment.jitter.ms": "0",
 }
+
+# Those of them that every topic follows: clients look up some without asking whether they are there.
+SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
 
 def default_topic_config(server: ServerConfig) -> TopicConfig:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from common.environment.interface import LogDirError
 
 FSYNC_STEP: Final = "fsync"
-"""`LogDirError.detail` when an operation of several steps failed in its fsync."""
+"""`LogDirError.detail` when the kernel's fsync failed, in an operation of several steps too."""
 
 _FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir", "sync_and_forget")
 _PROCESS_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -38,7 +38,9 @@ class Verdict(Enum):
 
 def classify(error: "LogDirError") -> Verdict:
     """The verdict on an error that a LogDir reported. An errno that is not named takes the directory offline."""
-    if error.operation in _FSYNC_OPERATIONS or error.detail == FSYNC_STEP:
+    # An fsync may be refused before the kernel hears of it: its folder could not be opened, or too much was queued.
+    is_fsync = error.operation in _FSYNC_OPERATIONS and error.errno_code not in _PROCESS_LIMITS
+    if is_fsync or error.detail == FSYNC_STEP:
         return Verdict.DIRECTORY_FAILED
     if error.errno_code == errno.ENOSPC:
         return Verdict.DIRECTORY_FULL

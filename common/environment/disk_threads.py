@@ -41,7 +41,6 @@ class OpenFile:
         "fd",
         "name",
         "reads_in_flight",
-        "truncated_to",
         "truncations",
         "unwritten_from",
         "writes_in_flight",
@@ -61,9 +60,8 @@ class OpenFile:
         self.writes_in_flight = 0
         self.unwritten_from = 0
         self.reads_in_flight = 0
-        # Of the loop. The lowest size any truncation asked for, and how many there were.
-        self.truncations = 0
-        self.truncated_to = 0
+        # Of the loop. The sizes that truncations asked for, in order.
+        self.truncations: list[int] = []
 
     def __del__(self) -> None:
         self._close(self.fd)
@@ -83,12 +81,13 @@ class Operation:
         "expired",
         "file",
         "finished",
+        "freed_ns",
         "future",
+        "held_back",
         "method",
         "name",
         "queued_ns",
         "result",
-        "waits_for_writer",
         "work",
     )
 
@@ -108,14 +107,20 @@ class Operation:
         self.future = future
         self.queued_ns = queued_ns
         self.file = file
-        # Which of the two threads carries it out, and whether that one has not got it yet.
+        # Which of the two threads carries it out, whether the other must do something before, and when that was done.
         self.by_reader = False
-        self.waits_for_writer = False
+        self.held_back = False
+        self.freed_ns = 0
         self.result: object = None
         self.error: OSError | LogDirLocked | None = None
         # Of the loop: its thread is done with it; its deadline passed before that.
         self.finished = False
         self.expired = False
+
+    def free(self) -> None:
+        """Run by the thread that it waited for."""
+        self.freed_ns = time.monotonic_ns()
+        self.held_back = False
 
     def run(self) -> None:
         try:
@@ -141,7 +146,8 @@ class Append:
     method: Final = "append"
     result: Final = None
     by_reader: Final = False
-    waits_for_writer: Final = False
+    held_back: Final = False
+    freed_ns: Final = 0
 
     def __init__(
         self,
@@ -254,18 +260,23 @@ class DiskThreads:
 
     def read_after_writes(self, operation: Operation) -> None:
         """The reader gets it when the writer has done all that is queued for it now."""
-        operation.waits_for_writer = True
+        operation.held_back = True
         self._writer_queue.put(partial(self._hand_over, operation))
 
     def _hand_over(self, operation: Operation) -> None:
-        operation.waits_for_writer = False
+        operation.free()
         self._reader_queue.put(operation)
 
-    def after_reads(self, work: Job) -> Job:
-        """`work`, for the writer, kept back until the reader has done all that is queued for it now."""
+    def hold_back_until_read(self, operation: Operation) -> None:
+        """The writer, which gets it next, begins it when the reader has done all that is queued for it now."""
+        operation.held_back = True
         reads_done = threading.Event()
         self._gates = [gate for gate in self._gates if not gate.is_set()] + [reads_done]
-        self._writer_queue.put(partial(self._reader_queue.put, reads_done.set))
+        work = operation.work
+
+        def free() -> None:
+            operation.free()
+            reads_done.set()
 
         def wait_and_work() -> object:
             reads_done.wait()
@@ -273,7 +284,8 @@ class DiskThreads:
                 raise OSError(errno.ECANCELED, "the directory was given up")
             return work()
 
-        return wait_and_work
+        operation.work = wait_and_work
+        self._writer_queue.put(partial(self._reader_queue.put, free))
 
     def close_file(self, fd: int) -> None:
         """Called wherever the last reference to an OpenFile is dropped, on any thread."""

@@ -23,7 +23,7 @@ class LogDirError(Exception):
     """An operation on a log directory failed. `errno_code` is the kernel's, or ETIMEDOUT when the deadline passed.
 
     `operation` is the name of the LogDir method ("region" for one that was being sent); `name` the file or folder in the
-    directory, "" for the directory itself. `detail` is "fsync" when that step of a longer operation failed.
+    directory, "" for the directory itself. `detail` is "fsync" when the kernel's fsync failed, whatever the operation.
     """
 
     def __init__(self, log_dir: str, operation: str, errno_code: int, name: str = "", detail: str = "") -> None:

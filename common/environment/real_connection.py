@@ -32,18 +32,23 @@ _PARTS_PER_SEND_MAX: Final = 64
 _TURN_BYTES: Final = 4 * 1024 * 1024
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
-# Where these come from sendfile, the socket's side failed and not the file's.
+# Where these come from sendfile, the socket's side failed and not the file's: what ends a connection, and what Linux makes
+# of an ICMP message about it.
 _SOCKET_ERRNOS: Final = frozenset(
     {
         errno.ECONNABORTED,
+        errno.ECONNREFUSED,
         errno.ECONNRESET,
         errno.EHOSTDOWN,
         errno.EHOSTUNREACH,
         errno.ENETDOWN,
         errno.ENETRESET,
         errno.ENETUNREACH,
+        errno.ENONET,
+        errno.ENOPROTOOPT,
         errno.ENOTCONN,
         errno.EPIPE,
+        errno.EPROTO,
         errno.ETIMEDOUT,
     }
 )

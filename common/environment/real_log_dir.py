@@ -59,23 +59,24 @@ class RealLogFile(LogFile):
 class RealFileRegion(FileRegion):
     """A written range of an open file; it keeps the descriptor open for as long as it lives."""
 
-    __slots__ = ("_truncations", "file", "log_dir", "position", "size")
+    __slots__ = ("_truncations_before", "file", "log_dir", "position", "size")
 
     def __init__(self, log_dir: "RealLogDir", file: OpenFile, position: int, size: int) -> None:
         self.log_dir = log_dir
         self.file = file
         self.position = position
         self.size = size
-        self._truncations = file.truncations
+        self._truncations_before = len(file.truncations)
 
     @property
     def is_valid(self) -> bool:
         """False when its bytes can no longer be had: the directory is gone, or the file was cut inside the range."""
         if not self.log_dir.is_open:
             return False
-        file = self.file
-        # A truncation counts from the moment it is queued, so that none can overtake a sendfile.
-        return self._truncations == file.truncations or self.position + self.size <= file.truncated_to
+        # A truncation counts from the moment it is queued, so that none can overtake a sendfile. One that came before the
+        # region was made cut nothing of it: its bytes were written since.
+        end = self.position + self.size
+        return all(end <= size for size in self.file.truncations[self._truncations_before :])
 
 
 class RealLogDir(LogDir):
@@ -105,7 +106,8 @@ class RealLogDir(LogDir):
         self._started = False
         # Why no operation is taken any more: given up, or closed.
         self._refusal: LogDirError | None = None
-        # In the order they were queued. A finished operation leaves when it comes to the front; the front is never finished.
+        # In the order they were queued; the front is never finished. A finished operation leaves the writer's lane when it
+        # comes to the front. It leaves the reader's at once: while it stood behind others it would keep the bytes it read.
         self._for_writer: deque[Queued] = deque()
         self._for_reader: deque[Queued] = deque()
         self._pending_bytes = 0
@@ -171,7 +173,9 @@ class RealLogDir(LogDir):
         self._refusal = self._closed_error("close", "")
         self.is_open = False
         # Settled when both threads have left, and watched like any other operation until then.
-        self._for_writer.append(Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns()))
+        ending = Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns())
+        ending.held_back = True
+        self._for_writer.append(ending)
         self._watch_deadlines()
         self._threads.finish()
         return closed
@@ -233,14 +237,12 @@ class RealLogDir(LogDir):
         open_file = _opened(file)
         if open_file is None:
             return self._failed(self._closed_error("truncate", file.name))
-        work: Callable[[], object] = partial(open_file.truncate, size)
+        operation = self._operation("truncate", open_file.name, partial(open_file.truncate, size), open_file)
         if open_file.reads_in_flight and self._refusal is None:
-            work = self._threads.after_reads(work)
-        operation = self._operation("truncate", open_file.name, work, open_file)
+            self._threads.hold_back_until_read(operation)
         if not self._queue_for_writer(operation):
             return operation.future
-        open_file.truncated_to = min(size, open_file.truncated_to) if open_file.truncations else size
-        open_file.truncations += 1
+        open_file.truncations.append(size)
         open_file.end = size
         open_file.unwritten_from = min(size, open_file.unwritten_from) if open_file.writes_in_flight else size
         open_file.writes_in_flight += 1
@@ -397,9 +399,16 @@ class RealLogDir(LogDir):
                 self._fail(future, self._error_of(queued, queued.error))
             elif not future.done():
                 future.set_result(queued.result)
-        for lane in (self._for_writer, self._for_reader):
-            while lane and lane[0].finished:
-                lane.popleft()
+        self._forget(finished)
+
+    def _forget(self, finished: Sequence[Queued]) -> None:
+        if self._given_up:
+            return
+        if finished[0].by_reader:
+            for queued in finished:
+                self._for_reader.remove(queued)
+        while self._for_writer and self._for_writer[0].finished:
+            self._for_writer.popleft()
 
     def _error_of(self, queued: Queued, error: OSError | LogDirLocked) -> LogDirError | LogDirLocked:
         if isinstance(error, LogDirLocked):
@@ -449,10 +458,19 @@ class RealLogDir(LogDir):
     def _deadline_of(self, queued: Queued) -> int:
         """Counts from when its thread was free for it, or last got on with what is before it: a thousand syncs of a slow
         disk may take longer than one may."""
-        progress_ns = self._reader_progress_ns
-        if not queued.by_reader or queued.waits_for_writer:
-            progress_ns = self._writer_progress_ns
+        if not queued.by_reader or queued.held_back:
+            progress_ns = self._progress_to_the_writer_ns()
+        else:
+            progress_ns = max(queued.freed_ns, self._reader_progress_ns)
         return max(queued.queued_ns, progress_ns) + self._timeout_ns
+
+    def _progress_to_the_writer_ns(self) -> int:
+        """When something got on last that what is queued for the writer waits for. A writer that waits for the reader
+        gets on with it; of one that hangs itself the reader's progress says nothing."""
+        front = self._for_writer[0] if self._for_writer else None
+        if front is None:
+            return self._writer_progress_ns
+        return max(self._writer_progress_ns, self._reader_progress_ns if front.held_back else front.freed_ns)
 
     def _deadline_passed(self) -> None:
         now_ns = time.monotonic_ns()

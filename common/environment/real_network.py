@@ -149,10 +149,15 @@ class Resolver:
         key = (host, port)
         asked = self._asked.get(key)
         if asked is None:
-            asked = self._asked[key] = self._loop.create_future()
+            asked = self._loop.create_future()
             # A failure that all callers stopped waiting for is nobody's error.
             asked.add_done_callback(lambda done: done.exception())
-            threading.Thread(target=self._look_up, args=(key, asked), name=f"resolver of {host}", daemon=True).start()
+            thread = threading.Thread(target=self._look_up, args=(key, asked), name=f"resolver of {host}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, str(error)) from error
+            self._asked[key] = asked
         return await asyncio.shield(asked)
 
     def _look_up(self, key: tuple[str, int], asked: "asyncio.Future[list[_Address]]") -> None:
@@ -191,7 +196,12 @@ async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, 
     except (OSError, OverflowError) as error:
         raise ConnectFailed(f"cannot connect to {host}:{port}: {_reason(error)}") from error
     for family, address in addresses:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            # The process is short of descriptors. That passes, like a peer that is not there.
+            reason = _reason(error)
+            continue
         connected = False
         try:
             sock.setblocking(False)

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked, SpaceStat
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId
 from common.log_dirs.directories import OfflineDirectory, OpenDirectories
@@ -144,6 +145,11 @@ def _is_missing(error: LogDirError) -> bool:
 
 
 def _give_up(env: Environment, scan: _Scan, path: str, error: LogDirError, cause: str) -> None:
+    if classify(error) is Verdict.PROCESS_TROUBLE:
+        # A broker that ran on would have declared a healthy disk dead.
+        raise StartupError(
+            f"{error}: the process is short of files or memory. Raise its limits (ulimit -n), then start again."
+        )
     scan.unreadable[path] = cause
     scan.formatted.pop(path, None)
     log_dir = scan.open.pop(path, None)

@@ -173,12 +173,13 @@ class MetadataState:
             and broker.has_online_directory(directory_id)
         )
 
-    def directory_owner(self, directory_id: DirectoryId) -> BrokerId | None:
-        """The broker that has this directory registered, lost ones included."""
-        for broker in self.brokers.values():
-            if directory_id in broker.directories or directory_id in broker.lost_directories:
-                return broker.broker_id
-        return None
+    def directory_owners(self) -> dict[DirectoryId, BrokerId]:
+        """The broker that has each directory registered, lost ones included."""
+        return {
+            directory_id: broker.broker_id
+            for broker in self.brokers.values()
+            for directory_id in (*broker.directories, *broker.lost_directories)
+        }
 
     def delta_since(self, before: "MetadataState") -> MetadataDelta:
         """What a reader that knew `before` has to be told when a snapshot replaces it with this state."""
@@ -279,7 +280,7 @@ class MetadataState:
         directories, lost = broker.directories, broker.lost_directories
         if record.log_dirs:
             directories = self._sorted_ids(record.log_dirs)
-            newly_lost = tuple(each for each in broker.directories if each not in directories)
+            newly_lost = self._sorted_ids(broker.directories, without=directories)
             lost = self._sorted_ids((*lost, *newly_lost))
         self._put_broker(_changed(broker, fenced, in_controlled_shutdown, directories, lost), delta)
 
@@ -442,7 +443,7 @@ class MetadataState:
     def _sorted_ids(
         self, ids: list[Uuid] | tuple[Uuid, ...], without: tuple[DirectoryId, ...] = ()
     ) -> tuple[DirectoryId, ...]:
-        return tuple(sorted({self._interned_id(each) for each in ids if each not in without}))
+        return tuple(sorted({self._interned_id(each) for each in ids}.difference(without)))
 
     # --- partitions ---------------------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ class RequestContext:
     request_bytes: memoryview
     """The request with its header, without the length before it. Valid as long as it is held, as is all that the request
     message refers to (records are views of it)."""
+    release: Callable[[], None]
+    """Gives back the memory of the request before it is answered. Called by a handler that has let go of the request, its
+    bytes and this context, and whose answer is no ApiError."""
 
     @property
     def peer_host(self) -> str:

@@ -1,8 +1,9 @@
 """How much memory the requests of one server may hold, and who may go on reading when it is used up (core).
 
-Kafka's `queued.max.request.bytes`. Partial frames and requests that are being handled count. Above the limit one connection
-at a time goes on, until its frame is whole: if none did, frames that are all half there would wait for each other
-for ever. So the limit can be exceeded by one frame and never by more.
+Kafka's `queued.max.request.bytes`. Partial frames and requests that are being handled count, without their bytes once the
+handler has let go of those. Above the limit one connection at a time goes on, until its frame is whole: if none did,
+frames that are all half there would wait for each other for ever. So the limit can be exceeded by one frame and never by
+more.
 """
 
 from collections.abc import Callable

@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from common.environment.interface import Connection, Environment, Listener, Receiver
@@ -25,6 +26,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, parse_request
+from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
@@ -46,11 +48,13 @@ class ServerLimits:
     """What one server allows its peers. The numbers are those of reference/faults.md, "Malformed input"."""
 
     in_flight_per_connection_max: int = 64
-    # Responses that a peer has not taken yet; beyond it no further request of that peer is started.
+    # Responses that a peer has not taken yet, and those to come whose size is known; beyond it no further request of that
+    # peer is started.
     queued_response_bytes_max: int = 1024 * 1024
     request_memory_bytes: int = 256 * 1024 * 1024
     connections_max: int = 2000
     connections_per_host_max: int = 200
+    # Negative: for ever.
     idle_ns: int = 600 * SECOND_NS
     # A frame has this long, and longer in proportion to its size.
     frame_ns: int = 30 * SECOND_NS
@@ -181,13 +185,26 @@ class _Refused:
 class _Exchange:
     """One request and, once there is one, its response. It leaves when all before it have left."""
 
-    __slots__ = ("api_key", "correlation_id", "is_done", "parts", "size", "version")
+    __slots__ = ("api_key", "correlation_id", "is_done", "parts", "request", "response_size", "size", "version")
 
-    def __init__(self, api_key: ApiKey, version: int, correlation_id: int, size: int) -> None:
+    def __init__(
+        self,
+        api_key: ApiKey,
+        version: int,
+        correlation_id: int,
+        *,
+        request: Struct | None = None,
+        size: int = 0,
+        response_size: int = 0,
+    ) -> None:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
+        # Until it is answered or released. What refers to an exchange must not refer to the request, or it would stay.
+        self.request = request
         self.size = size
+        # Expected until the response is there.
+        self.response_size = response_size
         self.parts: list[Part] | None = None
         self.is_done = False
 
@@ -206,6 +223,8 @@ class ServedConnection:
         )
         # In the order of the requests. The first one is not done, or it would have left.
         self._exchanges: deque[_Exchange] = deque()
+        # Of all of them: responses that wait for those before them take memory like responses that wait for the peer.
+        self._response_bytes = 0
         self._is_open = True
         self._is_reading = True
         self._is_advancing = False
@@ -285,7 +304,7 @@ class ServedConnection:
             size_ns = self._reader.expected_size * SECOND_NS // limits.frame_bytes_per_second_min
             if now_ns - self._frame_since_ns >= limits.frame_ns + size_ns:
                 self._end("a request was begun and not finished")
-        elif not self._exchanges and not queued_bytes and now_ns - self._last_use_ns >= limits.idle_ns:
+        elif not self._exchanges and not queued_bytes and 0 <= limits.idle_ns <= now_ns - self._last_use_ns:
             self._end(None)
 
     def _end(self, reason: str | None) -> None:
@@ -331,7 +350,7 @@ class ServedConnection:
     def _may_start(self) -> bool:
         if not self._is_open or len(self._exchanges) >= self._limits.in_flight_per_connection_max:
             return False
-        return self._connection.queued_bytes <= self._limits.queued_response_bytes_max
+        return self._connection.queued_bytes + self._response_bytes <= self._limits.queued_response_bytes_max
 
     def _watch_frame(self, may_read: bool) -> None:
         """The clock of a partial frame runs only while its peer could send the rest."""
@@ -373,6 +392,14 @@ class ServedConnection:
             return
         header, body = parse_request(frame)
         request, memory = decode_request(api.request, body, version)
+        exchange = _Exchange(
+            api.key,
+            version,
+            correlation_id,
+            request=request,
+            size=_held_bytes(request, frame, memory),
+            response_size=_expected_response_size(request),
+        )
         context = RequestContext(
             api_key=api.key,
             api_version=version,
@@ -384,21 +411,22 @@ class ServedConnection:
             principal=ANONYMOUS,
             received_ns=self._last_use_ns,
             request_bytes=frame,
+            release=partial(self._release, exchange, len(frame)),
         )
-        exchange = _Exchange(api.key, version, correlation_id, _held_bytes(request, frame, memory))
         self._exchanges.append(exchange)
+        self._response_bytes += exchange.response_size
         self._in_flight_bytes += exchange.size
         self._charge()
         try:
             self._server.authorize(context, request)
             result = handler(context, request)
         except ApiError as error:
-            self._fail(exchange, request, error)
+            self._fail(exchange, error)
             return
         if isinstance(result, asyncio.Future):
-            result.add_done_callback(lambda done: self._future_is_done(exchange, request, done))
+            result.add_done_callback(partial(self._future_is_done, exchange))
         elif isinstance(result, Awaitable):
-            self._server.task_group.create_task(self._await_result(exchange, request, result))
+            self._server.task_group.create_task(self._await_result(exchange, result))
         else:
             self._answer(exchange, result)
 
@@ -406,44 +434,59 @@ class ServedConnection:
         if api_key is not ApiKey.API_VERSIONS:
             raise RemoteProtocolError(f"version {version} of {api_key.name} is not served")
         # A client that guessed too new a version can read version 0, which tells it what to use (KIP-511).
-        exchange = _Exchange(api_key, 0, correlation_id, 0)
+        exchange = _Exchange(api_key, 0, correlation_id)
         self._exchanges.append(exchange)
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
+    def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
+        """The handler has let go of a request that it will answer later. What its elements took goes on to count, for the
+        response has as many."""
+        if exchange.request is not None:
+            exchange.request = None
+            exchange.size -= frame_bytes
+            self._in_flight_bytes -= frame_bytes
+            self._charge()
+
     # --- responses -----------------------------------------------------------------------------------------------
-    async def _await_result(self, exchange: _Exchange, request: Struct, result: Awaitable[Any]) -> None:
+    async def _await_result(self, exchange: _Exchange, result: Awaitable[Any]) -> None:
         try:
             response = await result
         except ApiError as error:
-            self._fail(exchange, request, error)
+            self._fail(exchange, error)
         else:
             self._answer(exchange, response)
 
-    def _future_is_done(self, exchange: _Exchange, request: Struct, done: "asyncio.Future[Any]") -> None:
+    def _future_is_done(self, exchange: _Exchange, done: "asyncio.Future[Any]") -> None:
         if done.cancelled():
             # Only the end of the daemon cancels what a handler waits for.
             return
         error = done.exception()
         if isinstance(error, ApiError):
-            self._fail(exchange, request, error)
+            self._fail(exchange, error)
         elif error is not None:
             self._server.task_group.create_task(_raise(error))
         else:
             self._answer(exchange, done.result())
 
-    def _fail(self, exchange: _Exchange, request: Struct, error: ApiError) -> None:
-        response = error_response(request, exchange.api_key, error.code, error.message)
+    def _fail(self, exchange: _Exchange, error: ApiError) -> None:
+        assert exchange.request is not None
+        response = error_response(exchange.request, exchange.api_key, error.code, error.message)
         if response is None and self._is_open:
             # Nothing may be answered, so closing is the only way to tell.
             self._refuse(f"{exchange.api_key.name} that wants no response failed with {error}")
         self._answer(exchange, response)
 
     def _answer(self, exchange: _Exchange, response: Struct | None) -> None:
+        exchange.request = None
         self._in_flight_bytes -= exchange.size
         self._charge()
         exchange.is_done = True
+        self._response_bytes -= exchange.response_size
+        exchange.response_size = 0
         if response is not None and self._is_open:
             exchange.parts = encode_response_frame(exchange.correlation_id, response, exchange.version)
+            exchange.response_size = sum(map(len, exchange.parts))
+            self._response_bytes += exchange.response_size
         self._send_what_is_done()
 
     def _send_what_is_done(self) -> None:
@@ -451,11 +494,15 @@ class ServedConnection:
             return
         exchanges = self._exchanges
         parts: list[Part] = []
+        size = 0
         while exchanges and exchanges[0].is_done:
-            parts += exchanges.popleft().parts or ()
+            exchange = exchanges.popleft()
+            parts += exchange.parts or ()
+            size += exchange.response_size
         if parts:
             self._last_use_ns = self._env.now_ns()
-            self._sent_bytes += sum(map(len, parts))
+            self._response_bytes -= size
+            self._sent_bytes += size
             self._connection.send(parts)
         self._advance()
 
@@ -473,6 +520,13 @@ def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
     """What a request takes while it is handled, about; `memory` is what its elements take besides their text."""
     decoded = len(frame) + memory
     return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
+
+
+def _expected_response_size(request: Struct) -> int:
+    """What the response to a request will take in memory, where that is much and can be told beforehand.
+
+    Of Fetch only the places of the records are in memory, and the other large responses are there at once."""
+    return max(0, request.max_bytes) if isinstance(request, FetchSnapshotRequest) else 0
 
 
 async def _raise(error: BaseException) -> None:

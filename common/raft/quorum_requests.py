@@ -43,7 +43,7 @@ _NANOSECONDS_PER_MS = 1_000_000
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 # Whoever asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
 WAIT_MAX_MS = 60_000
-# Pieces of a snapshot are read into memory, unlike those of the log.
+# Pieces of a snapshot are read into memory, unlike those of the log. The request server starts few of them for one peer.
 SNAPSHOT_PIECE_MAX = 1024 * 1024
 
 

@@ -35,6 +35,13 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 HIGHEST_COMPRESSION_CODE = 4  # none, gzip, snappy, lz4, zstd
 
+# A record's length, attributes, two deltas, the lengths of key and value, and the count of headers: a byte each.
+_RECORD_SIZE_MIN = 7
+# By compression code: how many bytes a byte can become at most. The formats themselves set these bounds, so that no real
+# batch exceeds them: 258 bytes from two bits of gzip; 64 from three bytes of snappy; 255 from a byte that lengthens a match
+# of lz4; a block of 128 KiB from the four bytes that the smallest block of zstd takes.
+EXPANSION_MAX = (1, 1032, 22, 255, 32768)
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
 _UNSIGNED = struct.Struct(">I")
@@ -199,6 +206,10 @@ def validate_batch(header: BatchHeader, view: Buffer) -> None:
         )
     if header.compression > HIGHEST_COMPRESSION_CODE:
         raise InvalidRecordBatch(f"record batch has the unknown compression code {header.compression}")
+    # Kafka counts the records. They stay unread here, yet a false count must not use up the offsets of many segments.
+    records_size = header.size - BATCH_OVERHEAD
+    if header.record_count * _RECORD_SIZE_MIN > records_size * EXPANSION_MAX[header.compression]:
+        raise InvalidRecordBatch(f"record batch counts {header.record_count} records in {records_size} bytes")
 
 
 def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:

@@ -74,6 +74,12 @@ class BatchScan:
         return self._piece_start + len(self._piece)
 
     async def _load(self, size: int) -> None:
-        size = min(size, self._end - self._position)
-        self._piece = memoryview(await self._log_dir.read(self._file, self._position, size))
+        # Each read has a deadline. A damaged length may claim so much that one read of it all would pass it on a slow disk,
+        # and the directory would go offline where the log has to be cut.
+        end = min(self._position + size, self._end)
+        pieces = [
+            await self._log_dir.read(self._file, start, min(BATCH_PIECE, end - start))
+            for start in range(self._position, end, BATCH_PIECE)
+        ]
+        self._piece = memoryview(b"".join(pieces))
         self._piece_start = self._position

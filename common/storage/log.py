@@ -10,9 +10,8 @@ is broken as a whole and acknowledges nothing any more, not even what the disk r
 """
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +21,11 @@ from common.environment.interface import LogDir, LogDirError
 from common.ids import LeaderEpoch, Offset, TopicId
 from common.parts import FileRegion
 from common.records.batch import BatchHeader, set_base_offset_and_epoch, split_batches
+from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
 from common.storage.leader_epochs import EpochEnd, LeaderEpochs
 from common.storage.log_config import LogSettings
+from common.storage.log_segments import LogSegments
 from common.storage.names import (
     LEADER_EPOCH_CHECKPOINT_FILE,
     FolderKind,
@@ -36,10 +37,8 @@ from common.storage.partition_metadata import load_partition_metadata, store_par
 from common.storage.recovery import Recovery, load_segments
 from common.storage.retention import Expiry, expired_segments
 from common.storage.segment import RELATIVE_OFFSET_MAX, Segment, SegmentFile
-from common.storage.timestamp_search import Decompress, TimestampOffset, first_at_or_after, newest
+from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
 
-# How many segments other than the newest keep their offset index in memory.
-LOADED_INDEXES_MAX = 2
 FIRST_OFFSET = Offset(0)
 NO_UPPER_OFFSET = Offset(2**63 - 1)
 
@@ -74,16 +73,6 @@ class DeletedSegment:
 
     base_offset: Offset
     size: int
-
-
-class _Span(NamedTuple):
-    """A range of whole batches in one segment."""
-
-    segment: Segment
-    position: int
-    size: int
-    first_offset: int
-    next_offset: int
 
 
 @dataclass(slots=True, eq=False)
@@ -129,16 +118,15 @@ class Log:
         self.leader_epochs = leader_epochs
         self.recovery = recovery
         self.failure: LogDirError | None = None
+        # Set by the owner; called once, when the log fails, whatever it was doing.
+        self.on_failed: Callable[[], None] | None = None
         self.is_closed = False
         self.log_start_offset = log_start_offset
         self.log_end_offset = self.written_offset = Offset(segments[-1].next_offset)
         self.recovery_point = recovery_point
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
+        self._segments = LogSegments(segments)
         self._lock = asyncio.Lock()
         self._is_changing = False
-        # Counts the changes that make a position found earlier worthless.
-        self._generation = 0
         self._appends = Outstanding(self._fail)
         self._background = Outstanding(self._fail)
         self._pending: deque[_Pending] = deque()
@@ -148,7 +136,6 @@ class Log:
         self._undurable: deque[Segment] = deque()
         self._is_storing_epochs = False
         self._epochs_changed = False
-        self._loaded_indexes: deque[Segment] = deque()
 
     # --- life ----------------------------------------------------------------------------------------------------
     @classmethod
@@ -165,11 +152,12 @@ class Log:
         if await log_dir.stat(name) is not None:
             raise LogExists(f"{log_dir.path}/{name} is there already")
         await log_dir.mkdir(name)
-        if topic_id is not None:
-            await store_partition_metadata(log_dir, name, topic_id)
         segment = Segment(log_dir, name, start_offset)
         segment.file = SegmentFile(log_dir, await log_dir.open(segment.path(), create=True))
         await log_dir.fsync_dir(name)
+        if topic_id is not None:
+            # Behind everything that can still fail: with its topic id the folder counts as that topic's log.
+            await store_partition_metadata(log_dir, name, topic_id)
         # The folder's own entry comes last: after a crash there is a whole log or none.
         await log_dir.fsync_dir()
         return cls(
@@ -224,6 +212,8 @@ class Log:
     async def close(self) -> None:
         """Flushes everything, writes the index files and lets go of the files. For an orderly end."""
         async with self._lock:
+            # One that failed and was abandoned was never flushed.
+            self._check_not_failed()
             if self.is_closed:
                 return
             with self._changing():
@@ -232,11 +222,11 @@ class Log:
                 self.is_closed = True
                 self._background.run(self._close_steps())
                 await self._background.wait()
-            self._retire_files()
+            self._segments.retire_files()
             self._check_not_failed()
 
     def _close_steps(self) -> Steps:
-        newest_segment = self._segments[-1]
+        newest_segment = self._segments.newest
         newest_segment.seal()
         yield from newest_segment.index_file_steps()
 
@@ -252,8 +242,9 @@ class Log:
             self.is_closed = True
             # What is still on its way in the folder would not find it under its new name.
             await self._settle()
-            self._check_not_failed()
-            self._retire_files()
+            self._segments.retire_files()
+            # A log that failed is deleted like any other; what counts from here on is the new name.
+            self.failure = None
             self._background.run(self._rename_steps(name))
             await self._background.wait()
             self._check_not_failed()
@@ -264,21 +255,21 @@ class Log:
         self.name = name
         yield self.log_dir.fsync_dir()
 
-    def fail(self, error: LogDirError) -> None:
-        """Ends the log without touching the disk, because its directory is gone: appends raise `error` from now on."""
-        self._fail(error)
-
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         """Lets go of the files of a log that has failed although its directory has not, so that it can be loaded again."""
         assert self.failure is not None, "only a failed log is abandoned"
-        self.is_closed = True
-        self._retire_files()
+        async with self._lock:
+            self.is_closed = True
+            # A step that is still to come would meet files that loading has taken away, or take away what it has opened.
+            await self._settle()
+            self._segments.retire_files()
 
     def _fail(self, error: LogDirError | None) -> None:
         """None: the operation was given up unfinished, the process is on its way out."""
         if error is None:
             self.is_closed = True
-        elif self.failure is None:
+        is_first = error is not None and self.failure is None
+        if is_first:
             self.failure = error
         self._held.clear()
         pending, self._pending = self._pending, deque()
@@ -291,6 +282,8 @@ class Log:
                 append.written.set_exception(error)
                 # Nobody has to wait for it; asking marks the error as seen.
                 append.written.exception()
+        if is_first and self.on_failed is not None:
+            self.on_failed()
 
     def _check_not_failed(self) -> None:
         if self.failure is not None:
@@ -300,11 +293,6 @@ class Log:
         self._check_not_failed()
         if self.is_closed:
             raise LogClosed(f"{self.log_dir.path}/{self.name} is closed")
-
-    def _retire_files(self) -> None:
-        for segment in self._segments:
-            if segment.file is not None:
-                segment.file.retire()
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
@@ -333,7 +321,7 @@ class Log:
     @property
     def segment_base_offsets(self) -> list[Offset]:
         """Ascending."""
-        return [Offset(base) for base in self._bases]
+        return self._segments.base_offsets
 
     # --- appending -----------------------------------------------------------------------------------------------
     def append_as_leader(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: LeaderEpoch) -> Appended:
@@ -412,7 +400,7 @@ class Log:
 
     def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
         """The newest segment, after a roll if that one has no place for these batches."""
-        segment = self._segments[-1]
+        segment = self._segments.newest
         max_timestamp = max(header.max_timestamp for header, _ in batches)
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
             # Where the old one ends, even if these batches begin behind a gap: recovery takes a gap between two segments
@@ -458,7 +446,7 @@ class Log:
                 self._write(*append)
             else:
                 self._held.append(append)
-        if segment is not self._segments[-1]:
+        if segment is not self._segments.newest:
             # It was rolled before it was even open.
             self._background.run(self._finish_rolled_steps(segment))
 
@@ -467,22 +455,21 @@ class Log:
         """Begins a new segment at the log's end, unless the newest one is empty. Returns the newest base offset."""
         async with self._lock:
             self._check_usable()
-            if self._segments[-1].size:
+            if self._segments.newest.size:
                 self._roll(self.log_end_offset)
             await self._background.wait()
             self._check_not_failed()
-        return Offset(self._bases[-1])
+        return Offset(self._segments.newest.base_offset)
 
     def _roll(self, base_offset: int) -> Segment:
-        old = self._segments[-1]
+        old = self._segments.newest
         new = Segment(self.log_dir, self.name, base_offset)
         new.is_held = True
         new.undone = 1
         old.seal()
         old.undone += 1
         self._undurable.append(old)
-        self._segments.append(new)
-        self._bases.append(base_offset)
+        self._segments.add(new)
         self._background.run(self._open_steps(new))
         if not old.is_held:
             self._background.run(self._finish_rolled_steps(old))
@@ -513,6 +500,9 @@ class Log:
         began is not stored before the recovery point moves: when a disk dies a broker becomes leader of many partitions at
         once, and a sync for each of them would keep the first records waiting.
         """
+        if self.failure is not None:
+            # A rolled segment may lack the very append that failed; what comes behind it is sound and vouches for nothing.
+            return
         if self._is_storing_epochs or not self._undurable or self._undurable[0].undone:
             return
         if self._epochs_changed:
@@ -522,6 +512,7 @@ class Log:
         while self._undurable and self._undurable[0].undone == 0:
             segment = self._undurable.popleft()
             self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
+        assert self.recovery_point <= self.written_offset
 
     async def flush(self, up_to: Offset | None = None) -> Offset:
         """Syncs what has been appended so far, at least below `up_to`. Returns the recovery point."""
@@ -539,7 +530,7 @@ class Log:
                 self._store_epochs()
             await self._background.wait()
             self._check_usable()
-        target, segment = self.log_end_offset, self._segments[-1]
+        target, segment = self.log_end_offset, self._segments.newest
         if target <= self.recovery_point:
             return
         assert segment.file is not None
@@ -572,7 +563,7 @@ class Log:
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> LogRead | None:
         """`read` without the disk; None when the place has to be searched there. Raises OffsetOutOfRange."""
-        span = self._locate_nowait(offset, max_bytes, upper_offset, min_one_batch)
+        span = self._locate_in_memory(offset, max_bytes, upper_offset, min_one_batch)
         return None if span is None else self._as_read(span)
 
     async def read(
@@ -592,7 +583,7 @@ class Log:
         span = await self._locate(offset, max_bytes, upper_offset, min_one_batch)
         return await span.segment.read(span.position, span.size) if span.size else b""
 
-    def _as_read(self, span: _Span) -> LogRead:
+    def _as_read(self, span: Span) -> LogRead:
         first_offset, next_offset = Offset(span.first_offset), Offset(span.next_offset)
         if not span.size:
             return LogRead([], 0, first_offset, next_offset)
@@ -600,146 +591,63 @@ class Log:
         region = self.log_dir.region(span.segment.file.handle, span.position, span.size)
         return LogRead([region], span.size, first_offset, next_offset)
 
-    def _locate_nowait(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> _Span | None:
+    def _locate_in_memory(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
         self._check_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        upper_offset = min(upper_offset, self.written_offset)
-        segment = self._segments[self._index_of(offset)]
-        if offset >= upper_offset:
-            return _Span(segment, 0, 0, offset, offset)
-        if segment.tail is not None and segment.tail.covers(offset):
-            return self._locate_in_tail(segment, offset, max_bytes, upper_offset, min_one_batch)
-        position = segment.resume_point(offset)
-        if position is not None and segment.next_offset <= upper_offset:
-            size = segment.written_size - position
-            if 0 < size <= max_bytes:
-                return _Span(segment, position, size, offset, segment.next_offset)
-        return None
+        return locate_in_memory(
+            self._segments.holding(offset),
+            offset,
+            max_bytes=max_bytes,
+            upper_offset=min(upper_offset, self.written_offset),
+            min_one_batch=min_one_batch,
+        )
 
-    def _locate_in_tail(
-        self, segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool
-    ) -> _Span:
-        tail = segment.tail
-        assert tail is not None
-        found = tail.batch_for(offset)
-        if found is None:
-            return _Span(segment, 0, 0, offset, offset)
-        first_offset, start = found
-        end = tail.end_of_whole_batches(size_limit=start + max_bytes, upper_offset=upper_offset, segment_size=segment.size)
-        if end <= start and min_one_batch:
-            first_end = tail.first_end(start, segment.size)
-            end = tail.end_of_whole_batches(size_limit=first_end, upper_offset=upper_offset, segment_size=segment.size)
-        if end <= start:
-            return _Span(segment, 0, 0, offset, offset)
-        next_offset = tail.next_offset_at(end)
-        return _Span(segment, start, end - start, first_offset, segment.next_offset if next_offset is None else next_offset)
-
-    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> _Span:
-        while (span := self._locate_nowait(offset, max_bytes, upper_offset, min_one_batch)) is None:
-            generation = self._generation
-            span = await self._search(offset, max_bytes, min(upper_offset, self.written_offset), min_one_batch)
-            # What was found may be gone by now; then everything is asked again, the range of offsets included.
-            if generation == self._generation:
+    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
+        async def locate() -> Span:
+            span = self._locate_in_memory(offset, max_bytes, upper_offset, min_one_batch)
+            if span is not None:
                 return span
-        return span
+            return await locate_on_disk(
+                self._segments,
+                offset,
+                max_bytes=max_bytes,
+                upper_offset=min(upper_offset, self.written_offset),
+                min_one_batch=min_one_batch,
+            )
 
-    async def _search(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> _Span:
-        for segment in self._segments[self._index_of(offset) :]:
-            if segment.file is None:
-                break
-            with segment.file.in_use():
-                self._note_index_use(segment)
-                found = await segment.find_batch(offset)
-                if found is None:
-                    # A gap at the segment's end: what follows is in the next one.
-                    continue
-                first_offset, start = found
-                end, next_offset = await segment.find_end(
-                    start, size_limit=start + max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
-                )
-            if end == start:
-                return _Span(segment, 0, 0, offset, offset)
-            return _Span(segment, start, end - start, first_offset, next_offset)
-        return _Span(self._segments[-1], 0, 0, offset, offset)
-
-    def _index_of(self, offset: int) -> int:
-        return max(bisect_right(self._bases, offset) - 1, 0)
-
-    def _note_index_use(self, segment: Segment) -> None:
-        """Keeps the indexes of a few older segments in memory and lets the others go."""
-        if segment.tail is not None or segment in self._loaded_indexes:
-            return
-        self._loaded_indexes.append(segment)
-        if len(self._loaded_indexes) > LOADED_INDEXES_MAX:
-            oldest = self._loaded_indexes.popleft()
-            # Until its files are written, the indexes of a rolled segment are only in memory.
-            if oldest.undone == 0 and oldest.tail is None:
-                oldest.forget_indexes()
+        return await self._segments.in_one_generation(locate)
 
     # --- offsets by epoch and time -------------------------------------------------------------------------------
-    def begin_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """A new leader's epoch begins at the log's end, before its first record, so that followers can ask for it."""
-        self._epochs_changed |= self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEnd:
         """Where records of an epoch ended, for OffsetForLeaderEpoch and diverging fetches."""
         return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
-    async def offset_for_timestamp(self, timestamp: int, *, decompress: Decompress | None = None) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record at or after `timestamp`, in offset order; None when there is none."""
-        while True:
-            generation = self._generation
-            found = await self._search_timestamp(timestamp, decompress)
-            if generation == self._generation:
-                return found
 
-    async def _search_timestamp(self, timestamp: int, decompress: Decompress | None) -> TimestampOffset | None:
-        self._check_usable()
-        for segment in self._segments[self._index_of(self.log_start_offset) :]:
-            if segment.file is None:
-                break
-            with segment.file.in_use():
-                if await segment.load_max_timestamp() < timestamp:
-                    continue
-                found = await first_at_or_after(segment, timestamp, from_offset=self.log_start_offset, decompress=decompress)
-            if found is not None:
-                return found
-        return None
+        async def find() -> TimestampOffset | None:
+            self._check_usable()
+            return await first_at_or_after(self._segments, timestamp, from_offset=self.log_start_offset)
 
-    async def offset_of_max_timestamp(self, *, decompress: Decompress | None = None) -> TimestampOffset | None:
+        return await self._segments.in_one_generation(find)
+
+    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record with the greatest timestamp; None when no record has one."""
-        while True:
-            generation = self._generation
-            found = await self._search_max_timestamp(decompress)
-            if generation == self._generation:
-                return found
 
-    async def _search_max_timestamp(self, decompress: Decompress | None) -> TimestampOffset | None:
-        self._check_usable()
-        best: Segment | None = None
-        best_timestamp = -1
-        for segment in self._segments[self._index_of(self.log_start_offset) :]:
-            if segment.file is None:
-                break
-            with segment.file.in_use():
-                timestamp = await segment.load_max_timestamp()
-            if timestamp > best_timestamp:
-                best, best_timestamp = segment, timestamp
-        if best is None or best.file is None:
-            return None
-        with best.file.in_use():
-            return await newest(best, decompress=decompress)
+        async def find() -> TimestampOffset | None:
+            self._check_usable()
+            return await newest(self._segments, from_offset=self.log_start_offset)
+
+        return await self._segments.in_one_generation(find)
 
     # --- truncation ----------------------------------------------------------------------------------------------
-    def lower_recovery_point(self, offset: Offset) -> bool:
+    def lower_recovery_point(self, offset: Offset) -> None:
         """For the owner, before it cuts the log at `offset`: the recovery point is below wherever the log will end, and can
-        be stored. False when there was nothing to do."""
-        if offset >= self.recovery_point:
-            return False
-        # A cut inside a batch ends the log at the batch's beginning, which is in the same segment.
-        self.recovery_point = Offset(min(offset, self._bases[self._index_of(offset)]))
-        return True
+        be stored."""
+        if offset < self.recovery_point:
+            # A cut inside a batch ends the log at the batch's beginning, which is in the same segment.
+            self.recovery_point = Offset(min(offset, self._segments.holding(offset).base_offset))
 
     async def truncate_to(self, offset: Offset) -> Offset:
         """Cuts the log off at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
@@ -758,7 +666,7 @@ class Log:
             with self._changing():
                 await self._settle()
                 self._check_usable()
-                if offset < self._bases[0]:
+                if offset < self._segments[0].base_offset:
                     await self._start_over(offset)
                 else:
                     await self._cut(offset)
@@ -775,52 +683,19 @@ class Log:
                 await self._start_over(offset)
             self._check_not_failed()
 
-    async def resume_after_failure(self) -> Offset:
-        """Takes back what could not be written and serves again. Returns the new log end offset.
-
-        Only for failures that were the process's own (too many open files, a full queue): after an error of the disk
-        the directory is offline and this log is history. Raises LogDirError when it fails again.
-        """
-        async with self._lock:
-            if self.failure is None or self.is_closed:
-                self._check_usable()
-                return self.log_end_offset
-            with self._changing():
-                await self._settle()
-                self.failure = None
-                self._is_storing_epochs = False
-                await self._cut(self.written_offset)
-                self._undurable = deque(segment for segment in self._undurable if segment in self._segments[:-1])
-                self._background.run(self._finish_again_steps(list(self._undurable)))
-                self._store_epochs()
-                await self._background.wait()
-            self._check_not_failed()
-        return self.log_end_offset
-
-    def _finish_again_steps(self, segments: list[Segment]) -> Steps:
-        """What makes rolled segments durable, for those where a failure came in between."""
-        yield self.log_dir.fsync_dir(self.name)
-        for segment in segments:
-            # The indexes are let go when they are on disk.
-            segment.undone = 1 if segment.index is not None else 0
-            if segment.undone:
-                yield from self._finish_rolled_steps(segment)
-
     async def _cut(self, offset: Offset) -> None:
-        number = self._index_of(offset)
-        # Only after a failure can there be segments that were never opened; nothing in them was written.
-        while self._segments[number].file is None:
-            number -= 1
-        segment = self._segments[number]
+        segments = [*self._segments]
+        number = self._segments.number_of(offset)
+        segment = segments[number]
         assert segment.file is not None
         with segment.file.in_use():
             first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
             end = Offset(min(offset, first_offset))
             kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
         # From here on nothing suspends until memory and the queue of the disk agree again.
-        removed = self._segments[number + 1 :]
+        removed = segments[number + 1 :]
         kept.is_held = True
-        self._replace_segments([*self._segments[:number], kept], removed)
+        self._segments.replace([*segments[:number], kept], removed)
         self._end_at(end)
         if self.leader_epochs.truncate_from_end(end):
             self._store_epochs()
@@ -846,10 +721,10 @@ class Log:
             yield from segment.delete_steps()
 
     async def _start_over(self, offset: Offset) -> None:
-        removed = self._segments
+        removed = [*self._segments]
         new = Segment(self.log_dir, self.name, offset)
         new.is_held = True
-        self._replace_segments([new], removed)
+        self._segments.replace([new], removed)
         self._end_at(offset)
         self.log_start_offset = offset
         if self.leader_epochs.clear():
@@ -870,15 +745,6 @@ class Log:
         self.log_end_offset = self.written_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-
-    def _replace_segments(self, segments: list[Segment], removed: list[Segment]) -> None:
-        for segment in removed:
-            if segment.file is not None:
-                segment.file.retire()
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._loaded_indexes.clear()
-        self._generation += 1
 
     # --- deletion ------------------------------------------------------------------------------------------------
     def raise_log_start_offset(self, offset: Offset) -> bool:
@@ -918,7 +784,7 @@ class Log:
                 if count == len(self._segments):
                     # Everything is too old, the newest segment included, which can only go when there is a newer one.
                     self._roll(self.log_end_offset)
-                self.raise_log_start_offset(Offset(self._bases[count]))
+                self.raise_log_start_offset(Offset(self._segments[count].base_offset))
             return await self._delete_below_start()
 
     async def _delete_below_start(self) -> list[DeletedSegment]:
@@ -926,13 +792,12 @@ class Log:
         while self._background.count:
             await self._background.wait()
         self._check_usable()
-        count = 0
-        while count + 1 < len(self._bases) and self._bases[count + 1] <= self.log_start_offset:
-            count += 1
-        removed = self._segments[:count]
+        segments = [*self._segments]
+        count = self._segments.number_of(self.log_start_offset)
+        removed = segments[:count]
         if not removed:
             return []
-        self._replace_segments(self._segments[count:], removed)
+        self._segments.replace(segments[count:], removed)
         self._background.run(self._delete_steps(removed))
         await self._background.wait()
         self._check_not_failed()

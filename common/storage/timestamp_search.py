@@ -1,19 +1,24 @@
 """Finds records by time: the first one at or after a timestamp, and the newest of all (shell).
 
 Answers to what Kafka's ListOffsets asks with a timestamp and with -3. Easy to get wrong: timestamps are not ordered, so the
-answer is the first record *in offset order* that is new enough, in the first segment that has one. In a compressed batch
-single records can be told apart only by whoever can decompress; without that the answer is the batch's first offset, from
-which a consumer misses nothing.
+answer is the first record *in offset order* that is new enough, in the first segment that has one. Where a batch cannot be
+opened, or would be too large for that, the answer is its first offset, from which a consumer misses nothing.
 """
 
-from collections.abc import Callable
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import BatchHeader, Buffer, CompressedBatch, iterate_records
+from common.records.batch import BatchHeader, iterate_records
+from common.records.decompression import NotDecompressed, decompress
+from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
 
-Decompress = Callable[[int, memoryview], Buffer]
+# What a compressed batch may become while one search is at it.
+OPENED_BYTES_MAX = 16 << 20
+# A small batch can hold millions of records, and others wait meanwhile.
+_RECORDS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +30,36 @@ class TimestampOffset:
     leader_epoch: LeaderEpoch
 
 
-async def first_at_or_after(
-    segment: Segment, timestamp: int, *, from_offset: int, decompress: Decompress | None
-) -> TimestampOffset | None:
-    """The first record of the segment, at or behind `from_offset`, that is not older than `timestamp`."""
+async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offset: Offset) -> TimestampOffset | None:
+    """The first record at or behind `from_offset`, in offset order, that is not older than `timestamp`; None when there is
+    none. Raises LogDirError and BatchError."""
+    for segment in segments.while_unchanged(from_offset):
+        if await segment.load_max_timestamp() < timestamp:
+            continue
+        segments.note_index_use(segment)
+        found = await _first_in_segment(segment, timestamp, from_offset=from_offset)
+        if found is not None:
+            return found
+    return None
+
+
+async def newest(segments: LogSegments, *, from_offset: Offset) -> TimestampOffset | None:
+    """The first record that has the greatest timestamp of all; None when no record has one. Raises the same."""
+    best: Segment | None = None
+    best_timestamp = -1
+    generation = segments.generation
+    for segment in segments.while_unchanged(from_offset):
+        timestamp = await segment.load_max_timestamp()
+        if timestamp > best_timestamp:
+            best, best_timestamp = segment, timestamp
+    if best is None or best.file is None or generation != segments.generation:
+        return None
+    with best.file.in_use():
+        segments.note_index_use(best)
+        return await _first_in_segment(best, best_timestamp, from_offset=best.base_offset)
+
+
+async def _first_in_segment(segment: Segment, timestamp: int, *, from_offset: int) -> TimestampOffset | None:
     times = await segment.load_time_index()
     start = await segment.find_batch(max(times.offset_for(timestamp), from_offset))
     if start is None:
@@ -38,37 +69,23 @@ async def first_at_or_after(
         header, position = found
         if header.max_timestamp < timestamp:
             continue
-        record = await _in_batch(
-            segment, header, position, timestamp=timestamp, from_offset=from_offset, decompress=decompress
-        )
+        record = await _in_batch(segment, header, position, timestamp=timestamp, from_offset=from_offset)
         if record is not None:
             return record
     return None
 
 
-async def newest(segment: Segment, *, decompress: Decompress | None) -> TimestampOffset | None:
-    """The first record that has the greatest timestamp of the segment."""
-    newest_timestamp = await segment.load_max_timestamp()
-    if newest_timestamp < 0:
-        return None
-    return await first_at_or_after(segment, newest_timestamp, from_offset=segment.base_offset, decompress=decompress)
-
-
 async def _in_batch(
-    segment: Segment,
-    header: BatchHeader,
-    position: int,
-    *,
-    timestamp: int,
-    from_offset: int,
-    decompress: Decompress | None,
+    segment: Segment, header: BatchHeader, position: int, *, timestamp: int, from_offset: int
 ) -> TimestampOffset | None:
     epoch = LeaderEpoch(header.partition_leader_epoch)
     batch = await segment.read(position, header.size)
     try:
-        for record in iterate_records(batch, decompress=decompress):
+        for number, record in enumerate(iterate_records(batch, decompress=partial(decompress, size_max=OPENED_BYTES_MAX))):
             if record.timestamp_ms >= timestamp and record.offset >= from_offset:
                 return TimestampOffset(record.timestamp_ms, Offset(record.offset), epoch)
-    except CompressedBatch:
+            if number % _RECORDS_AT_ONCE == _RECORDS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+    except NotDecompressed:
         return TimestampOffset(header.max_timestamp, Offset(max(header.base_offset, from_offset)), epoch)
     return None

@@ -60,11 +60,13 @@ def sort_out_reported_directories(
     online = registration.directories
     if not metadata_version.is_directory_assignment_supported(state.metadata_version) or not online:
         return ReportedDirectories((), (), (), online)
+    # Sets and dicts: all these lists are as long as their sender likes.
+    registered = {*online}
     ever_registered = {*online, *registration.lost_directories}
-    unique = tuple(dict.fromkeys(reported))
+    unique = dict.fromkeys(reported)
     return ReportedDirectories(
         known=tuple(directory for directory in unique if directory in ever_registered),
-        news=tuple(directory for directory in unique if directory in online),
+        news=tuple(directory for directory in unique if directory in registered),
         unknown=tuple(directory for directory in unique if directory not in ever_registered),
         remaining=tuple(directory for directory in online if directory not in unique),
     )
@@ -187,8 +189,9 @@ def _events(
 ) -> list[ControllerEvent]:
     broker = {"broker_id": registration.broker_id, "broker_epoch": registration.epoch}
     events: list[ControllerEvent] = []
+    news = {*reported.news}
     for failure in failures:
-        is_news = failure.directory_id in reported.news and not (registration.fenced and reported.is_last_lost)
+        is_news = failure.directory_id in news and not (registration.fenced and reported.is_last_lost)
         events += directory_failure_events(registration.broker_id, failure, is_news=is_news)
     if reported.unknown:
         # One line however many there are: the list is as long as its sender likes.

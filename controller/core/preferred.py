@@ -1,7 +1,8 @@
 """Moves leaderships back to the first replicas (core; auto.leader.rebalance.enable).
 
 Answers to maybeBalancePartitionLeaders of Kafka's ReplicationControlManager. Only clean moves: the first replica must be in
-the ISR and eligible. Easy to get wrong: an imbalance is no fault, so one pass moves a limited number of leaders.
+the ISR and eligible. Easy to get wrong: an imbalance is no fault, so one pass moves a limited number of leaders, and what
+else the controller has to do has its turn before the next.
 """
 
 from common.ids import NO_LEADER

@@ -43,6 +43,9 @@ def handle_broker_registration(
     next_write_offset: Offset,
 ) -> ControllerResult[BrokerRegistrationResponse]:
     """Raises ApiError for everything that forbids the registration; nothing is written then."""
+    # A negative number in a partition's record stands for no leader, or for no change of it, and never for a broker.
+    if request.broker_id < 0:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{request.broker_id} is no broker id")
     previous = state.brokers.get(BrokerId(request.broker_id))
     is_same_incarnation = previous is not None and previous.incarnation_id == request.incarnation_id
     if request.cluster_id != settings.cluster_id:
@@ -101,8 +104,9 @@ def _validated_directories(state: MetadataState, request: BrokerRegistrationRequ
             raise ApiError(ErrorCode.INVALID_REGISTRATION, f"directory id {uuid_text(directory_id)} is reserved")
     if len(set(sent)) != len(sent):
         raise ApiError(ErrorCode.INVALID_REGISTRATION, "the registration names a directory id twice")
+    owners = state.directory_owners()
     for directory_id in sent:
-        owner = state.directory_owner(directory_id)
+        owner = owners.get(directory_id)
         if owner is not None and owner != request.broker_id:
             raise ApiError(
                 ErrorCode.INVALID_REGISTRATION, f"directory id {uuid_text(directory_id)} belongs to broker {owner}"
@@ -171,15 +175,17 @@ def _register_again(
     previous: BrokerRegistration,
     sent: tuple[DirectoryId, ...],
 ) -> ControllerResult[BrokerRegistrationResponse]:
-    recorded = tuple(each for each in sent if each not in previous.lost_directories)
+    lost = {*previous.lost_directories}
+    recorded = tuple(each for each in sent if each not in lost)
     if sent and not recorded:
         # Recording none would say "a broker without directories", for which everything counts as online.
         raise ApiError(ErrorCode.INVALID_REGISTRATION, "this incarnation has lost every directory that it names")
-    left_out = tuple(each for each in previous.directories if each not in recorded)
+    kept = {*recorded}
+    left_out = tuple(each for each in previous.directories if each not in kept)
     after = replace(
         previous,
         directories=recorded,
-        lost_directories=tuple(sorted({*previous.lost_directories, *left_out} - {*recorded})),
+        lost_directories=tuple(sorted({*lost, *left_out} - kept)),
     )
     failures: list[DirectoryFailure] = []
     if recorded:

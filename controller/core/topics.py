@@ -8,11 +8,11 @@ numbers of a request are looked at before anything of that size is built.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from common.configuration.settings import ConfigError, key_of, keys_of
-from common.configuration.topic import TopicConfig, topic_config, validate_topic_overrides
+from common.configuration.settings import ConfigError, key_of
+from common.configuration.topic import SERVED_ANYWAY, TopicConfig, topic_config, validate_topic_overrides
 from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId
 from common.metadata import metadata_version
 from common.metadata.registrations import LeaderRecoveryState
@@ -81,17 +81,19 @@ def create_topics(
     room = RECORDS_PER_REQUEST_MAX
     wishes = {topic.name: topic for topic in request.topics}
     occurrences = Counter(topic.name for topic in request.topics)
+    taken = _names_by_collision_key(state, wishes)
     for name, wish in wishes.items():
         try:
             if occurrences[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic '{name}' occurs twice in the request")
-            _validate_name(state, name, created)
+            _validate_name(state, name, taken)
             topic = _new_topic(state, settings, wish, rng=rng, new_topic_id=new_topic_id, room=room)
         except ApiError as error:
             response.topics.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
             continue
         room -= len(topic.records)
         created[name] = topic
+        taken[collision_key(name)] = name
         response.topics.append(_created(topic, request.validate_only))
     if request.validate_only:
         return ControllerResult([], response)
@@ -111,7 +113,14 @@ def create_topics(
     return ControllerResult(records, response, events=events)
 
 
-def _validate_name(state: MetadataState, name: str, created: Mapping[str, object]) -> None:
+def _names_by_collision_key(state: MetadataState, wishes: Iterable[str]) -> dict[str, str]:
+    """The topics that there are; none where no wish has a character by which names can collide."""
+    if not any("_" in collision_key(name) for name in wishes):
+        return {}
+    return {collision_key(name): name for name in state.topic_ids}
+
+
+def _validate_name(state: MetadataState, name: str, taken: Mapping[str, str]) -> None:
     try:
         validate_topic_name(name)
     except InvalidTopicName as error:
@@ -120,15 +129,9 @@ def _validate_name(state: MetadataState, name: str, created: Mapping[str, object
         raise ApiError(ErrorCode.INVALID_REQUEST, f"'{name}' is not for clients to create")
     if name in state.topic_ids:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
-    key = collision_key(name)
-    if "_" not in key:
-        return
-    for names in (state.topic_ids, created):
-        for other in names:
-            if collision_key(other) == key:
-                raise ApiError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' would share its metric names with '{other}'"
-                )
+    other = taken.get(collision_key(name))
+    if other is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' would share its metric names with '{other}'")
 
 
 def _new_topic(
@@ -142,8 +145,9 @@ def _new_topic(
 ) -> _NewTopic:
     overrides = _validated_overrides(wish)
     config = topic_config(settings.topic_defaults, overrides)
+    room -= len(overrides) + 1
     replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(state, settings, wish, rng, room)
-    if len(overrides) + 1 + len(replicas) > room:
+    if len(replicas) > room:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
     topic_id = new_topic_id()
     records = [
@@ -169,9 +173,7 @@ def _validated_overrides(wish: CreatableTopic) -> dict[str, str]:
         validate_topic_overrides(overrides)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    # Keys that are known but have no effect may name what is done anyway; there is nothing to remember of them.
-    known = keys_of(TopicConfig)
-    return {key: value for key, value in overrides.items() if value is not None and key in known}
+    return {key: value for key, value in overrides.items() if value is not None}
 
 
 def _assigned_replicas(state: MetadataState, wish: CreatableTopic) -> list[tuple[BrokerId, ...]]:
@@ -212,6 +214,7 @@ def _placed_replicas(
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{wish.num_partitions} is no number of partitions")
     if factor <= 0:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{wish.replication_factor} is no replication factor")
+    # A refused topic uses up no room, so that a request may hold any number of them: they may not cost a placement each.
     if partitions > room:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
     return place_replicas(placement_brokers(state), partitions=partitions, replication_factor=factor, rng=rng)
@@ -236,6 +239,7 @@ def _partition_record(
 
 
 def _created(topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:
+    effective = {key_of(field.name): _config_text(getattr(topic.config, field.name)) for field in fields(TopicConfig)}
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if is_validation else topic.topic_id,
@@ -243,11 +247,9 @@ def _created(topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:
         replication_factor=len(topic.replicas[0]),
         configs=[
             CreatableTopicConfigs(
-                name=key_of(field.name),
-                value=_config_text(getattr(topic.config, field.name)),
-                config_source=SOURCE_TOPIC if key_of(field.name) in topic.overrides else SOURCE_DEFAULT,
+                name=key, value=value, config_source=SOURCE_TOPIC if key in topic.overrides else SOURCE_DEFAULT
             )
-            for field in fields(TopicConfig)
+            for key, value in {**effective, **SERVED_ANYWAY}.items()
         ],
     )
 
@@ -262,33 +264,34 @@ def _config_text(value: object) -> str:
 def delete_topics(
     state: MetadataState, settings: ControllerSettings, request: DeleteTopicsRequest
 ) -> ControllerResult[DeleteTopicsResponse]:
-    """One answer for each topic named, by name or by id."""
+    """One answer for each topic named, by name or by id. One that is named twice is not deleted, as in Kafka."""
     wishes = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     response = DeleteTopicsResponse()
-    records: list[ApiMessageAndVersion] = []
-    events: list[ControllerEvent] = []
-    deleted: set[TopicId] = set()
+    named: dict[TopicId, list[DeletableTopicResult]] = {}
     for wish in wishes:
         result = DeletableTopicResult(name=wish.name, topic_id=wish.topic_id)
         response.responses.append(result)
         try:
-            if not settings.is_topic_deletion_enabled:
-                raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-            topic_id = _topic_to_delete(state, wish)
-            if topic_id in deleted:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request")
+            named.setdefault(_topic_to_delete(state, settings, wish), []).append(result)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
+    records: list[ApiMessageAndVersion] = []
+    events: list[ControllerEvent] = []
+    for topic_id, results in named.items():
+        if len(results) > 1:
+            for result in results:
+                result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request"
             continue
-        deleted.add(topic_id)
         name = state.topics[topic_id].name
-        result.name, result.topic_id = name, topic_id
+        results[0].name, results[0].topic_id = name, topic_id
         records.append(ApiMessageAndVersion(RemoveTopicRecord(topic_id=topic_id), 0))
         events.append(ControllerEvent("topic_deleted", {"topic": name, "topic_id": topic_id}))
     return ControllerResult(records, response, events=events)
 
 
-def _topic_to_delete(state: MetadataState, wish: DeleteTopicState) -> TopicId:
+def _topic_to_delete(state: MetadataState, settings: ControllerSettings, wish: DeleteTopicState) -> TopicId:
+    if not settings.is_topic_deletion_enabled:
+        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     if wish.name is not None:
         if wish.topic_id != ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")

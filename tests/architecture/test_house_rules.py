@@ -31,6 +31,8 @@ CORE = (
 # Only here may the process touch its surroundings.
 ENVIRONMENT = "common/environment/"
 
+# Lets others have their turn, and looks at no clock.
+GIVES_WAY = "asyncio.sleep(0)"
 BANNED_CALLS = {
     "asyncio.create_task": "tasks live in a TaskGroup",
     "asyncio.ensure_future": "tasks live in a TaskGroup",
@@ -68,7 +70,7 @@ def test_daemons_make_no_banned_call() -> None:
         for path, tree in modules(*DAEMON_PACKAGES)
         if not path.startswith(ENVIRONMENT)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in BANNED_CALLS
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in BANNED_CALLS and ast.unparse(node) != GIVES_WAY
     ]
     assert found == []
 

@@ -49,7 +49,9 @@ CONTROLLER_APIS: Final = (
 )
 _FORWARDED: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_QUORUM, ApiKey.METADATA)
 _CHANGED: Final = 0.2
-_STRANGERS: Final = (77, 78)
+# The last two are the numbers that stand for no leader and for no change of leader.
+_STRANGERS: Final = (77, 78, -1, -2)
+_NEW_DIRECTORIES: Final = tuple(bytes((number,)) * 16 for number in range(100, 110))
 _STRINGS: Final = (
     *("a" * 64 + ".b",),
     *("", "a" * 249, "a" * 250, "x" * 32_767, ".", "..", "a/b", "a\0b", "\u00e4\U0001f980", "__cluster_metadata"),
@@ -94,7 +96,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     topics = [*names.topics, *names.topics, "new", "__cluster_metadata"]
     topic_ids = [*names.topic_ids, *names.topic_ids, METADATA_TOPIC_ID]
     directories = [*names.directory_ids, *names.directory_ids, *reserved]
-    partitions, brokers = [0, 0, 1, 2, 7], [*names.broker_ids, -1]
+    partitions, brokers = [0, 0, 1, 2, 7], [*names.broker_ids, -1, -2]
     offsets, epochs = [0, 1, 2, names.metadata_offset, names.metadata_offset + 1, -1], [0, 0, 1, -1]
     sizes, waits = [1 << 20, 1, 0], [0, 1, 500]
     named: dict[str, Sequence[Any]] = {
@@ -135,7 +137,11 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     named["Listener.host"] = ["localhost", "127.0.0.1", "", "a" * 64 + ".b", "a..b", "a\0b", "no.such.host"]
     named["DeleteTopicState.topic_id"] = [*names.topic_ids[1:], bytes(16)]
     named["Listener.name"] = ["PLAINTEXT", "PLAINTEXT", "CONTROLLER", "OTHER"]
-    named["Feature.name"] = ["metadata.version", "kraft.version", "diskraft.directory.numbering", "other"]
+    named["BrokerRegistrationRequest.log_dirs"] = [*directories, *_NEW_DIRECTORIES]
+    named["is_migrating_zk_broker"] = [False]
+    features = ["metadata.version", "diskraft.directory.numbering"]
+    named["Feature.name"] = [*features, *features, "kraft.version", "other"]
+    named["min_supported_version"], named["max_supported_version"] = [0, 0, 1], [22, 22, 1]
     named["topic_id"] = topic_ids
     named |= dict.fromkeys(("index", "partition", "partition_index", "partitions"), partitions)
     named |= dict.fromkeys(("broker_id", "replica_id", "new_isr", "broker_ids"), brokers)

@@ -151,10 +151,11 @@ def test_records_too_large_for_the_topic_are_refused(bootstrap: str, topic: str)
     assert outcomes == [KafkaError.MSG_SIZE_TOO_LARGE, None]
 
 
-def test_offsets_by_time(bootstrap: str, topic: str, consumer: Consumer, admin: AdminClient) -> None:
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_offsets_by_time(bootstrap: str, topic: str, consumer: Consumer, admin: AdminClient, compression: str) -> None:
     """A time is answered with the first record at or after it, one after all of them with the end."""
     sent = records()
-    produce(bootstrap, topic, sent, {"acks": "all", "batch.num.messages": 10})
+    produce(bootstrap, topic, sent, {"acks": "all", "batch.num.messages": 10, "compression.type": compression})
     for timestamp, offset in (
         (0, 0),
         (FIRST_TIMESTAMP, 0),
@@ -178,7 +179,9 @@ def test_offsets_by_time(bootstrap: str, topic: str, consumer: Consumer, admin: 
 def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_name: Callable[[], str]) -> None:
     """The life of a topic with configuration: created once, refused twice, described, listed, deleted, gone."""
     name = new_topic_name()
-    new = NewTopic(name, num_partitions=4, replication_factor=2, config={"retention.ms": "123456789"})
+    new = NewTopic(
+        name, num_partitions=4, replication_factor=2, config={"retention.ms": "123456789", "cleanup.policy": "delete"}
+    )
     admin.create_topics([new])[name].result(SECONDS_MAX)
     with pytest.raises(KafkaException) as again:
         admin.create_topics([new])[name].result(SECONDS_MAX)
@@ -193,6 +196,10 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_
     configs = admin.describe_configs([resource])[resource].result(SECONDS_MAX)
     assert configs["retention.ms"].value == "123456789"
     assert not configs["retention.ms"].is_default
+    assert configs["cleanup.policy"].value == "delete"
+    assert not configs["cleanup.policy"].is_default
+    assert configs["compression.type"].value == "producer"
+    assert configs["compression.type"].is_default
     assert configs["segment.bytes"].value == str(1024**3)
     assert configs["segment.bytes"].is_default
 

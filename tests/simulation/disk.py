@@ -28,6 +28,19 @@ REFUSED_WHEN_READ_ONLY = frozenset(
     {"append", "truncate", "fsync", "sync_and_forget", "mkdir", "rename", "fsync_dir", "remove", "replace_file", "probe"}
 )
 
+# What a process gets that is short of descriptors, or of memory.
+ANSWERED_BY_A_SHORT_PROCESS = {
+    "attach": errno.EMFILE,
+    "lock": errno.EMFILE,
+    "probe": errno.EMFILE,
+    "open": errno.EMFILE,
+    "list": errno.EMFILE,
+    "read_file": errno.EMFILE,
+    "replace_file": errno.EMFILE,
+    "fsync_dir": errno.EMFILE,
+    "append": errno.ENOMEM,
+}
+
 SLOW_OPERATIONS = frozenset({"fsync", "sync_and_forget", "fsync_dir", "replace_file", "probe"})
 
 DEFAULT_CAPACITY = 1 << 40
@@ -58,6 +71,7 @@ class SimulatedDisk:
         """How many fsyncs `fail_fsync_once` has made fail."""
         self._slowness = 1.0
         self._catches_up_until_ns = 0
+        self._shortage = 0.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
         self.is_rotten = False
@@ -71,6 +85,11 @@ class SimulatedDisk:
     def fail_next(self, operation: str, errno_code: int, *, times: int = 1) -> None:
         """The next `times` operations of this name end with `errno_code` and have no effect, as a fault that passes."""
         self._next_failures.setdefault(operation, deque()).extend([errno_code] * times)
+
+    def run_short(self, share: float) -> None:
+        """Until `heal` this share of the operations that need a descriptor or memory of the process gets none: the process
+        is short of them, and the disk is well."""
+        self._shortage = share
 
     def fail_fsync_once(self, errno_code: int = errno.EIO) -> None:
         """The next fsync of a file fails (the probe's does not count), and what it should have written is lost although
@@ -96,6 +115,7 @@ class SimulatedDisk:
     def heal(self) -> None:
         """Ends every fault that has an errno or makes the disk slow, except a full disk's; what they broke stays broken."""
         self._sticky.clear()
+        self._shortage = 0.0
         self._next_failures.clear()
         self._failing_writebacks.clear()
         self._reads_fail = False
@@ -177,7 +197,7 @@ class SimulatedDisk:
     def is_well(self) -> bool:
         """Whether nothing keeps an operation from ending soon and well."""
         is_slow = self._slowness != 1.0 or self.loop.now_ns < self._catches_up_until_ns
-        return not self.is_unusable and not is_slow and self.room_bytes() is None
+        return not self.is_unusable and not is_slow and not self._shortage and self.room_bytes() is None
 
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:
@@ -185,6 +205,8 @@ class SimulatedDisk:
         pending = self._next_failures.get(operation)
         if pending:
             return pending.popleft()
+        if operation in ANSWERED_BY_A_SHORT_PROCESS and self._shortage and self._rng.random() < self._shortage:
+            return ANSWERED_BY_A_SHORT_PROCESS[operation]
         return self.sticky_failure_of(operation)
 
     def sticky_failure_of(self, operation: str) -> int | None:
@@ -227,10 +249,6 @@ class SimulatedDisk:
         if self._hung is None or operation.kind in self._hung:
             return True
         return any(earlier.comes_before(operation) for earlier in self.stalled)
-
-    def joins_appends(self) -> bool:
-        """Whether the appends that are queued now happened to be joined: both must be survived."""
-        return self._rng.random() < 0.5
 
     def steps_before_the_end(self) -> int:
         """How far an operation of several system calls got when its process was killed."""

@@ -292,6 +292,10 @@ def _slow(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).slow_down(float(fault.amount))
 
 
+def _run_short(lab: Lab, fault: Fault) -> None:
+    lab.disk(fault).run_short(fault.amount / 1000)
+
+
 async def _heal_disk(lab: Lab, fault: Fault) -> None:
     lab.disk(fault).heal()
     await lab.stop(fault.node, by_force=fault.by_force)
@@ -514,6 +518,7 @@ KINDS = {
     "disk unreadable": Kind(Target.ANY_DISK, _unreadable, _heal_disk),
     "disk hangs": Kind(Target.ANY_DISK, _hang, _thaw, seconds=(0.1, 8.0)),
     "disk slow": Kind(Target.ANY_DISK, _slow, _speed_up),
+    "process short of files": Kind(Target.ANY_DISK, _run_short, _speed_up),
     "disk full": Kind(Target.DATA_DISK, _fill, _make_room),
     "fsync fails once": Kind(Target.ANY_DISK, _fail_fsync_once, _heal_disk, loses_data=True),
     "bits rot": Kind(Target.DATA_DISK, _rot, _replace_disk, loses_data=True),

@@ -32,6 +32,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
 from tests.simulation.loop import SimulatedLoop
 
+OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "sync_and_forget"})
 OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
 
 # The name of the real probe's file.
@@ -65,6 +66,11 @@ class _Broken(Exception):
         self.detail = detail
 
 
+def _fsync_failure(errno_code: int) -> _Broken:
+    """No fsync is short of descriptors: then the folder could not be opened for it."""
+    return _Broken(errno_code, "" if errno_code in (errno.EMFILE, errno.ENFILE) else FSYNC_STEP)
+
+
 class SimulatedLogFile(LogFile):
     """A handle. It keeps its file when the name is renamed or removed, as a descriptor does."""
 
@@ -73,6 +79,9 @@ class SimulatedLogFile(LogFile):
         self.name = name
         self.node = node
         self.is_closed = False
+        # The errno of an append that failed, and where: what is appended behind it would leave a hole and fails as well.
+        self.broken: int | None = None
+        self.broken_at = 0
 
 
 class SimulatedRegion(FileRegion):
@@ -104,10 +113,10 @@ class Operation:
     future: asyncio.Future[Any]
     queued_ns: int
     deadline_ns: int
-    # The append was joined into one write with an earlier one, which failed with this errno.
-    failed_with: int | None = None
     # What is done of it when its process is killed in the middle, where that can be seen afterwards.
     cut_short: Callable[[], None] | None = None
+    # What becomes of its file when it fails.
+    failed: Callable[[int], None] | None = None
 
     def comes_before(self, later: "Operation") -> bool:
         """True when the two must take effect in the order in which they were queued."""
@@ -156,6 +165,7 @@ class SimulatedLogDir(LogDir):
         *,
         is_barrier: bool = False,
         cut_short: Callable[[], None] | None = None,
+        failed: Callable[[int], None] | None = None,
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._owner.is_dead:
@@ -172,7 +182,7 @@ class SimulatedLogDir(LogDir):
             return future
         now_ns = self._loop.now_ns
         deadline_ns = now_ns + self._operation_timeout_ns
-        operation = Operation(self, kind, name, is_barrier, effect, future, now_ns, deadline_ns, cut_short=cut_short)
+        operation = Operation(self, kind, name, is_barrier, effect, future, now_ns, deadline_ns, cut_short, failed)
         self._pending.append(operation)
         self._arm_deadline()
         finish_ns = self._schedule_after_its_predecessors(operation)
@@ -212,11 +222,14 @@ class SimulatedLogDir(LogDir):
     def carry_out(self, operation: Operation) -> None:
         """The end of an operation: its effect, unless the directory was given up, and the news to whoever still waits."""
         if operation is self._stuck:
-            # The thread comes back from the kernel, finds that it is not wanted any more, and lets go of everything.
             self._stuck = None
+            self._finish(operation)
+            # The thread comes back from the kernel, finds that it is not wanted any more, and lets go of everything.
             self.release_lock_now()
-        elif self._offline is not None or self._owner.is_dead:
-            return
+        elif self._offline is None and not self._owner.is_dead:
+            self._finish(operation)
+
+    def _finish(self, operation: Operation) -> None:
         try:
             self._fail_if_broken(operation)
             result = operation.effect()
@@ -236,26 +249,18 @@ class SimulatedLogDir(LogDir):
         disk = self._attached
         if disk is None:
             return
-        errno_code = operation.failed_with or disk.failure_of(operation.kind)
+        errno_code = disk.failure_of(operation.kind)
         if errno_code is not None:
-            if operation.kind == "append" and disk.joins_appends():
-                self._fail_joined(operation, errno_code)
-            raise _Broken(errno_code)
+            raise _fsync_failure(errno_code) if operation.kind in OPERATIONS_THAT_ARE_AN_FSYNC else _Broken(errno_code)
         if operation.kind in OPERATIONS_WITH_AN_FSYNC_INSIDE:
             errno_code = disk.sticky_failure_of("fsync")
             if errno_code is not None:
-                raise _Broken(errno_code, FSYNC_STEP)
-
-    def _fail_joined(self, failed: Operation, errno_code: int) -> None:
-        """Appends of one file that wait behind each other may be one write, which fails as a whole."""
-        behind = [operation for operation in self._pending if operation.name == failed.name]
-        for operation in behind[behind.index(failed) + 1 :] if failed in behind else ():
-            if operation.kind != "append":
-                break
-            operation.failed_with = errno_code
+                raise _fsync_failure(errno_code)
 
     def _report(self, operation: Operation, errno_code: int, detail: str = "") -> None:
         self._owner.trace("disk", self.path, operation.kind, operation.name, errno_code)
+        if operation.failed is not None:
+            operation.failed(errno_code)
         if operation.future.done() or self._owner.is_dead:
             return
         error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
@@ -396,7 +401,7 @@ class SimulatedLogDir(LogDir):
         operation = self._pending[0] if self._pending else None
         if operation is None or operation is self._stuck or operation.cut_short is None or self._held is None:
             return
-        if operation.queued_ns < self._loop.now_ns and operation.failed_with is None and not self.disk.is_broken(operation):
+        if operation.queued_ns < self._loop.now_ns and not self.disk.is_broken(operation):
             self._owner.trace("disk", self.path, "cut short", operation.kind, operation.name)
             with contextlib.suppress(OSError, _Broken):
                 operation.cut_short()
@@ -436,7 +441,12 @@ class SimulatedLogDir(LogDir):
         return self._queue("open", name, effect)
 
     def _queue_on_file(
-        self, kind: str, file: LogFile, effect: Callable[[FileNode], Any], cut_short: Callable[[], None] | None = None
+        self,
+        kind: str,
+        file: LogFile,
+        effect: Callable[[FileNode], Any],
+        cut_short: Callable[[], None] | None = None,
+        failed: Callable[[int], None] | None = None,
     ) -> asyncio.Future[Any]:
         assert isinstance(file, SimulatedLogFile)
         assert file.log_dir is self
@@ -447,7 +457,7 @@ class SimulatedLogDir(LogDir):
                 fail(errno.EBADF)
             return effect(file.node)
 
-        return self._queue(kind, file.name, effect_on_file, cut_short=None if was_closed else cut_short)
+        return self._queue(kind, file.name, effect_on_file, cut_short=None if was_closed else cut_short, failed=failed)
 
     def close_file(self, file: LogFile) -> None:
         assert isinstance(file, SimulatedLogFile)
@@ -462,6 +472,9 @@ class SimulatedLogDir(LogDir):
         def effect(_: FileNode) -> None:
             if b"".join(buffers) != promised:
                 raise AssertionError(f"the buffers of an append to {file.name} changed before it was done")
+            if file.broken is not None and position > file.broken_at:
+                fail(file.broken)
+            file.broken = None
             room = self.disk.room_bytes()
             if room is not None and position + len(promised) - len(node.content) > room:
                 self._write_what_fits(node, position, promised, room)
@@ -472,7 +485,11 @@ class SimulatedLogDir(LogDir):
         def cut_short() -> None:
             node.write(position, promised[: self.disk.bytes_before_the_end(len(promised))])
 
-        return self._queue_on_file("append", file, effect, cut_short)
+        def failed(errno_code: int) -> None:
+            if file.broken is None:
+                file.broken, file.broken_at = errno_code, position
+
+        return self._queue_on_file("append", file, effect, cut_short, failed)
 
     @staticmethod
     def _write_what_fits(node: FileNode, position: int, data: bytes, room: int) -> None:
@@ -506,8 +523,10 @@ class SimulatedLogDir(LogDir):
 
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]:
         def effect(node: FileNode) -> None:
+            assert isinstance(file, SimulatedLogFile)
             node.truncate(size)
             node.modified_ms = self._owner.wall_ms()
+            file.broken = None
 
         return self._queue_on_file("truncate", file, effect)
 
@@ -525,7 +544,7 @@ class SimulatedLogDir(LogDir):
         errno_code = self.disk.take_failing_writeback()
         if errno_code is not None:
             node.fail_writeback()
-            raise _Broken(errno_code, FSYNC_STEP)
+            raise _fsync_failure(errno_code)
         node.sync()
 
     # --- names ---------------------------------------------------------------------------------------------------

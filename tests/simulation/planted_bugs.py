@@ -52,6 +52,7 @@ _DISKS = (
             "except LogDirError as error:\n        self._fail(error)\n        raise",
             "except LogDirError:\n        await self.log_dir.fsync(segment.file.handle)",
         ),
+        seed=12,
     ),
     _bug(
         "recovery point without fsync",
@@ -73,8 +74,8 @@ _DISKS = (
         "Threads are expensive.",
         Edit(
             Replicas.load,
-            "self._directories[directory_id] = _Directory(directory_id, log_dir)",
-            "self._directories[directory_id] = _Directory(directory_id, log_dir)\n"
+            "self._directories[directory_id] = HostedDirectory(directory_id, log_dir)",
+            "self._directories[directory_id] = HostedDirectory(directory_id, log_dir)\n"
             "        self._directories[directory_id].work = next(iter(self._directories.values())).work",
         ),
     ),
@@ -82,6 +83,7 @@ _DISKS = (
         "no probe of idle disks",
         "Somebody will notice when somebody writes.",
         Edit(probe.probe_log_dir, "while is_online():", "while False:"),
+        seed=12,
     ),
     _bug(
         "an empty log for a member of the ISR",
@@ -108,7 +110,7 @@ _REPLICATION = (
     _bug(
         "acknowledging before the ISR has it",
         "It is written here, and the followers are quick.",
-        Edit(produce._Produce._written, "if self._request.acks == ACKS_ALL or", "if"),
+        Edit(produce._Produce._written, "if self._acks == ACKS_ALL or", "if"),
     ),
     _bug(
         "reading beyond the high watermark",
@@ -138,6 +140,7 @@ _REPLICATION = (
             "if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:",
             "if False:",
         ),
+        seed=19,
     ),
     _bug(
         "into the ISR before it has caught up",
@@ -184,7 +187,7 @@ _CONTROLLER = (
             "registration is not None and epoch not in (NO_EPOCH, registration.epoch)",
             "False",
         ),
-        seed=154,
+        seed=12,
     ),
     _bug(
         "assigned to a lost directory and still in the ISR",
@@ -194,7 +197,7 @@ _CONTROLLER = (
             "if not registration.has_online_directory(directory_id):",
             "if False:",
         ),
-        seed=71,
+        seed=36,
     ),
     _bug(
         "no end for a broker that cannot tell",
@@ -204,7 +207,7 @@ _CONTROLLER = (
             "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
             "if True:",
         ),
-        seed=107,
+        seed=12,
     ),
     _bug(
         "a heartbeat elects before it looks at lost directories",
@@ -257,7 +260,7 @@ _CONTROLLER = (
             "records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), broker_id)",
             "pass",
         ),
-        seed=120,
+        seed=305,
     ),
     _bug(
         "any replica may lead",
@@ -297,7 +300,7 @@ _CONTROLLER = (
         ),
         Edit(alter_partition._validated, "if leader != partition.leader:", "if False:"),
         Edit(alter_partition._validated, "if wish.partition_epoch < partition.partition_epoch:", "if False:"),
-        seed=57,
+        seed=321,
     ),
     _bug(
         "an ISR change with anybody in it",
@@ -343,7 +346,7 @@ _BROKER = (
             "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
             "pass",
         ),
-        seed=59,
+        seed=143,
     ),
     _bug(
         "a replica is assigned once",
@@ -376,7 +379,7 @@ _BROKER = (
             "if self._placed_here(key) is None:\n        # In this job",
             "if False:\n        # In this job",
         ),
-        seed=488,
+        seed=369,
     ),
     _bug(
         "deleted topics stay",

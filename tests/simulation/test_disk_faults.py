@@ -348,6 +348,26 @@ def test_an_fsync_inside_replace_file_fails_once() -> None:
     run(scenario)
 
 
+def test_an_error_of_an_fsync_names_the_step() -> None:
+    """As on a real disk; but EMFILE is of the opening of a folder, and no disk pays for it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await synced(log_dir, "log", b"before")
+        disk = world.disk(PATH)
+        for errno_code, verdict in (
+            (errno.EIO, Verdict.DIRECTORY_FAILED),
+            (errno.ENOMEM, Verdict.DIRECTORY_FAILED),
+            (errno.EMFILE, Verdict.PROCESS_TROUBLE),
+        ):
+            disk.fail_with(errno_code, {"fsync", "fsync_dir"})
+            for operation in (log_dir.fsync(file), log_dir.sync_and_forget(file), log_dir.fsync_dir()):
+                assert classify(await failing(operation)) is verdict
+            disk.heal()
+
+    run(scenario)
+
+
 # --- read-only, full, unreadable, rotten, slow ------------------------------------------------------------------------
 
 

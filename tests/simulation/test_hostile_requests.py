@@ -120,6 +120,7 @@ def test_hostile_requests(target: str, seed: int) -> None:
         await client.produce("t", 0, b"value")
         if target == "controller":
             await besiege(cluster, "controller", CONTROLLER_PORT, CONTROLLER_APIS, count=150, seed=seed)
+            assert min(cluster.state.brokers) >= 0, "a stranger registered under a number that stands for no broker"
         else:
             await besiege(cluster, "broker-1", BROKER_PORT, BROKER_APIS, count=150, seed=seed)
         client.acknowledged.clear()

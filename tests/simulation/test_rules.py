@@ -15,6 +15,7 @@ from broker.replica_fetcher import ReplicaFetcher
 from broker.replicas import Replicas
 from broker.requests.fetch import FetchHandler
 from broker.requests.metadata import MetadataRequests
+from broker.upkeep import Upkeep
 from common.configuration.server import load_server_config
 from common.ids import NO_LEADER, BrokerId, DirectoryId, uuid_text
 from common.log_dirs.log_directories import LogDirectories
@@ -24,7 +25,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest
 from common.protocol.messages.describe_quorum import RequestPartitionData as DescribeQuorumPartition
 from common.protocol.messages.describe_quorum import RequestTopicData as DescribeQuorumTopic
-from common.protocol.messages.metadata import MetadataRequest
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.records.batch import encode_values_batch, split_batches
 from common.storage.meta_properties import parse_meta_properties
@@ -486,7 +487,7 @@ def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
         (MetadataRequests, "handle_metadata"),
         (FetchHandler, "handle"),
         (Replicas, "apply"),
-        (Replicas, "_shrink_isrs"),
+        (Upkeep, "_shrink_isrs"),
         (ReplicaFetcher, "_request"),
         (MetadataState, "replay"),
         (LogDirectories, "step"),
@@ -529,6 +530,21 @@ def test_a_bug_anywhere_ends_the_daemon(where: type, name: str, monkeypatch: pyt
     with pytest.raises((SimulationFailed, BaseExceptionGroup)) as caught:
         run(scenario)
     assert "a bug" in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_topic_that_a_client_asked_for_has_the_size_that_the_broker_says() -> None:
+    """num.partitions and default.replication.factor of the broker that was asked, though the controller has others."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        cluster.ask_to_stop(1)
+        await cluster.world.until(lambda: cluster.env(1).is_dead)
+        cluster.start_node(1, {"num.partitions": "4", "default.replication.factor": "2"})
+        await cluster.until_running()
+        await client.ask(1, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        await cluster.world.until(lambda: "t" in cluster.state.topic_ids)
+        assert [len(part.replicas) for part in cluster.partitions("t").values()] == [2, 2, 2, 2]
+
+    run(scenario)
 
 
 def test_a_record_type_that_nobody_knows_ends_the_node() -> None:

@@ -21,7 +21,7 @@ from tests.simulation.violations import InvariantViolated
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize("seed", [1001, 1002])
+@pytest.mark.parametrize("seed", [20, 395])
 def test_seeds_of_trouble(seed: int) -> None:
     """Disks and daemons fail under writing clients: nothing acknowledged is lost, everything comes back in sync."""
     report = run_seed(seed)
@@ -31,7 +31,7 @@ def test_seeds_of_trouble(seed: int) -> None:
 
 def test_a_seed_replays_exactly_under_any_hash_seed() -> None:
     """Two processes with different hash seeds give the same trace of everything that happened."""
-    program = "from tests.simulation.swarm import run_seed; print(run_seed(12).trace_hash)"
+    program = "from tests.simulation.swarm import run_seed; print(run_seed(59).trace_hash)"
     hashes = [
         subprocess.run(
             [sys.executable, "-c", program],

@@ -87,7 +87,10 @@ class Quorum:
         self._announced = LeaderAndEpoch(None, LeaderEpoch(-1))
         self._announced_high_watermark = high_watermark
         leads_elsewhere = self.election.leader_id not in (None, node_id)
-        self.role = Role.FOLLOWER if leads_elsewhere else Role.UNATTACHED
+        # A voter waits for no leader from outside the voters: they were configured anew, and that one may be gone for good.
+        # An observer goes by what it was told; its own configuration may be the old one.
+        may_lead = not self.is_voter or self.election.leader_id in self.voters
+        self.role = Role.FOLLOWER if leads_elsewhere and may_lead else Role.UNATTACHED
 
     @property
     def epoch(self) -> LeaderEpoch:

@@ -233,3 +233,16 @@ def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
         assert [len(request[D1][T]) for request in sender.sent] == [2250, 2250, 500]
 
     run(scenario)
+
+
+def test_nothing_is_sent_once_the_broker_ends() -> None:
+    """What was due soon, and what metadata that still comes asks for: its task would begin in a group that has ended."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.sender.wish({(T, 0): D1})
+        sender.sender.stop()
+        sender.sender.wish({(T, 1): D1})
+        await sender.world.sleep(5)
+        assert sender.sent == []
+
+    run(scenario)

@@ -1,4 +1,4 @@
-"""Automatic creation of topics: once at a time for each name, with the cluster's defaults, tried again after a failure."""
+"""Automatic creation of topics: once at a time for each name, with the broker's defaults, tried again after a failure."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,11 +24,20 @@ def run(
     scenario: Callable[[ControllerSide, AutoTopics], Coroutine[Any, Any, None]],
     *,
     is_enabled: bool = True,
+    num_partitions: int = 4,
+    default_replication_factor: int = 3,
     start: bool = True,
 ) -> None:
     async def in_world(world: SimulatedWorld) -> None:
         async with ControllerSide(world, {ApiKey.CREATE_TOPICS: answer}, start=start) as side:
-            topics = AutoTopics(side.env, is_enabled=is_enabled, channel=side.channel, task_group=side.group)
+            topics = AutoTopics(
+                side.env,
+                is_enabled=is_enabled,
+                num_partitions=num_partitions,
+                default_replication_factor=default_replication_factor,
+                channel=side.channel,
+                task_group=side.group,
+            )
             await scenario(side, topics)
 
     SimulatedWorld(seed=1).run(in_world)
@@ -38,17 +47,29 @@ def names(side: ControllerSide) -> list[list[str]]:
     return [[topic.name for topic in request.topics] for request in side.controller.requests]
 
 
-def test_topics_are_created_with_the_clusters_defaults() -> None:
-    """-1 for both numbers: num.partitions and default.replication.factor are the controller's to apply."""
+def test_topics_are_created_with_the_brokers_defaults() -> None:
+    """num.partitions and default.replication.factor are this broker's, as in Kafka; the controller may have others."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a", "b", "a"])
         await side.world.until(lambda: side.controller.requests)
         assert names(side) == [["a", "b"]]
         (first, _) = side.controller.requests[0].topics
-        assert (first.num_partitions, first.replication_factor, first.assignments) == (-1, -1, [])
+        assert (first.num_partitions, first.replication_factor, first.assignments) == (4, 3, [])
 
     run(scenario)
+
+
+def test_defaults_that_no_topic_can_have_reach_the_controller() -> None:
+    """They are as large as the request can say; the controller refuses them, the broker does not stumble over them."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create(["a"])
+        await side.world.until(lambda: side.controller.requests)
+        (asked,) = side.controller.requests[0].topics
+        assert (asked.num_partitions, asked.replication_factor) == (2**31 - 1, 2**15 - 1)
+
+    run(scenario, num_partitions=2**31, default_replication_factor=2**15)
 
 
 def test_what_is_under_way_is_not_asked_for_again() -> None:
@@ -69,6 +90,26 @@ def test_what_is_under_way_is_not_asked_for_again() -> None:
         await side.world.sleep(0.1)
         topics.create(["a"])
         await side.world.until(lambda: len(side.controller.requests) == 3)
+
+    run(scenario)
+
+
+def test_few_topics_are_under_way_at_a_time() -> None:
+    """The controller is silent and a client names thousands: the first of them are asked for, others when these are done."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda _: response
+        topics.create([f"first-{number}" for number in range(600)])
+        topics.create([f"second-{number}" for number in range(600)])
+        topics.create(["third"])
+        await side.world.sleep(0.1)
+        assert [len(asked) for asked in names(side)] == [600, 400]
+        side.controller.answers[ApiKey.CREATE_TOPICS] = answer
+        response.set_result(answer(side.controller.requests[0]))
+        await side.world.sleep(0.1)
+        topics.create(["third"])
+        await side.world.until(lambda: names(side)[-1] == ["third"])
 
     run(scenario)
 

@@ -314,7 +314,7 @@ def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
                 acknowledged.append(value)
         assert 5 <= len(acknowledged) < 12
         await cluster.world.sleep(3)
-        assert cluster[1].replicas.find(TOPIC, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await cluster.fetch(1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert not cluster[1].directories.any_offline
         disk.heal()
         await cluster.world.event("log_reloaded")
@@ -339,7 +339,7 @@ def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
         while (await cluster.produce(1, "old")).error_code == ErrorCode.NONE:
             pass
         # From the beginning of the reload on.
-        await cluster.until(lambda: cluster[1].replicas.find(TOPIC, 0) is ErrorCode.KAFKA_STORAGE_ERROR)
+        await cluster.until(lambda: cluster[1].partition().log.is_closed)
         cluster.controller.remove_topic()
         cluster.controller.create_topic([1], topic_id=OTHER)
         disk.heal()

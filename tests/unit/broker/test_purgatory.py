@@ -23,6 +23,17 @@ def test_replication_waiters_are_completed_in_order() -> None:
     assert len(waiters) == 0
 
 
+def test_a_wait_for_replication_can_be_given_up() -> None:
+    """It is not called any more and leaves nothing behind; those beside it wait on."""
+    done: list[int] = []
+    waiters = ReplicationWaiters()
+    give_up = [waiters.add(Offset(7), lambda error, number=number: done.append(number)) for number in range(3)]  # type: ignore[misc]
+    give_up[1]()
+    assert len(waiters) == 2
+    waiters.complete_up_to(Offset(7), ErrorCode.NONE)
+    assert done == [0, 2]
+
+
 def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
     """A consumer counts committed bytes, a follower written ones; bytes that came between its read and its wait count."""
 

@@ -1,5 +1,6 @@
 """Which logs a broker loads, creates, deletes and puts aside; checkpoints, retention and the orderly end."""
 
+import errno
 from collections.abc import Awaitable
 
 import pytest
@@ -83,7 +84,7 @@ def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
         disk.write("unknown-0/partition.metadata", partition_metadata(OTHER))
         disk.write("unknown-0/00000000000000000000.log", b"data")
         disk.write("t-0/partition.metadata", partition_metadata(OTHER))
-        disk.write("t-1/00000000000000000000.log", b"")
+        disk.write("t-1/00000000000000000000.log", b"data")
         disk.write("t-2/partition.metadata", partition_metadata(TOPIC))
         future = f"t-0.{'0' * 32}-future"
         disk.write(f"{future}/partition.metadata", partition_metadata(TOPIC))
@@ -606,6 +607,34 @@ def test_topic_configuration_changes_reach_hosted_partitions() -> None:
         cluster.controller.fence(2)
         cluster.controller.configure("min.insync.replicas", "2")
         assert (await cluster.produce(1, "x")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_loaded_again", [False, True])
+def test_a_topic_configuration_that_changes_while_the_log_is_being_opened_counts(is_loaded_again: bool) -> None:
+    """The disk hangs at it for a while, and what the log is opened with is out of date when it is there."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        await cluster.start(1)
+        if is_loaded_again:
+            cluster.controller.create_topic([1])
+            await cluster.started()
+            disk.fail_next("append", errno.ENOMEM)
+            assert (await cluster.produce(1, "short of memory")).error_code != ErrorCode.NONE
+            await cluster.until(lambda: cluster[1].partition().log.is_closed)
+            disk.hang()
+        else:
+            await create_on_a_hanging_disk(cluster)
+        cluster.controller.configure("segment.bytes", "123456")
+        await cluster.world.sleep(1)
+        disk.thaw()
+        if is_loaded_again:
+            await cluster.world.event("log_reloaded")
+        await cluster.started()
+        partition = cluster[1].partition()
+        assert (partition.config.segment_bytes, partition.log.config.segment_bytes) == (123456, 123456)
 
     run(scenario)
 

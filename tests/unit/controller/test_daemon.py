@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from common.ids import NO_LEADER, BrokerId, Offset, TopicId
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
+from common.protocol.authorized_operations import NOT_ASKED
 from common.protocol.codec import encode, encode_with_version
 from common.protocol.errors import ErrorCode
 from common.protocol.framing import parse_response, request_header_version
@@ -33,7 +34,7 @@ from common.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
-from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from common.protocol.messages.describe_cluster import DescribeClusterRequest
 from common.protocol.messages.envelope import EnvelopeRequest
 from common.protocol.messages.headers import RequestHeader
@@ -249,6 +250,36 @@ def test_alter_partition_and_deletion_over_the_wire() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (1, ErrorCode.INVALID_REQUEST),
+        (2, ErrorCode.INVALID_REQUEST),
+        (3, ErrorCode.TOPIC_DELETION_DISABLED),
+        (6, ErrorCode.TOPIC_DELETION_DISABLED),
+    ],
+)
+def test_disabled_deletion_has_a_code_that_the_client_knows(version: int, code: ErrorCode) -> None:
+    """TOPIC_DELETION_DISABLED came with version 3. Asked directly and through a broker."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await topic(client, "t", [1])
+        request = DeleteTopicsRequest(timeout_ms=1000)
+        if version < 6:
+            request.topic_names = ["t"]
+        else:
+            request.topics = [DeleteTopicState(name="t")]
+        direct = await client.send(request, version=version)
+        assert [(each.name, each.error_code) for each in direct.responses] == [("t", code)]
+        forwarded = await client.send(envelope(request, version))
+        _, inner = parse_response(DeleteTopicsResponse, forwarded.response_data, version)
+        assert [(each.name, each.error_code) for each in inner.responses] == [("t", code)]
+        assert "t" in node.daemon.controller.state.topic_ids
+
+    run(scenario, {"delete.topic.enable": "false"})
+
+
 def test_versions_features_and_cluster() -> None:
     """What a broker or a tool learns of the controller before anything else."""
 
@@ -263,9 +294,27 @@ def test_versions_features_and_cluster() -> None:
         cluster = await client.send(DescribeClusterRequest(endpoint_type=2))
         assert (cluster.cluster_id, cluster.controller_id) == (CLUSTER_ID, 100)
         assert [(each.broker_id, each.host, each.port) for each in cluster.brokers] == [(100, "controller", 9093)]
+        assert cluster.cluster_authorized_operations == NOT_ASKED
+        asked = await client.send(DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True))
+        assert asked.cluster_authorized_operations == 0b1_1111_1010_0000
         for endpoint_type, code in ((1, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
             refused = await client.send(DescribeClusterRequest(endpoint_type=endpoint_type))
             assert refused.error_code == code
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("version", "is_listed"), [(3, False), (4, True)])
+def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_listed: bool) -> None:
+    """As the broker does it: older clients fail on a lowest level of 0 (KIP-1022)."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        response = await client.send(request, version=version)
+        listed = {feature.name for feature in response.supported_features}
+        assert METADATA_VERSION_FEATURE in listed
+        assert (KRAFT_VERSION_FEATURE in listed) is is_listed
+        assert (DIRECTORY_NUMBERING_FEATURE in listed) is is_listed
 
     run(scenario)
 

@@ -8,7 +8,7 @@ import pytest
 
 from common.configuration.topic import TopicConfig
 from common.ids import BrokerId, IncarnationId, Offset, TopicId, Uuid
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE, NO_OP_LEVEL
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -28,6 +28,8 @@ from common.records.metadata_records import (
     TopicRecord,
     ZkMigrationRecord,
 )
+from controller import quorum_controller
+from controller.core import preferred
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.registration import handle_broker_registration
@@ -358,9 +360,9 @@ def registered(broker_id: int, *, fenced: bool = False) -> RegisterBrokerRecord:
     )
 
 
-def partition(replicas: list[int], leader: int, isr: list[int]) -> PartitionRecord:
+def partition(replicas: list[int], leader: int, isr: list[int], *, index: int = 0) -> PartitionRecord:
     return PartitionRecord(
-        partition_id=0,
+        partition_id=index,
         topic_id=TOPIC,
         replicas=replicas,
         isr=isr,
@@ -460,6 +462,27 @@ def test_an_idle_log_gets_no_op_records() -> None:
     run(driver, scenario, timers=ControllerTimers(idle_interval_ns=SECOND_NS // 2))
 
 
+def test_the_no_op_timer_rests_where_it_may_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below 3.3-IV1 there is no such record: the timer looks once an interval and writes nothing."""
+    driver = FakeDriver([FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=NO_OP_LEVEL - 1)])
+    sleep_until = SimulatedEnvironment.sleep_until
+    sleeps: list[int] = []
+
+    async def counted(env: SimulatedEnvironment, deadline_ns: int) -> None:
+        sleeps.append(deadline_ns)
+        await sleep_until(env, deadline_ns)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await world.sleep(2)
+        monkeypatch.setattr(SimulatedEnvironment, "sleep_until", counted)
+        await world.sleep(1)
+        assert len(sleeps) < 20
+        assert NoOpRecord() not in driver.records
+
+    run(driver, scenario, timers=ControllerTimers())
+
+
 def test_the_leaderless_sweep_follows_changes_of_the_metadata() -> None:
     """A leaderless partition gets an unclean leader soon after its configuration allows one."""
     driver = FakeDriver(
@@ -497,6 +520,29 @@ def test_preferred_leaders_are_restored_by_their_timer() -> None:
         driver.lead()
         await world.sleep(5.1)
         assert driver.records[-1] == PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1)
+
+    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * SECOND_NS))
+
+
+def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pass begins when the one before is committed, and the last has nothing left to move."""
+    for module in (preferred, quorum_controller):
+        monkeypatch.setattr(module, "ELECTIONS_PER_PASS_MAX", 2)
+    partitions = [partition([1, 2], 2, [1, 2], index=index) for index in range(5)]
+    driver = FakeDriver([*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), *partitions])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await world.sleep(5.1)
+        written = len(driver.records)
+        for moved in (2, 4, 5, 5):
+            moves = [record for record in driver.records if isinstance(record, PartitionChangeRecord)]
+            assert moves == [PartitionChangeRecord(partition_id=index, topic_id=TOPIC, leader=1) for index in range(moved)]
+            driver.commit()
+            await world.sleep(0.1)
+        assert len(driver.records) == written + 3
 
     run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * SECOND_NS))
 

@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import DirectoryEntry, LogDir, LogDirError, LogDirLocked
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.loop import NANOSECONDS
@@ -106,21 +107,44 @@ def test_a_dead_disk_fails_everything_that_needs_it() -> None:
     SimulatedWorld(1).run(scenario)
 
 
-def test_appends_that_wait_together_may_fail_together() -> None:
-    # One failing append takes those queued behind it along on some seeds, as a joined write does, and not on others; an
-    # fsync between them keeps them apart.
-    async def scenario(world: SimulatedWorld) -> list[bool]:
+def test_an_append_that_fails_takes_those_behind_it_along() -> None:
+    # They would leave a hole. A truncation, or an append where the hole would be, ends it.
+    async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)
-        world.disk("/a/1").fail_next("append", errno.ENOSPC)
-        waits = [log_dir.append(file, 0, [b"a"]), log_dir.append(file, 1, [b"b"]), log_dir.append(file, 2, [b"c"])]
-        synced, after = log_dir.fsync(file), log_dir.append(file, 3, [b"d"])
-        results = await asyncio.gather(*waits, return_exceptions=True)
-        await asyncio.gather(synced, after)
-        return [isinstance(result, LogDirError) for result in results]
+        world.disk("/a/1").fail_next("append", errno.ENOMEM)
+        waits = [log_dir.append(file, 0, [b"a"]), log_dir.append(file, 1, [b"b"])]
+        synced, after = log_dir.fsync(file), log_dir.append(file, 2, [b"c"])
+        results = await asyncio.gather(*waits, after, return_exceptions=True)
+        await synced
+        assert [getattr(result, "errno_code", None) for result in results] == [errno.ENOMEM] * 3
+        await log_dir.append(file, 0, [b"a"])
+        await log_dir.append(file, 1, [b"b"])
+        assert world.disk("/a/1").files() == {"log": b"ab"}
 
-    outcomes = {tuple(SimulatedWorld(seed).run(scenario)) for seed in range(30)}
-    assert outcomes == {(True, False, False), (True, True, True)}
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_process_that_is_short_of_files_gets_none_for_a_share_of_what_it_asks() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        world.disk("/a/1").run_short(0.5)
+        errors = set()
+        outcomes = []
+        for number in range(40):
+            for asked in (log_dir.replace_file("file", b"x"), log_dir.append(file, number, [b"x"]), log_dir.fsync(file)):
+                [outcome] = await asyncio.gather(asked, return_exceptions=True)
+                outcomes.append(outcome)
+                if isinstance(outcome, LogDirError):
+                    errors.add((outcome.operation, outcome.errno_code, classify(outcome)))
+        assert None in outcomes
+        trouble = Verdict.PROCESS_TROUBLE
+        assert errors == {("replace_file", errno.EMFILE, trouble), ("append", errno.ENOMEM, trouble)}
+        world.disk("/a/1").heal()
+        await log_dir.replace_file("file", b"y")
+
+    SimulatedWorld(1).run(scenario)
 
 
 def test_taking_offline_fails_everything_with_the_error_given() -> None:
@@ -204,6 +228,22 @@ def test_a_lock_is_held_by_one() -> None:
             await third.lock()
         world.crash("b")
         await third.lock()
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_thread_that_hung_taking_the_lock_lets_it_go_when_it_comes_back() -> None:
+    # Its process has given the directory up, or is dead: the next one may have the lock.
+    async def scenario(world: SimulatedWorld) -> None:
+        first = await attached(world)
+        world.disk("/a/1").hang()
+        first.lock()
+        await world.sleep(1)
+        first.take_offline(LogDirError("/a/1", "lock", errno.ETIMEDOUT))
+        world.disk("/a/1").thaw()
+        await world.sleep(1)
+        second = await attached(world, node="b")
+        await second.lock()
 
     SimulatedWorld(1).run(scenario)
 

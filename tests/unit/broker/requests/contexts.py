@@ -20,6 +20,7 @@ def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") 
         principal=ANONYMOUS,
         received_ns=0,
         request_bytes=memoryview(b""),
+        release=lambda: None,
     )
 
 

@@ -17,7 +17,7 @@ from broker.requests.describe_configs import (
 )
 from common.configuration.server import ServerConfig, load_server_config
 from common.configuration.settings import key_of, keys_of
-from common.configuration.topic import TopicConfig, default_topic_config
+from common.configuration.topic import SERVED_ANYWAY, TopicConfig, default_topic_config
 from common.ids import BrokerId
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -92,11 +92,13 @@ def test_every_topic_key_has_its_broker_keys() -> None:
 
 
 def test_a_topic_without_overrides_shows_defaults() -> None:
-    """All keys, none of them the topic's own, none read-only."""
+    """All keys, none of them the topic's own; read-only are those of which only one value is served."""
     entries = Broker().describe(TOPIC, "topic-1").configs
-    assert [entry.name for entry in entries] == [key_of(field.name) for field in dataclasses.fields(TopicConfig)]
+    settable = [key_of(field.name) for field in dataclasses.fields(TopicConfig)]
+    assert [entry.name for entry in entries] == settable + sorted(SERVED_ANYWAY)
     assert {entry.config_source for entry in entries} == {DEFAULT_SOURCE}
-    assert not any(entry.read_only or entry.is_sensitive for entry in entries)
+    assert [entry.name for entry in entries if entry.read_only] == sorted(SERVED_ANYWAY)
+    assert not any(entry.is_sensitive for entry in entries)
     assert all(entry.synonyms == [] for entry in entries)
 
 
@@ -139,6 +141,13 @@ def test_an_override_that_has_no_effect_is_shown_all_the_same() -> None:
     assert [(each.name, each.value) for each in entry.synonyms] == [("cleanup.policy", "delete")]
 
 
+def test_what_clients_look_up_is_there() -> None:
+    """They take these for given in every topic."""
+    broker = Broker()
+    keys = ("cleanup.policy", "compression.type", "message.timestamp.type")
+    assert [broker.topic_entry(key).value for key in keys] == ["delete", "producer", "CreateTime"]
+
+
 def test_types() -> None:
     """Kafka's ConfigType, from version 3 on."""
     broker = Broker()
@@ -156,7 +165,19 @@ def test_only_the_keys_that_are_asked_for() -> None:
     assert [entry.name for entry in result.configs] == ["segment.bytes"]
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=[])
     response = broker.requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
-    assert len(response.results[0].configs) == len(BROKER_KEYS)
+    assert len(response.results[0].configs) == len(BROKER_KEYS) + len(SERVED_ANYWAY)
+
+
+def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
+    """Or a few kilobytes would be answered with many megabytes. Other keys of the same resource are another question."""
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=keys)
+        for keys in (None, [], ["segment.bytes"], ["segment.bytes", "segment.bytes"], ["segment.ms"])
+    ]
+    response = Broker().requests.handle(
+        context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=resources * 1000)
+    )
+    assert [len(result.configs) for result in response.results] == [len(BROKER_KEYS) + len(SERVED_ANYWAY), 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +211,20 @@ def test_the_brokers_own_configuration() -> None:
     assert entries["listener.security.protocol.map"] == (protocols, STATIC_BROKER_SOURCE)
     assert entries["diskraft.prometheus.listener"] == (None, DEFAULT_SOURCE)
     assert entries["broker.rack"] == (None, DEFAULT_SOURCE)
+
+
+def test_synonyms_of_the_brokers_own_configuration() -> None:
+    """The file's line before the built-in default; a key may lack either of them, and both."""
+    result = Broker({"num.partitions": "3"}).describe(BROKER, "1", synonyms=True)
+    synonyms = {entry.name: [(each.name, each.value, each.source) for each in entry.synonyms] for entry in result.configs}
+    assert synonyms["num.partitions"] == [
+        ("num.partitions", "3", STATIC_BROKER_SOURCE),
+        ("num.partitions", "1", DEFAULT_SOURCE),
+    ]
+    assert synonyms["default.replication.factor"] == [("default.replication.factor", "1", DEFAULT_SOURCE)]
+    assert synonyms["process.roles"] == [("process.roles", "broker", STATIC_BROKER_SOURCE)]
+    assert synonyms["broker.rack"] == []
+    assert all(entry.synonyms == [] for entry in Broker().describe(BROKER, "1").configs)
 
 
 def test_the_default_listener_is_shown_as_a_listener() -> None:

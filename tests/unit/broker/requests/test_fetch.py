@@ -98,6 +98,100 @@ def test_min_bytes_counts_over_all_partitions_and_what_was_there() -> None:
     run(scenario)
 
 
+BATCHES = 10
+
+
+@pytest.mark.parametrize("partition_limit", [True, False])
+def test_a_fetch_that_its_own_limit_cut_short_does_not_wait(partition_limit: bool) -> None:
+    """With more in the log than it may take, a fetch whose min.bytes lies between two batches will never get more."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        for number in range(BATCHES):
+            await cluster.produce(1, str(number))
+        limit = cluster[1].partition().log.size_bytes // BATCHES * 4 + 1
+        if partition_limit:
+            message = request(wanted(max_bytes=limit), max_wait_ms=5_000, min_bytes=limit)
+        else:
+            message = request(wanted(), max_wait_ms=5_000, min_bytes=1 << 20, max_bytes=limit)
+        begun_ns = cluster.world.now_ns()
+        assert texts(await cluster.request(1, message)) == [["0", "1", "2", "3"]]
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_a_fetch_that_left_a_whole_partition_out_does_not_wait() -> None:
+    """The first partition used up the response, and the second one has records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=2)
+        for index in (0, 1):
+            await cluster.produce(1, str(index), index=index)
+        message = request(wanted(0), wanted(1, max_bytes=0), max_wait_ms=5_000, min_bytes=1 << 20)
+        begun_ns = cluster.world.now_ns()
+        assert texts(await cluster.request(1, message)) == [["0"], []]
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_no_more_is_waited_for_than_a_response_can_hold() -> None:
+    """A min.bytes above the request's max.bytes: the fetch is answered when the response is full."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+        limit = 2 * cluster[1].partition().log.size_bytes
+        message = request(wanted(), max_wait_ms=5_000, min_bytes=10 * limit, max_bytes=limit)
+        fetching = asyncio.ensure_future(cluster.request(1, message))
+        await cluster.world.sleep(1)
+        assert not fetching.done()
+        begun_ns = cluster.world.now_ns()
+        await cluster.produce(1, "b")
+        assert texts(await fetching) == [["a", "b"]]
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_a_fetch_that_the_end_of_a_segment_cut_short_does_not_wait() -> None:
+    """A read ends at the end of its segment; more records are in the next one, and the client gets them when it asks on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "300"})
+        await cluster.started()
+        for number in range(BATCHES):
+            await cluster.produce(1, str(number))
+        begun_ns = cluster.world.now_ns()
+        (found,) = texts(await cluster.request(1, request(wanted(), max_wait_ms=5_000, min_bytes=1 << 20)))
+        assert 0 < len(found) < BATCHES
+        assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_a_fetch_waits_where_the_high_watermark_is_inside_a_batch() -> None:
+    """A follower that asks for the middle of a batch moves it there; an empty answer at once would be asked for again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        state = ReplicaState(replica_id=2, replica_epoch=cluster[2].epoch or 0)
+        cluster.crash(2)
+        await cluster.produce(1, "a", "b", acks=1)
+        await cluster.request(1, request(wanted(offset=1), replica_state=state))
+        assert cluster[1].partition().high_watermark == 1
+        begun_ns = cluster.world.now_ns()
+        assert values((await cluster.fetch(1, max_wait_ms=700)).records) == []
+        assert cluster.world.now_ns() - begun_ns >= 700_000_000
+
+    run(scenario)
+
+
 def test_an_error_in_one_partition_answers_at_once() -> None:
     """A client that waits with a stale partition learns of it without the wait."""
 

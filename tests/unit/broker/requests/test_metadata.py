@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.requests.metadata import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, MetadataRequests
+from broker.requests.metadata import MetadataRequests
 from common.ids import BrokerId, DirectoryId, Uuid
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
+from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.metadata import (
@@ -143,6 +144,16 @@ def test_an_unknown_name_is_created_once_for_the_whole_request() -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert broker.topics.asked == [["x", "y"]]
+
+
+def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
+    """Or a few kilobytes would be answered with many megabytes. By its name and by its id are two questions."""
+    broker = Broker(*THREE, topic(1), *(partition(1, index, [1]) for index in range(100)))
+    response = broker.ask(*["topic-1"] * 2000, *["x"] * 2000, *[Uuid(topic_id(1))] * 2000)
+    assert [each.name for each in response.topics] == ["topic-1", "x", "topic-1"]
+    ids = [MetadataRequestTopic(topic_id=topic_id(1), name=str(number)) for number in range(2000)]
+    response = broker.requests.handle_metadata(context(ApiKey.METADATA, 12), MetadataRequest(topics=ids))
+    assert len(response.topics) == 1
 
 
 def test_a_client_may_forbid_the_creation() -> None:

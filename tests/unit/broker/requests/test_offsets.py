@@ -90,16 +90,19 @@ def test_list_offsets(timestamp: int, expected: tuple[int, int]) -> None:
         (LATEST, 1, ErrorCode.NONE),
         (LATEST, 4, ErrorCode.NONE),
         (LATEST, 10, ErrorCode.NONE),
-        (MAX_TIMESTAMP, 6, ErrorCode.INVALID_REQUEST),
+        (MAX_TIMESTAMP, 6, ErrorCode.UNSUPPORTED_VERSION),
         (MAX_TIMESTAMP, 7, ErrorCode.NONE),
-        (EARLIEST_LOCAL, 7, ErrorCode.INVALID_REQUEST),
+        (EARLIEST_LOCAL, 7, ErrorCode.UNSUPPORTED_VERSION),
         (EARLIEST_LOCAL, 8, ErrorCode.NONE),
-        (LATEST_TIERED, 8, ErrorCode.INVALID_REQUEST),
+        (LATEST_TIERED, 8, ErrorCode.UNSUPPORTED_VERSION),
         (LATEST_TIERED, 9, ErrorCode.NONE),
+        (-6, 10, ErrorCode.UNSUPPORTED_VERSION),
+        (-99, 1, ErrorCode.UNSUPPORTED_VERSION),
+        (-(2**63), 10, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_special_timestamps_have_a_first_version(timestamp: int, version: int, expected: ErrorCode) -> None:
-    """An older client that sends one means something else by it."""
+    """One that is unknown, to this broker or in the request's version, is no time to search for."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)
@@ -137,6 +140,43 @@ def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: E
         cluster.controller.change(isr=[1])
         cluster.controller.fence(2)
         assert (await offset_at(cluster, LATEST, version=version)).offset == 6
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)])
+def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: int, expected: ErrorCode) -> None:
+    """Its predecessor may have shown the record at 900. What lies below the high watermark is told as ever."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster, (1, 2))
+        cluster.crash(2)
+        await cluster.produce(1, records=batch("x", timestamp_ms=900), acks=1)
+        cluster.controller.change(leader=1)
+        for timestamp in (500, 1000):
+            assert (await offset_at(cluster, timestamp, version=version)).error_code == expected
+        assert (await offset_at(cluster, 101, version=version)).offset == 1
+        assert (await offset_at(cluster, 500, version=version, replica_id=2)).offset == 5
+        assert (await offset_at(cluster, LATEST_TIERED)).error_code == ErrorCode.NONE
+        cluster.controller.change(isr=[1])
+        cluster.controller.fence(2)
+        assert (await offset_at(cluster, 500, version=version)).offset == 5
+        assert (await offset_at(cluster, 1000, version=version)).offset == -1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("time_ms", "expected"), [(900, (ErrorCode.OFFSET_NOT_AVAILABLE, -1)), (150, (ErrorCode.NONE, 4))])
+def test_a_fresh_leader_tells_the_newest_record_if_it_is_committed(time_ms: int, expected: tuple[ErrorCode, int]) -> None:
+    """A record above the high watermark hides the greatest timestamp only if it has it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster, (1, 2))
+        cluster.crash(2)
+        await cluster.produce(1, records=batch("x", timestamp_ms=time_ms), acks=1)
+        cluster.controller.change(leader=1)
+        answer = await offset_at(cluster, MAX_TIMESTAMP)
+        assert (answer.error_code, answer.offset) == expected
 
     run(scenario)
 

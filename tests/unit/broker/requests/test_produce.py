@@ -1,13 +1,18 @@
 """What Produce refuses, and that a refusal appends nothing; which answers come without replication."""
 
+import asyncio
+import gc
 from collections.abc import Callable
 
 import pytest
 
+from broker.requests.produce import ProduceHandler
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from common.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, Record, encode_batch
 from tests.unit.broker.cluster import Cluster, batch, run
+from tests.unit.broker.requests.contexts import context
 
 RECORDS = [Record(key=None, value=b"value", timestamp_ms=1)]
 
@@ -32,6 +37,13 @@ def negative_count() -> bytearray:
     return resealed(resealed(batch("a"), 57, 0xFF), 26, 0xFF)
 
 
+def too_many_counted() -> bytearray:
+    records = batch("a")
+    records[23:27] = (2**24).to_bytes(4, "big")
+    records[57:61] = (2**24).to_bytes(4, "big")
+    return resealed(records, 60, 1)
+
+
 def resealed(records: bytearray, position: int, value: int) -> bytearray:
     """The batch with one byte changed and its checksum right again."""
     from crc32c import crc32c
@@ -46,11 +58,12 @@ def resealed(records: bytearray, position: int, value: int) -> bytearray:
     [
         (wrong_crc, ErrorCode.CORRUPT_MESSAGE),
         (lambda: batch("a")[:-1], ErrorCode.CORRUPT_MESSAGE),
-        (lambda: bytearray(b"\0" * 30), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (lambda: bytearray(b"\0" * 30), ErrorCode.INVALID_RECORD),
         (lambda: bytearray(b"\0" * 10), ErrorCode.CORRUPT_MESSAGE),
-        (wrong_magic, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (wrong_magic, ErrorCode.INVALID_RECORD),
         (wrong_count, ErrorCode.INVALID_RECORD),
         (negative_count, ErrorCode.INVALID_RECORD),
+        (too_many_counted, ErrorCode.INVALID_RECORD),
         (lambda: batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
         (bytearray, ErrorCode.INVALID_RECORD),
         (lambda: batch("x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
@@ -167,6 +180,34 @@ def test_acks_1_does_not_wait_for_followers() -> None:
     run(scenario)
 
 
+def test_acks_1_that_waits_for_followers_meets_its_deadline() -> None:
+    """A leader in doubt waits for replication even then, and no longer than the client does."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.controller.is_reachable = False
+        cluster.crash(2)
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=300,
+            topic_data=[
+                TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(batch("a")))])
+            ],
+        )
+        handler = ProduceHandler(cluster[1].env, cluster[1].replicas, is_certain=lambda: False)
+        begun_ns = cluster.world.now_ns()
+        answer = handler.handle(context(ApiKey.PRODUCE, 9), request)
+        assert answer is not None
+        response = await answer
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.world.now_ns() - begun_ns == 300_000_000
+
+    run(scenario)
+
+
 def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
     """A good batch is appended silently; a refused one can only be told by closing (as Kafka does)."""
 
@@ -178,6 +219,50 @@ def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
         await cluster.until(lambda: cluster[1].partition().log.written_offset == 1)
         assert await cluster.read_all(1) == ["a"]
         assert await cluster.send_without_answer(1, wrong_crc()) == "closed"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("limit_bytes", [256 * 1024 * 1024, 1_000_000])
+def test_followers_are_read_while_produce_requests_wait_for_them(limit_bytes: int) -> None:
+    """More than the memory for requests waits for the follower, whose fetches come in by the same listener."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], configs={"min.insync.replicas": "2"})
+        await cluster.started()
+        assert (await cluster.produce(1, "one")).error_code == ErrorCode.NONE
+        cluster[1].server.memory._limit_bytes = limit_bytes
+        answers = await asyncio.gather(*(cluster.produce(1, "x" * 400_000, timeout_ms=30_000) for _ in range(4)))
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 4
+
+    run(scenario, replica_lag_time_max_ms="30000")
+
+
+def messages_in_memory() -> int:
+    gc.collect()
+    return sum(isinstance(each, ProduceRequest | ProduceResponse) for each in gc.get_objects())
+
+
+def test_requests_that_timed_out_are_let_go() -> None:
+    """While the controller is away the ISR stays as it is and the high watermark may never move: nothing of them is kept."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        assert (await cluster.produce(1, "one")).error_code == ErrorCode.NONE
+        cluster.controller.is_reachable = False
+        cluster.crash(2)
+        before = messages_in_memory()
+        for _ in range(20):
+            answer = await cluster.produce(1, "x" * 500_000, timeout_ms=100)
+            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        await cluster.world.sleep(1)
+        assert len(cluster[1].partition()._replication_waiters) == 0
+        assert messages_in_memory() <= before
 
     run(scenario)
 

@@ -19,10 +19,10 @@ def test_disk_errors_and_unknown_ones_fail_the_directory(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "EINVAL", "ENOMEM"])
-@pytest.mark.parametrize(("operation", "detail"), [("fsync", ""), ("fsync_dir", ""), ("replace_file", FSYNC_STEP)])
-def test_any_error_of_an_fsync_is_final(code: str, operation: str, detail: str) -> None:
+@pytest.mark.parametrize("operation", ["fsync", "fsync_dir", "sync_and_forget", "replace_file", "probe"])
+def test_any_error_of_an_fsync_is_final(code: str, operation: str) -> None:
     """After a failed fsync the next may succeed over lost data, so the errno does not matter."""
-    assert classify(LogDirError("/d", operation, getattr(errno, code), detail=detail)) is Verdict.DIRECTORY_FAILED
+    assert classify(LogDirError("/d", operation, getattr(errno, code), detail=FSYNC_STEP)) is Verdict.DIRECTORY_FAILED
 
 
 def test_a_full_disk_is_told_from_a_dead_one() -> None:
@@ -33,8 +33,16 @@ def test_a_full_disk_is_told_from_a_dead_one() -> None:
 
 @pytest.mark.parametrize("code", ["EMFILE", "ENFILE", "ENOMEM"])
 def test_limits_of_the_process_are_not_the_disks_fault(code: str) -> None:
-    """A process out of descriptors must not take its disks offline."""
-    assert classify(LogDirError("/d", "open", getattr(errno, code))) is Verdict.PROCESS_TROUBLE
+    """A process out of descriptors must not take its disks offline, nor when an fsync was what it could not begin."""
+    for operation in ("open", "fsync", "fsync_dir", "sync_and_forget"):
+        assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.PROCESS_TROUBLE
+
+
+@pytest.mark.parametrize("code", ["ENOSPC", "EIO", "ETIMEDOUT"])
+def test_an_fsync_that_the_disk_did_not_do_is_final(code: str) -> None:
+    """Whichever step it was in, and when its deadline passed: it vouches for nothing."""
+    for operation in ("fsync", "fsync_dir", "sync_and_forget"):
+        assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.DIRECTORY_FAILED
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EBADF", "EFBIG"])

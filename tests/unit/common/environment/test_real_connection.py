@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -368,13 +369,14 @@ async def test_a_disk_error_after_the_header_ends_the_connection_and_reaches_the
         await pair.receive(99)
 
 
+@pytest.mark.parametrize("code", ["EPIPE", "ECONNRESET", "ECONNREFUSED", "EHOSTUNREACH", "ENONET", "ENOPROTOOPT", "EPROTO"])
 async def test_a_socket_error_of_sendfile_is_not_the_disks(
-    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     """A consumer that goes away in the middle of an answer must not take a directory offline."""
 
     def broken(*_arguments: object) -> int:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        raise OSError(getattr(errno, code), "the peer is gone")
 
     monkeypatch.setattr(RealLogDir, "is_resident", lambda *_: True)
     monkeypatch.setattr(real_connection, "_sendfile", broken)
@@ -382,7 +384,7 @@ async def test_a_socket_error_of_sendfile_is_not_the_disks(
     file = await written_file(log_dir, b"0123456789")
     pair.connection.send([log_dir.region(file, 0, 10)])
     await pair.recorder.until("lost")
-    assert pair.recorder.lost == ["Broken pipe"]
+    assert pair.recorder.lost == ["the peer is gone"]
     assert reports.errors == []
 
 
@@ -417,6 +419,17 @@ async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, l
     assert reports.errors == []
 
 
+async def test_a_cut_before_a_region_was_made_takes_nothing_of_it(pair: Pair, log_dir: RealLogDir) -> None:
+    """The file is cut low, written again, and cut a second time above the region: only the second cut concerns it."""
+    file = await written_file(log_dir, b"0123456789")
+    await log_dir.truncate(file, 2)
+    await log_dir.append(file, 2, [b"abcdefgh"])
+    region = log_dir.region(file, 2, 4)
+    await log_dir.truncate(file, 8)
+    pair.connection.send([region])
+    assert await pair.receive(4) == b"abcd"
+
+
 async def test_a_region_of_an_offline_directory(pair: Pair, log_dir: RealLogDir) -> None:
     """Its descriptor may be closed and the number given out again: it must not be touched."""
     file = await written_file(log_dir, b"0123456789")
@@ -434,7 +447,7 @@ async def test_a_hung_read_of_a_region_ends_at_its_deadline(
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
-    log_dir = await make_log_dir(timeout_ms=50)
+    log_dir = await make_log_dir(timeout_ms=500)
     file = await written_file(log_dir, b"0123456789")
 
     def hanging(fd: int, size: int, position: int) -> bytes:
@@ -528,6 +541,32 @@ async def test_names_that_no_host_can_have(env: RealEnvironment, host: str) -> N
         await env.connect(host, 9092, never, deadline_ns=env.now_ns() + 1_000_000_000)
     with pytest.raises(ListenFailed):
         env.listen(host, 0, never)
+
+
+async def test_connect_without_a_descriptor(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is short of files fails to connect, as if nobody listened, and tries again later."""
+    listener = env.listen("127.0.0.1", 0, never)
+
+    def none_left(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socket", none_left)
+    with pytest.raises(ConnectFailed, match=f"127.0.0.1:{listener.port}: Too many open files"):
+        await env.connect("127.0.0.1", listener.port, never, deadline_ns=env.now_ns() + 10**10)
+    monkeypatch.undo()
+    listener.close()
+
+
+async def test_a_resolver_that_gets_no_thread_is_asked_again(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(ConnectFailed, match="can't start new thread"):
+            await env.connect("broker-9.invalid", 9092, never, deadline_ns=env.now_ns() + 10**10)
+    with pytest.raises(ConnectFailed, match=r"broker-9.invalid:9092: (?!can't start)"):
+        await env.connect("broker-9.invalid", 9092, never, deadline_ns=env.now_ns() + 10**10)
 
 
 async def test_connect_to_an_unknown_name(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:

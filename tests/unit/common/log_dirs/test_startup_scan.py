@@ -191,3 +191,17 @@ def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: st
     directories = scan(world)
     assert list(directories.online) == [IDS["/d1"]]
     assert list(directories.offline) == ["/d2"]
+
+
+@pytest.mark.parametrize("operation", ["attach", "lock", "read_file", "probe"])
+def test_a_process_that_is_short_of_files_does_not_start_without_a_healthy_disk(operation: str) -> None:
+    """It would run on without that disk until somebody starts it again, and its replicas would have lost a copy."""
+    world = world_with({path: formatted(path) for path in IDS})
+    world.disk("/d2").fail_next(operation, errno.EMFILE)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        with pytest.raises(StartupError, match=r"/d2.*short of files.*ulimit"):
+            await scan_node(world)
+        assert list((await scan_node(world)).online) == [IDS["/d1"], IDS["/d2"]]
+
+    world.run(scenario)

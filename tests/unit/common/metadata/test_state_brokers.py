@@ -141,13 +141,13 @@ def test_unregistering_forgets_the_broker() -> None:
     state = replay(register(1, directories=[A]), UnregisterBrokerRecord(broker_id=1, broker_epoch=100))
     assert state == MetadataState()
     assert state.registration_offsets == {}
-    assert state.directory_owner(A) is None
+    assert state.directory_owners() == {}
 
 
-def test_directory_owner() -> None:
+def test_directory_owners() -> None:
     """Online and lost directories belong to the broker that registered them."""
     state = replay(register(1, directories=[A, B]), change(A), register(2, directories=[C]))
-    assert [state.directory_owner(each) for each in (A, B, C, D)] == [1, 1, 2, None]
+    assert state.directory_owners() == {A: 1, B: 1, C: 2}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """RequestServer: what peers may do and get answered, on simulated and on real sockets."""
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -423,6 +424,28 @@ def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
     run_on_seeds(scenario)
 
 
+def test_responses_that_wait_for_an_earlier_one_are_limited() -> None:
+    # Behind a long poll responses of 30 kB pile up that may not leave yet: no more than the limit, and then all are sent.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        started: list[int] = []
+
+        def handle(context: RequestContext, request: MetadataRequest) -> Any:
+            started.append(context.correlation_id)
+            return gate.handle(context, request) if name_in(request) == "slow" else MetadataResponse(cluster_id="x" * 30_000)
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            peer.send(metadata_request("slow", 0), b"".join(metadata_request("x", number) for number in range(1, 60)))
+            await world.sleep(1)
+            assert 30 < len(started) < 40
+            gate.open("slow")
+            await world.until(lambda: len(peer.frames) == 60)
+            assert peer.correlation_ids() == list(range(60))
+
+    run_on_seeds(scenario)
+
+
 def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
     # One response above the limit of queued bytes, after which the next pipelined request must still be started.
     async def scenario(world: World) -> None:
@@ -471,6 +494,19 @@ def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
     run_simulated(scenario)
 
 
+def test_a_negative_idle_time_means_for_ever() -> None:
+    # connections.max.idle.ms=-1, as in Apache Kafka: a connection that is quiet for a long time is still served.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA, limits=ServerLimits(idle_ns=-1_000_000)) as server:
+            peer = await server.raw()
+            await world.sleep(3000)
+            peer.send(metadata_request("still here"))
+            await world.until(lambda: peer.frames or peer.is_lost)
+            assert not peer.is_lost
+
+    run_simulated(scenario)
+
+
 def test_memory_for_requests_is_limited() -> None:
     # Ten peers send half of a request each, more than fits: reading stops, nobody is forgotten, and when the rest may
     # come all are answered. The memory in use never exceeds the limit by more than a frame and a window each.
@@ -495,6 +531,42 @@ def test_memory_for_requests_is_limited() -> None:
                 peer.send(produce_request(bytes([number]) * size, correlation_id=number)[size // 2 :])
             await world.until(lambda: all(peer.frames for peer in peers))
             assert most < limit + size + 128 * 1024
+            assert server.server.memory.used_bytes == 0
+
+    run_on_seeds(scenario)
+
+
+def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> None:
+    # What is left counts little, the request is gone, another peer is read meanwhile, and in the end nothing is counted.
+    async def scenario(world: World) -> None:
+        size = 100_000
+        releases: list[Callable[[], None]] = []
+        requests: list[Any] = []
+        answers: list[asyncio.Future[ProduceResponse]] = []
+
+        def handle(context: RequestContext, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
+            releases.append(context.release)
+            requests.append(weakref.ref(records_in(request)))
+            answers.append(asyncio.get_running_loop().create_future())
+            return answers[-1]
+
+        async with Server(world, {ApiKey.PRODUCE: handle}, limits=ServerLimits(request_memory_bytes=size)) as server:
+            first, second = await server.raw(), await server.raw()
+            first.send(produce_request(bytes(size)))
+            await world.until(lambda: releases)
+            second.send(produce_request(bytes(size)))
+            await world.sleep(1)
+            assert len(releases) == 1
+            assert requests[0]() is not None
+            releases[0]()
+            releases[0]()
+            await world.until(lambda: len(releases) == 2)
+            assert requests[0]() is None
+            assert size < server.server.memory.used_bytes < size + 3000
+            for answer in answers:
+                answer.set_result(ProduceResponse())
+            await world.until(lambda: first.frames and second.frames)
+            releases[1]()
             assert server.server.memory.used_bytes == 0
 
     run_on_seeds(scenario)

@@ -140,7 +140,7 @@ class QuorumNode:
                 self.failure = error
                 return
             driver.register(self.listener)
-            server = RequestServer(
+            server = self.server = RequestServer(
                 env,
                 listener_name="CONTROLLER",
                 host="",

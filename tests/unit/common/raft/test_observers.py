@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from common.environment.interface import LogDirError
-from common.ids import BrokerId, LeaderEpoch, Offset
+from common.environment.interface import Connection, LogDirError
+from common.ids import ZERO_UUID, BrokerId, DirectoryId, LeaderEpoch, Offset
 from common.net.node_channel import NodeChannel
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -24,13 +24,14 @@ from common.protocol.schema import Struct
 from common.raft.core.leader_endpoints import QuorumEndpoint
 from common.raft.core.offsets import ORIGIN, OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch
-from common.raft.core.quorum_messages import fetch_request
+from common.raft.core.quorum_messages import fetch_request, fetch_snapshot_request
 from common.raft.core.record_batches import encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.errors import QuorumFailure
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-from tests.unit.common.raft.nodes import PORT, SECOND_NS, Config, QuorumNode, topic
+from tests.unit.common.net.worlds import RawPeer, SimulatedTestWorld, request_bytes
+from tests.unit.common.raft.nodes import MEBIBYTE, PORT, SECOND_NS, Config, QuorumNode, topic
 
 SEGMENT = "00000000000000000000.log"
 
@@ -499,6 +500,46 @@ def test_fetch_snapshot_errors() -> None:
     run(scenario)
 
 
+def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> None:
+    """It asks for 64 pieces at once and takes none: they are not all read into memory. Later it gets every one of them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        for number in range(120):
+            await one.add(str(number).ljust(30_000, "x"))
+        snapshot_id = await one.driver.write_snapshot()
+        assert snapshot_id is not None
+        request = fetch_snapshot_request(
+            cluster_id=one.cluster_id,
+            replica=ReplicaKey(BrokerId(7), DirectoryId(ZERO_UUID)),
+            epoch=snapshot_id.epoch,
+            snapshot_id=snapshot_id,
+            position=0,
+            max_bytes=MEBIBYTE,
+        )
+        env = world.node("stranger")
+        peers: list[RawPeer] = []
+
+        def accept(connection: Connection) -> RawPeer:
+            peers.append(RawPeer(SimulatedTestWorld(world), connection))
+            return peers[0]
+
+        await env.connect("one", PORT, accept, deadline_ns=env.now_ns() + SECOND_NS)
+        (peer,) = peers
+        peer.connection.pause_reading()
+        peer.send(b"".join(request_bytes(request, 1, correlation_id=number) for number in range(64)))
+        for _ in range(1000):
+            await world.sleep(0.01)
+            assert sum(served._connection.queued_bytes for served in one.server._connections) < 4 * MEBIBYTE
+        peer.connection.resume_reading()
+        await world.until(lambda: len(peer.frames) == 64)
+        assert all(len(frame) > MEBIBYTE for frame in peer.frames)
+        other = await observer(world)
+        await other.has(*one.listener.topics)
+
+    run(scenario)
+
+
 def test_describe_quorum_lists_voters_and_observers() -> None:
     """Offsets, times and directory ids, in the versions that have them; a node that does not lead says so."""
     request = DescribeQuorumRequest(
@@ -544,5 +585,26 @@ def test_a_node_that_does_not_lead_names_the_leader() -> None:
         await misled.start()
         await misled.has("a")
         assert misled.listener.leaders[-1] == LeaderAndEpoch(BrokerId(1), LeaderEpoch(1))
+
+    run(scenario)
+
+
+def test_an_observer_takes_over_as_the_only_voter() -> None:
+    """The controller is gone for good, and the configuration names the observer in its place: it goes on with its log."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        two = await QuorumNode(world, "two", 2).start()
+        await one.add("a")
+        await two.has("a")
+        epoch = one.driver.leader_and_epoch.epoch
+        one.crash()
+        two.crash()
+        alone = (QuorumEndpoint(BrokerId(2), "two", PORT),)
+        two = await QuorumNode(world, "two", 2, voters=alone).start()
+        await two.leads()
+        assert two.driver.leader_and_epoch.epoch == epoch + 1
+        await two.add("b")
+        assert two.listener.topics == ["a", "b"]
 
     run(scenario)

@@ -1,8 +1,11 @@
 """Record batch v2: golden bytes, every kind of damage, changes in place."""
 
+import gzip
 import random
 import struct
+from collections.abc import Callable
 
+import cramjam
 import pytest
 from crc32c import crc32c
 
@@ -189,6 +192,40 @@ def test_counts_must_agree(count: int, delta: int) -> None:
     validate_integrity(header, batch)
     with pytest.raises(InvalidRecordBatch):
         validate_batch(header, batch)
+
+
+@pytest.mark.parametrize("compression", [0, 1, 2, 3, 4])
+def test_a_batch_cannot_count_more_records_than_its_bytes_can_hold(compression: int) -> None:
+    """61 bytes that count 2^31 - 1 records would use up all offsets of a segment; a compressed batch that is a little longer
+    would too."""
+    everything = {21: struct.pack(">h", compression), 23: struct.pack(">i", 2**31 - 2), 57: struct.pack(">i", 2**31 - 1)}
+    for batch in (encode_batch([Record(None, None)], compress=lambda _: b""), GOLDEN):
+        claiming = resealed(bytes(batch), everything)
+        with pytest.raises(InvalidRecordBatch, match=r"counts 2147483647 records in (0|22) bytes"):
+            validate_batch(read_header(claiming), claiming)
+
+
+def test_the_smallest_records_are_all_counted() -> None:
+    """Seven bytes each: one more of them is too many."""
+    batch = encode_batch([Record(None, None)] * 64)
+    assert len(batch) == BATCH_OVERHEAD + 64 * 7
+    validate_batch(read_header(batch), batch)
+    claiming = resealed(bytes(batch), {23: struct.pack(">i", 64), 57: struct.pack(">i", 65)})
+    with pytest.raises(InvalidRecordBatch, match="counts 65 records"):
+        validate_batch(read_header(claiming), claiming)
+
+
+@pytest.mark.parametrize(
+    ("compression", "compress"),
+    [(1, gzip.compress), (2, cramjam.snappy.compress_raw), (3, cramjam.lz4.compress), (4, cramjam.zstd.compress)],
+)
+def test_no_compression_is_too_good_for_the_count(compression: int, compress: Callable[[bytes], bytes]) -> None:
+    """As many of the smallest records as 16 MiB hold, in bytes that compress better than any records do."""
+    size = 1 << 24
+    batch = encode_batch([Record(None, None)], attributes=compression, compress=lambda _: bytes(compress(bytes(size))))
+    count = size // 7
+    counted = resealed(bytes(batch), {23: struct.pack(">i", count - 1), 57: struct.pack(">i", count)})
+    validate_batch(read_header(counted), counted)
 
 
 def test_an_unknown_compression_code_is_invalid() -> None:

@@ -1,7 +1,10 @@
 """The log's everyday life on a simulated disk: appending, reading, rolling, flushing, closing, searching by time."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
+import cramjam
 import pytest
 
 from common.ids import LeaderEpoch, Offset
@@ -9,7 +12,7 @@ from common.records.batch import Record, TruncatedBatch, encode_batch, read_head
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
-from common.storage.timestamp_search import TimestampOffset
+from common.storage.timestamp_search import OPENED_BYTES_MAX, TimestampOffset
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -333,30 +336,52 @@ def test_times_that_go_back_are_searched_in_offset_order() -> None:
     SimulatedWorld(1).run(scenario)
 
 
-def test_a_compressed_batch_is_searched_by_who_can_and_answered_as_a_whole_by_who_cannot() -> None:
+@pytest.mark.parametrize(
+    ("compress", "first_offset"),
+    [
+        pytest.param(cramjam.zstd.compress, 1, id="exact"),
+        pytest.param(lambda _: b"no zstd", 0, id="damaged"),
+        pytest.param(lambda _: cramjam.zstd.compress(bytes(OPENED_BYTES_MAX + 1)), 0, id="too large to be opened"),
+    ],
+)
+def test_a_compressed_batch_is_searched_record_by_record(compress: Callable[[bytes], Any], first_offset: int) -> None:
+    """Where that cannot be, it is answered as a whole, and nothing is missed."""
+
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        records = [Record(None, b"x", 100 + number) for number in range(3)]
-        encoded = encode_batch(records, attributes=4, compress=lambda plain: bytes(reversed(plain)))
-        view = memoryview(encoded)
+        records = [Record(None, b"x", 100 + number) for number in (0, 2, 1)]
+        view = memoryview(encode_batch(records, attributes=4, compress=lambda plain: bytes(compress(bytes(plain)))))
         await log.append_as_leader([(read_header(view), view)], leader_epoch=LeaderEpoch(0)).written
-        assert await log.offset_for_timestamp(101) == TimestampOffset(102, Offset(0), LeaderEpoch(0))
-
-        def decompress(code: int, data: memoryview) -> bytes:
-            assert code == 4
-            return bytes(reversed(data))
-
-        exact = await log.offset_for_timestamp(101, decompress=decompress)
-        assert exact == TimestampOffset(101, Offset(1), LeaderEpoch(0))
+        expected = TimestampOffset(102, Offset(first_offset), LeaderEpoch(0))
+        assert await log.offset_for_timestamp(101) == expected
+        assert await log.offset_of_max_timestamp() == expected
 
     SimulatedWorld(1).run(scenario)
+
+
+def test_others_get_their_turn_while_a_large_batch_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        records = [Record(None, None, 0)] * 5000 + [Record(None, None, 1)]
+        view = memoryview(encode_batch(records))
+        await log.append_as_leader([(read_header(view), view)], leader_epoch=LeaderEpoch(0)).written
+        monkeypatch.setattr(asyncio, "sleep", pause)
+        assert await log.offset_for_timestamp(1) == TimestampOffset(1, Offset(5000), LeaderEpoch(0))
+
+    SimulatedWorld(1).run(scenario)
+    assert pauses == [0] * 5
 
 
 def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 3, epoch=2)
-        log.begin_leader_epoch(LeaderEpoch(5))
+        log.begin_epoch(LeaderEpoch(5))
         assert log.end_offset_for_epoch(LeaderEpoch(2)) == (2, 4)
         assert log.end_offset_for_epoch(LeaderEpoch(5)) == (5, 4)
         await append(log, epoch=5).written
@@ -371,13 +396,13 @@ def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_begin
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 3, epoch=2)
-        log.begin_leader_epoch(LeaderEpoch(5))
+        log.begin_epoch(LeaderEpoch(5))
         await append(log, epoch=6).written
         assert "leader-epoch-checkpoint" not in log_files(world.disk(PATH))
         await log.roll()
         assert log.recovery_point == log.log_end_offset
         assert log_files(world.disk(PATH))["leader-epoch-checkpoint"] == b"0\n2\n2 0\n6 4\n"
-        log.begin_leader_epoch(LeaderEpoch(7))
+        log.begin_epoch(LeaderEpoch(7))
         await log.close()
         assert log_files(world.disk(PATH))["leader-epoch-checkpoint"].endswith(b"\n7 5\n")
 

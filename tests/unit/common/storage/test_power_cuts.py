@@ -91,15 +91,17 @@ class Lives:
 
     async def truncate(self, log: Log) -> None:
         cut_at = Offset(self.rng.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset))
-        if log.lower_recovery_point(cut_at):
-            self.checkpoint(log)
-        before = log.recovery_point
+        log.lower_recovery_point(cut_at)
+        self.lower_checkpoint(log)
         end = await log.truncate_to(cut_at)
         self.cut_off |= {(offset, record) for offset, record in self.appended.items() if offset >= end}
         self.appended = {offset: record for offset, record in self.appended.items() if offset < end}
         # Records that come instead have a later epoch, as under a new leader.
         self.epoch += 1
-        if log.recovery_point < before:
+        self.lower_checkpoint(log)
+
+    def lower_checkpoint(self, log: Log) -> None:
+        if self.recovery_point > log.recovery_point:
             self.checkpoint(log)
 
     def checkpoint(self, log: Log) -> None:

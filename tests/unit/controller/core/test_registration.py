@@ -62,6 +62,8 @@ def _register_raw(controller: ControllerContext, log_dirs: list[Uuid]) -> object
 
 
 REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
+    "the number for no leader": (lambda c: c.register(-1, ["x"]), ErrorCode.INVALID_REQUEST),
+    "the number for no change of leader": (lambda c: c.register(-2, ["x"]), ErrorCode.INVALID_REQUEST),
     "another cluster": (lambda c: c.register(9, ["x"], cluster_id="else"), ErrorCode.INCONSISTENT_CLUSTER_ID),
     "migrating from ZooKeeper": (lambda c: c.register(9, ["x"], is_migrating=True), ErrorCode.BROKER_ID_NOT_REGISTERED),
     "too large": (

@@ -1,14 +1,23 @@
 """Topic creation and deletion: the records of good requests, the error codes of bad ones."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from common.ids import ZERO_UUID, TopicId, Uuid
+from common.ids import ZERO_UUID, BrokerId, TopicId, Uuid
 from common.metadata.directory_ids import MIGRATING, UNASSIGNED
+from common.metadata.topic_names import collision_key
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from common.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from common.records.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from controller.core import topics
+from controller.core.placement import place_replicas
 from controller.core.settings import ControllerSettings
 from tests.unit.controller.core.context import CLUSTER_ID, SESSION_TIMEOUT_NS, ControllerContext, directory
 
@@ -198,12 +207,22 @@ def test_bad_configurations(configs: Mapping[str, str | None]) -> None:
     assert controller.records == []
 
 
-def test_a_configuration_that_asks_for_what_is_done_anyway_is_taken_and_not_stored() -> None:
-    """cleanup.policy=delete is no change."""
+def test_a_configuration_that_asks_for_what_is_done_anyway_is_kept() -> None:
+    """cleanup.policy=delete is no change, but the topic sets it; what it does not set is answered as a default."""
     controller = cluster()
-    response = controller.create("t", [[1]], configs={"cleanup.policy": "delete"})
-    assert response.topics[0].error_code == ErrorCode.NONE
-    assert controller.state.configs == {}
+    configs = {"cleanup.policy": "delete", "leader.replication.throttled.replicas": ""}
+    result = controller.create("t", [[1]], configs=configs).topics[0]
+    assert result.error_code == ErrorCode.NONE
+    assert controller.records[:2] == [
+        ConfigRecord(resource_type=2, resource_name="t", name="cleanup.policy", value="delete"),
+        ConfigRecord(resource_type=2, resource_name="t", name="leader.replication.throttled.replicas", value=""),
+    ]
+    assert controller.state.configs == {(2, "t"): configs}
+    assert result.configs is not None
+    sources = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert sources["cleanup.policy"] == ("delete", 1)
+    assert sources["leader.replication.throttled.replicas"] == ("", 1)
+    assert sources["compression.type"] == ("producer", 5)
 
 
 def test_topics_of_one_request_stand_for_themselves() -> None:
@@ -241,6 +260,48 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
     assert controller.state.partition_count == 6_001
 
 
+def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic whose partitions alone would just fit has no room for its own record: nothing is placed for it."""
+    controller = cluster()
+    placed: list[int] = []
+
+    def place(*args: Any, partitions: int, **others: Any) -> list[tuple[BrokerId, ...]]:
+        placed.append(partitions)
+        return place_replicas(*args, partitions=partitions, **others)
+
+    monkeypatch.setattr(topics, "place_replicas", place)
+    wishes = [CreatableTopic(name=f"t{number}", num_partitions=10_000, replication_factor=3) for number in range(20)]
+    # One that fits but for its configuration, and one that fits.
+    config = CreatableTopicConfig(name="retention.ms", value="5")
+    wishes.append(CreatableTopic(name="large", num_partitions=9_999, replication_factor=3, configs=[config]))
+    wishes.append(CreatableTopic(name="small", num_partitions=5, replication_factor=3, configs=[config]))
+    response = controller.create_request(CreateTopicsRequest(topics=wishes, validate_only=True))
+    codes = [topic.error_code for topic in response.topics]
+    assert codes == [ErrorCode.POLICY_VIOLATION] * 21 + [ErrorCode.NONE]
+    assert placed == [5]
+
+
+def test_names_are_compared_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work grows with the number of existing topics plus that of the new ones, not with their product."""
+    controller = cluster()
+    for number in range(300):
+        record = TopicRecord(name=f"t_{number}", topic_id=TopicId(Uuid(number.to_bytes(16, "big"))))
+        controller.state.replay(record, offset=controller.next_write_offset)
+    looked_at: list[str] = []
+
+    def key(name: str) -> str:
+        looked_at.append(name)
+        return collision_key(name)
+
+    monkeypatch.setattr(topics, "collision_key", key)
+    names = [*(f"u_{number}" for number in range(200)), "t.7", "u.7"]
+    wishes = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    response = controller.create_request(CreateTopicsRequest(topics=wishes, validate_only=True))
+    codes = [topic.error_code for topic in response.topics]
+    assert codes == [ErrorCode.NONE] * 200 + [ErrorCode.INVALID_TOPIC_EXCEPTION] * 2
+    assert len(looked_at) < 300 + 4 * len(names)
+
+
 def test_no_usable_broker() -> None:
     """Registered brokers that are all fenced can hold nothing."""
     controller = cluster(2)
@@ -269,18 +330,29 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
 
 
 def test_deletions_that_fail() -> None:
-    """Unknown name, unknown id, neither, and a topic that was named before."""
+    """Unknown name, unknown id, neither; the topic beside them is deleted."""
     controller = cluster()
     one = controller.topic("one", [[1]])
-    response = controller.delete("none", "one", ids=[TopicId(Uuid(b"?" * 16)), TopicId(ZERO_UUID), one])
+    response = controller.delete("none", "one", ids=[TopicId(Uuid(b"?" * 16)), TopicId(ZERO_UUID)])
     assert [each.error_code for each in response.responses] == [
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
     ]
     assert controller.records == [RemoveTopicRecord(topic_id=one)]
+
+
+@pytest.mark.parametrize(("names", "has_id"), [(["t", "t"], False), (["t"], True), (["t", "t"], True)])
+def test_a_topic_named_twice_is_not_deleted(names: list[str], has_id: bool) -> None:
+    """Every mention of it is refused, whether by name or by id; the topic beside it is deleted."""
+    controller = cluster()
+    topic_id, other = controller.topic("t", [[1]]), controller.topic("other", [[1]])
+    response = controller.delete(*names, "other", ids=[topic_id] if has_id else [])
+    *refused, deleted = [each.error_code for each in response.responses]
+    assert set(refused) == {ErrorCode.INVALID_REQUEST}
+    assert deleted == ErrorCode.NONE
+    assert controller.records == [RemoveTopicRecord(topic_id=other)]
 
 
 def test_deletion_may_be_disabled() -> None:

@@ -86,6 +86,20 @@ def test_a_restarted_leader_does_not_resume_its_epoch() -> None:
     assert elect(state).leader_and_epoch == LeaderAndEpoch(ONE, LeaderEpoch(5))
 
 
+def test_a_voter_does_not_wait_for_a_leader_who_is_no_voter() -> None:
+    """The voters were configured anew since the file was written: the sole one takes a newer epoch. An observer, whose own
+    configuration may be the old one, goes on following, and never elects itself."""
+    stored = ElectionState(LeaderEpoch(4), TWO)
+    state = quorum(election=stored)
+    assert state.can_elect_itself
+    assert state.leader_and_epoch == LeaderAndEpoch(None, LeaderEpoch(4))
+    assert elect(state).leader_and_epoch == LeaderAndEpoch(ONE, LeaderEpoch(5))
+
+    observer = quorum(node_id=OBSERVER, election=stored)
+    assert (observer.role, observer.leader_id) == (Role.FOLLOWER, TWO)
+    assert not observer.can_elect_itself
+
+
 def test_a_log_ahead_of_the_file_wins() -> None:
     """When quorum-state was lost, the epoch of the newest batch is the least that the next epoch must exceed."""
     state = quorum(last_log_epoch=8)

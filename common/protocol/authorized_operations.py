@@ -1,0 +1,8 @@
+"""What an unsecured cluster lets everybody do, as Metadata and DescribeCluster tell it (core).
+
+Bit masks over the codes of Kafka's AclOperation; a response carries NOT_ASKED where the request did not ask (KIP-430).
+"""
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+NOT_ASKED = -0x80000000

@@ -1,0 +1,108 @@
+"""Opens the records of a compressed batch (core).
+
+Brokers pass compressed batches on as they are; who looks for a record by its time has to open them, and so do the tools.
+Easy to get wrong: Java producers wrap snappy in a framing of their own (a magic, two numbers, then chunks with their
+lengths), librdkafka writes it bare. And a few bytes can become gigabytes: whoever opens something says how much it may be.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from functools import partial
+
+import cramjam
+
+from common.records.batch import EXPANSION_MAX, Buffer, InvalidRecordBatch
+
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+
+_JAVA_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+_JAVA_SNAPPY_HEADER = 16
+# zlib's way to say that a gzip header comes first.
+_GZIP_WINDOW = 31
+_USUAL_EXPANSION = 16
+_LARGER = "it becomes larger"
+# How lz4 and zstd say that their bytes would go on.
+_NO_ROOM = ("failed to write whole buffer", "buffer is too small")
+
+
+class NotDecompressed(InvalidRecordBatch):
+    """What is there is damaged, of a kind that nobody knows, or would become too large; the text says which."""
+
+
+def compression_name(code: int) -> str:
+    """As Kafka prints it."""
+    return NAMES[code] if code < len(NAMES) else f"unknown({code})"
+
+
+def decompress(code: int, payload: memoryview, *, size_max: int) -> Buffer:
+    """The records of a batch with this compression code, of at most `size_max` bytes. Raises NotDecompressed."""
+    if code not in _OPENERS:
+        raise NotDecompressed(f"the compression code {code} is unknown")
+    # Memory goes by what is there: the format itself sets a bound.
+    limit = min(size_max, EXPANSION_MAX[code] * len(payload))
+    try:
+        return _OPENERS[code](bytes(payload), limit)
+    except (zlib.error, cramjam.DecompressionError, ValueError, struct.error) as error:
+        raise NotDecompressed(f"no {NAMES[code]} that becomes at most {size_max} bytes: {error}") from error
+
+
+def _gunzip(payload: bytes, size_max: int) -> bytearray:
+    opened = bytearray()
+    # One member after the other.
+    while payload:
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        opened += member.decompress(payload, size_max - len(opened) + 1)
+        if len(opened) > size_max:
+            raise ValueError(_LARGER)
+        if not member.eof:
+            raise ValueError("it is cut off")
+        payload = member.unused_data
+    return opened
+
+
+def _unsnap(payload: bytes, size_max: int) -> bytes:
+    if not payload.startswith(_JAVA_SNAPPY_MAGIC):
+        return _unsnap_chunk(payload, size_max)
+    opened = bytearray()
+    position = _JAVA_SNAPPY_HEADER
+    while position < len(payload):
+        (length,) = struct.unpack_from(">I", payload, position)
+        position += 4
+        if length > len(payload) - position:
+            raise ValueError("a chunk is cut off")
+        opened += _unsnap_chunk(payload[position : position + length], size_max - len(opened))
+        position += length
+    return bytes(opened)
+
+
+def _unsnap_chunk(chunk: bytes, size_max: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(chunk)
+    # It is only what the chunk claims.
+    if size > len(chunk) * EXPANSION_MAX[SNAPPY]:
+        raise ValueError("it claims a size that it cannot have")
+    if size > size_max:
+        raise ValueError(_LARGER)
+    return bytes(cramjam.snappy.decompress_raw(chunk))
+
+
+def _open(decompress_into: Callable[[bytes, bytearray], int], payload: bytes, size_max: int) -> memoryview:
+    """In more and more memory, as long as that is what it wants: what is damaged must not get what a large one needs."""
+    size = min(_USUAL_EXPANSION * len(payload), size_max)
+    while True:
+        opened = bytearray(size)
+        try:
+            return memoryview(opened)[: decompress_into(payload, opened)]
+        except cramjam.DecompressionError as error:
+            if size == size_max or not any(text in str(error) for text in _NO_ROOM):
+                raise
+        size = min(_USUAL_EXPANSION * size, size_max)
+
+
+_OPENERS: dict[int, Callable[[bytes, int], Buffer]] = {
+    GZIP: _gunzip,
+    SNAPPY: _unsnap,
+    LZ4: partial(_open, cramjam.lz4.decompress_into),
+    ZSTD: partial(_open, cramjam.zstd.decompress_into),
+}

@@ -1,0 +1,80 @@
+"""Where the whole batches lie that a read is to give (shell).
+
+Answers to Kafka's LocalLog.read. Consumers that keep up are served from memory: the newest segment knows its latest batches,
+and every segment where its sequential readers will go on. Only who reads elsewhere makes the disk search. Easy to get wrong:
+a read ends at a batch's end, below `upper_offset` and within its bytes, and its first batch may begin below the offset that
+was asked for.
+"""
+
+from typing import NamedTuple
+
+from common.storage.log_segments import LogSegments
+from common.storage.segment import Segment
+
+
+class Span(NamedTuple):
+    """A range of whole batches in one segment."""
+
+    segment: Segment
+    position: int
+    size: int
+    first_offset: int
+    next_offset: int
+
+
+def nothing_at(segment: Segment, offset: int) -> Span:
+    """There is nothing to read."""
+    return Span(segment, 0, 0, offset, offset)
+
+
+def locate_in_memory(
+    segment: Segment, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
+) -> Span | None:
+    """None when the place has to be searched on the disk. `segment` holds the offset."""
+    if offset >= upper_offset:
+        return nothing_at(segment, offset)
+    if segment.tail is not None and segment.tail.covers(offset):
+        return _locate_in_tail(segment, offset, max_bytes, upper_offset, min_one_batch)
+    position = segment.resume_point(offset)
+    if position is not None and segment.next_offset <= upper_offset:
+        size = segment.written_size - position
+        if 0 < size <= max_bytes:
+            return Span(segment, position, size, offset, segment.next_offset)
+    return None
+
+
+def _locate_in_tail(segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
+    tail = segment.tail
+    assert tail is not None
+    found = tail.batch_for(offset)
+    if found is None:
+        return nothing_at(segment, offset)
+    first_offset, start = found
+    end = tail.end_of_whole_batches(size_limit=start + max_bytes, upper_offset=upper_offset, segment_size=segment.size)
+    if end <= start and min_one_batch:
+        first_end = tail.first_end(start, segment.size)
+        end = tail.end_of_whole_batches(size_limit=first_end, upper_offset=upper_offset, segment_size=segment.size)
+    if end <= start:
+        return nothing_at(segment, offset)
+    next_offset = tail.next_offset_at(end)
+    return Span(segment, start, end - start, first_offset, segment.next_offset if next_offset is None else next_offset)
+
+
+async def locate_on_disk(
+    segments: LogSegments, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
+) -> Span:
+    """The same with the help of the disk. Raises LogDirError and BatchError."""
+    for segment in segments.while_unchanged(offset):
+        segments.note_index_use(segment)
+        found = await segment.find_batch(offset)
+        if found is None:
+            # A gap at the segment's end: what follows is in the next one.
+            continue
+        first_offset, start = found
+        end, next_offset = await segment.find_end(
+            start, size_limit=start + max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+        )
+        if end == start:
+            break
+        return Span(segment, start, end - start, first_offset, next_offset)
+    return nothing_at(segments.newest, offset)

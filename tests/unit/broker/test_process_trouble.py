@@ -1,0 +1,359 @@
+"""A process that is short of files or memory, while its disks are well: nothing is lost, nothing stays broken.
+
+Each segment holds a descriptor, so EMFILE is what a broker with many partitions meets first; any operation that opens
+something may get it, and any that allocates may get ENOMEM.
+"""
+
+import errno
+from typing import Any
+
+import pytest
+
+from broker.controller_channel import ControllerUnavailable
+from common.ids import TopicId, Uuid
+from common.protocol.errors import ErrorCode
+from common.storage.names import CLEAN_SHUTDOWN_FILE
+from tests.simulation.disk import SimulatedDisk
+from tests.unit.broker.cluster import Cluster, path, run
+
+OTHER = TopicId(Uuid(b"O" * 16))
+
+
+def stored_offset(disk: SimulatedDisk, file: str) -> int:
+    """What the checkpoint file has for t-0; 0 without an entry."""
+    lines = disk.files().get(file, b"").decode().splitlines()[2:]
+    return max([int(line.split()[2]) for line in lines if line.startswith("t 0 ")], default=0)
+
+
+# --- checkpoint files --------------------------------------------------------------------------------------------
+
+
+def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_is_tried_again() -> None:
+    """With the old topic's log start a kill would make the next start throw the new topic's records away."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200", "retention.bytes": "200"})
+        await cluster.started()
+        for number in range(30):
+            assert (await cluster.produce(1, f"old-{number}")).error_code == ErrorCode.NONE
+        disk = cluster.world.disk(path(1, "a"))
+        await cluster.until(lambda: stored_offset(disk, "log-start-offset-checkpoint") > 10)
+        cluster.controller.remove_topic()
+        await cluster.world.sleep(1)
+        disk.fail_next("replace_file", errno.EMFILE, times=2)
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        await cluster.started(0, OTHER)
+        for number in range(5):
+            assert (await cluster.produce(1, f"new-{number}")).error_code == ErrorCode.NONE
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.started(0, OTHER)
+        assert await cluster.read_all(1, topic_id=OTHER) == [f"new-{number}" for number in range(5)]
+
+    run(scenario, log_retention_check_interval_ms="1000", log_flush_start_offset_checkpoint_interval_ms="20000")
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_the_recovery_point_is_stored_before_a_cut_that_is_tried_again(times: int) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1, 2], configs={"segment.bytes": "200"})
+        await cluster.started()
+        await cluster.produce(1, "common")
+        cluster.crash(1)
+        cluster.controller.change(leader=2, isr=[2])
+        await cluster.until(cluster[2].leads)
+        for number in range(20):
+            assert (await cluster.produce(2, f"gone-{number}")).error_code == ErrorCode.NONE
+        disk = cluster.world.disk(path(2, "a"))
+        await cluster.until(lambda: stored_offset(disk, "recovery-point-offset-checkpoint") > 10)
+        await cluster.start(1)
+        disk.fail_next("replace_file", errno.EMFILE, times=times)
+        cluster.controller.change(leader=1, isr=[1])  # An unclean election.
+        await cluster.until(lambda: cluster[2].follows() and cluster[2].partition().log.log_end_offset == 1)
+        assert stored_offset(disk, "recovery-point-offset-checkpoint") <= cluster[2].partition().log.recovery_point
+
+    run(
+        scenario,
+        log_flush_offset_checkpoint_interval_ms="1000",
+        replica_high_watermark_checkpoint_interval_ms="1000000",
+    )
+
+
+def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
+    """Otherwise a kill soon after it would make the next start empty the log, and the replica is in the ISR again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic(
+            [1, 2], configs={"segment.bytes": "200", "retention.bytes": "400", "retention.ms": "-1"}
+        )
+        await cluster.started()
+        await cluster.produce(1, "first")
+        cluster.world.network.cut("broker-1", "broker-2")
+        cluster.controller.change(isr=[2], leader=2)
+        for number in range(20):
+            await cluster.produce(2, f"value-{number:03}")
+        disk = cluster.world.disk(path(2, "a"))
+        await cluster.until(lambda: stored_offset(disk, "log-start-offset-checkpoint") > 10, within_seconds=120)
+        cluster.controller.change(isr=[1], leader=1)  # An unclean election.
+        cluster.world.network.mend()
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        for number in range(3):
+            assert (await cluster.produce(1, f"acknowledged-{number}")).error_code == ErrorCode.NONE
+        cluster.crash(2)
+        cluster.controller.change(isr=[1])
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        cluster.controller.change(leader=2)
+        await cluster.until(lambda: cluster[2].leads() and cluster[2].partition().high_watermark == 4)
+        found: list[str] = []
+        while len(found) < 3:
+            found += await cluster.read_all(2, offset=1 + len(found))
+        assert found == [f"acknowledged-{number}" for number in range(3)]
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
+# --- logs that failed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_reloaded: bool) -> None:
+    """The controller may have taken the proposed ISR over. Without the proposed member no record is acknowledged."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2, 3):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2, 3])
+        await cluster.started()
+        assert (await cluster.produce(1, "one")).error_code == ErrorCode.NONE
+        cluster.controller.change(isr=[1, 2])
+        answer = cluster.controller.send
+
+        async def send_and_lose_the_answer(request: Any, **options: Any) -> Any:
+            cluster[1].follow = lambda records, first_offset: None  # type: ignore[method-assign]
+            await answer(request, **options)
+            cluster.controller.is_reachable = False
+            raise ControllerUnavailable("the answer is lost")
+
+        cluster.controller.send = send_and_lose_the_answer  # type: ignore[method-assign]
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+        for one, other in ((1, 3), (3, 1)):
+            cluster.world.network.cut(f"broker-{one}", f"broker-{other}")
+        await cluster.world.sleep(0.5)
+        if is_reloaded:
+            cluster.world.disk(path(1, "a")).fail_next("append", errno.ENOMEM)
+            await cluster.produce(1, "short of memory", timeout_ms=100)
+            await cluster.world.event("log_reloaded")
+            await cluster.until(cluster[1].leads)
+        assert (await cluster.produce(1, "two", timeout_ms=3000)).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
+def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None:
+    """Its records were never synced: the next start has to look at them."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        disk = cluster.world.disk(path(1, "a"))
+        for number in range(5):
+            assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
+        disk.fail_next("append", errno.ENOMEM)
+        disk.fail_with(errno.EMFILE, {"open"})
+        assert (await cluster.produce(1, "x")).error_code != ErrorCode.NONE
+        await cluster.until(lambda: cluster[1].partition().log.is_closed)
+        await cluster.stop(1)
+        assert CLEAN_SHUTDOWN_FILE not in disk.files()
+        disk.heal()
+        await cluster.start(1)
+        await cluster.started()
+        assert cluster[1].partition().log.recovery_point == 0
+        assert await cluster.read_all(1) == [f"v{number}" for number in range(5)]
+
+    run(scenario)
+
+
+def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
+    """Nobody may ever write again to learn that the log is broken; readers are waiting."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
+        await cluster.started()
+        cluster.world.disk(path(1, "a")).fail_next("replace_file", errno.EMFILE)  # The rolled segment's index.
+        for number in range(3):
+            assert (await cluster.produce(1, f"value-{number}")).error_code == ErrorCode.NONE
+        await cluster.world.event("log_reloaded")
+        assert (await cluster.fetch(1)).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_a_follower_whose_log_failed_behind_its_last_append_is_cut_all_the_same() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1, 2], configs={"segment.bytes": "200"})
+        await cluster.started()
+        await cluster.produce(1, "common")
+        cluster.crash(1)
+        cluster.controller.change(leader=2, isr=[2])
+        await cluster.until(cluster[2].leads)
+        cluster.world.disk(path(2, "a")).fail_next("replace_file", errno.EMFILE)
+        for number in range(3):
+            await cluster.produce(2, f"gone-{number}")
+        await cluster.start(1)
+        cluster.controller.change(leader=1, isr=[1])
+        await cluster.started()
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2), within_seconds=60)
+
+    run(scenario, replica_high_watermark_checkpoint_interval_ms="1000000")
+
+
+def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
+    """Loading beside them would meet a file that has just been renamed, and ENOENT takes a directory offline."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "100"})
+        await cluster.started()
+        for number in range(60):
+            assert (await cluster.produce(1, f"value-{number}")).error_code == ErrorCode.NONE
+        disk = cluster.world.disk(path(1, "a"))
+        disk.slow_down(40)
+        cluster.controller.configure("retention.bytes", "100")
+        await cluster.until(lambda: any(name.endswith(".deleted") for name in disk.files()))
+        disk.fail_next("append", errno.ENOMEM)
+        await cluster.produce(1, "fails")
+        await cluster.world.event("log_reloaded", within_seconds=60)
+        assert not cluster[1].directories.any_offline
+
+    run(scenario, log_retention_check_interval_ms="1000", diskraft_log_dir_operation_timeout_ms="60000")
+
+
+def test_a_leader_that_lost_records_between_two_loads_does_not_go_on_leading() -> None:
+    """The followers would cut off what only this disk has lost."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        for number in range(5):
+            assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
+        await cluster[1].partition().log.flush()
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_next("append", errno.ENOMEM)
+        await cluster.produce(1, "fails")
+        disk.corrupt("t-0/00000000000000000000.log", 100)
+        await cluster.until(lambda: cluster[1].directories.any_offline)
+        assert cluster[2].partition().log.log_end_offset == 5
+
+    run(scenario)
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
+def test_a_creation_that_is_tried_again_and_again_leaves_nothing_behind() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_with(errno.EMFILE, {"replace_file"})
+        cluster.controller.create_topic([1])
+        await cluster.world.sleep(60)
+        disk.heal()
+        await cluster.started()
+        assert disk.folders() == ["t-0"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("operation", ["open", "fsync_dir"])
+def test_a_log_that_failed_is_deleted_with_its_topic(operation: str) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
+        await cluster.started()
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_with(errno.EMFILE, {"open"})
+        while (await cluster.produce(1, "x")).error_code == ErrorCode.NONE:
+            pass
+        disk.fail_with(errno.EMFILE, {operation})
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        await cluster.world.sleep(5)
+        disk.heal()
+        await cluster.started(0, OTHER)
+        await cluster.until(lambda: disk.folders() == ["t-0"], within_seconds=200)
+        assert not cluster[1].directories.any_offline
+
+    run(scenario)
+
+
+def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"file.delete.delay.ms": "1000"})
+        await cluster.started()
+        disk = cluster.world.disk(path(1, "a"))
+        cluster.controller.remove_topic()
+        await cluster.world.sleep(0.5)
+        disk.fail_next("list", errno.EMFILE)
+        await cluster.until(lambda: disk.folders() == [], within_seconds=200)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("operation", ["open", "replace_file", "fsync_dir"])
+def test_a_creation_that_is_tried_again_stays_in_its_directory(operation: str) -> None:
+    """What the first attempt has left would count as a second log of the replica at the next start."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        disks = [cluster.world.disk(path(1, letter)) for letter in "ab"]
+        disks[0].fail_next(operation, errno.EMFILE, times=3)
+        # Placement would take the other one for the second attempt.
+        cluster.controller.create_topic([1], [1], [1])
+        for index in range(3):
+            await cluster.started(index)
+        await cluster.world.sleep(5)
+        assert sorted(disks[0].folders() + disks[1].folders()) == ["t-0", "t-1", "t-2"]
+
+    run(scenario)
+
+
+def test_a_creation_that_nobody_wants_any_more_leaves_nothing() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_with(errno.EMFILE, {"replace_file"})
+        cluster.controller.create_topic([1])
+        await cluster.until(lambda: disk.folders() == ["t-0"])
+        await cluster.world.sleep(0.5)
+        cluster.controller.remove_topic()
+        await cluster.until(lambda: disk.folders() == [])
+        disk.heal()
+        assert not cluster[1].directories.any_offline
+
+    run(scenario)
+
+
+def test_a_start_removes_what_an_unfinished_creation_has_left() -> None:
+    """It is no log of anybody, and holds nothing that a person would want to look at."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        disk.write("t-0/00000000000000000000.log", b"")
+        disk.write("u-0/00000000000000000000.log", b"records of somebody")
+        await cluster.start(1)
+        await cluster.until(lambda: all("u-0." in folder and folder.endswith("-stray") for folder in disk.folders()))
+
+    run(scenario)

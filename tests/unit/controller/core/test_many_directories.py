@@ -1,0 +1,113 @@
+"""Brokers with very many directories, of which a registration may name tens of thousands: the controller's work grows with
+their number and not with its square. Comparisons of ids are counted."""
+
+from collections.abc import Sequence
+
+from common.ids import BrokerId, Uuid
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature
+from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.registration import handle_broker_registration
+from tests.unit.controller.core.context import CAUGHT_UP, CLUSTER_ID, ControllerContext
+
+COUNT = 400
+COMPARISONS_MAX = 10 * COUNT
+
+
+class CountedId(bytes):
+    """A directory id that counts how often one is compared."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.comparisons += 1
+        return bytes.__eq__(self, other)
+
+    __hash__ = bytes.__hash__
+
+
+def ids(first: int, count: int) -> list[Uuid]:
+    """New objects each time, as every request brings them, so that identity is no short cut."""
+    return [Uuid(CountedId(number.to_bytes(16, "big"))) for number in range(first, first + count)]
+
+
+def context() -> ControllerContext:
+    controller = ControllerContext()
+    # They compare a lot themselves.
+    controller.check_invariants = lambda: None  # type: ignore[method-assign]
+    CountedId.comparisons = 0
+    return controller
+
+
+def register(controller: ControllerContext, broker_id: int, log_dirs: Sequence[Uuid]) -> BrokerRegistrationResponse:
+    request = BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=Uuid(bytes([broker_id]) * 16),
+        features=[
+            Feature(name=name, min_supported_version=level, max_supported_version=level)
+            for name, level in controller.state.features.items()
+        ],
+        log_dirs=list(log_dirs),
+    )
+    return controller.apply(
+        handle_broker_registration(
+            controller.state,
+            controller.sessions,
+            controller.settings,
+            request,
+            now_ns=controller.now_ns,
+            next_write_offset=controller.next_write_offset,
+        )
+    )
+
+
+def heartbeat(controller: ControllerContext, broker_id: int, offline: Sequence[Uuid]) -> BrokerHeartbeatResponse:
+    request = BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=controller.epoch(broker_id),
+        current_metadata_offset=CAUGHT_UP,
+        offline_log_dirs=list(offline),
+    )
+    return controller.apply(
+        handle_broker_heartbeat(
+            controller.state,
+            controller.sessions,
+            controller.settings,
+            request,
+            now_ns=controller.now_ns,
+            next_write_offset=controller.next_write_offset,
+        )
+    )
+
+
+def test_a_registration_beside_a_broker_with_many_directories() -> None:
+    """Whether one of its directories is another broker's is a look for each."""
+    controller = context()
+    register(controller, 1, ids(1_000, COUNT))
+    register(controller, 2, ids(1_000 + COUNT, COUNT))
+    assert CountedId.comparisons < COMPARISONS_MAX
+
+
+def test_a_registration_that_leaves_many_directories_out() -> None:
+    """The same incarnation comes back with half of them, then once more with all."""
+    controller = context()
+    register(controller, 1, ids(1_000, COUNT))
+    register(controller, 1, ids(1_000, COUNT // 2))
+    register(controller, 1, ids(1_000, COUNT))
+    registration = controller.state.brokers[BrokerId(1)]
+    assert (len(registration.directories), len(registration.lost_directories)) == (COUNT // 2, COUNT // 2)
+    assert CountedId.comparisons < COMPARISONS_MAX
+
+
+def test_a_heartbeat_that_reports_many_directories() -> None:
+    """Half of them, then the same again with as many that nobody knows."""
+    controller = context()
+    register(controller, 1, ids(1_000, COUNT))
+    assert heartbeat(controller, 1, ids(1_000, COUNT // 2)).error_code == ErrorCode.NONE
+    response = heartbeat(controller, 1, ids(1_000, COUNT // 2) + ids(5_000, COUNT))
+    assert response.error_code == ErrorCode.LOG_DIR_NOT_FOUND
+    registration = controller.state.brokers[BrokerId(1)]
+    assert (len(registration.directories), len(registration.lost_directories)) == (COUNT // 2, COUNT // 2)
+    assert CountedId.comparisons < COMPARISONS_MAX
