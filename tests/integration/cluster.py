@@ -23,6 +23,7 @@ import pytest
 
 from common.protocol.messages.metadata import MetadataResponsePartition
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
+from tests.integration.standstills import Standstills
 from tools import faulty_image
 from tools.admin_client import AdminClient
 from tools.disk_lab import Disk, make_disk, remove_disk, thaw, why_no_loop_disks
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
+# What is told of a failed test must not hide why it failed.
+TOLD_EVENTS = 15
+TOLD_CHARACTERS = 80
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -75,6 +79,8 @@ class WatchedCluster(LocalCluster):
 
     expected_ends: dict[str, str]
     """Node -> pattern of the reason, for nodes that may halt."""
+    standstills: Standstills
+    """What the machine itself takes away, for tests that judge by time."""
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -177,17 +183,24 @@ class WatchedCluster(LocalCluster):
         return expected is None or re.search(expected, str(event.get("reason"))) is None
 
     def tell(self) -> None:
-        """Prints the warnings and errors of every node, for the report of a failed test."""
+        """Prints the warnings and errors of every node, a line each, for the report of a failed test."""
         for name, node in self.nodes.items():
             if Path(node.files.log).exists():
-                lines = [
-                    json.dumps(event)
+                events = [
+                    event
                     for event in self.all_events(node)
                     if event["level"] not in ("info", "debug")
                     or event["event"].startswith(("log_dir", "broker_", "leaders"))
                 ]
-                print(f"--- {name} ({node.files.log}), the last of {len(lines)} events worth a look")
-                print("\n".join(lines[-25:]))
+                print(f"--- {name} ({node.files.log}), the last of {len(events)} events worth a look")
+                print("\n".join(_brief(event) for event in events[-TOLD_EVENTS:]))
+
+
+def _brief(event: dict[str, Any]) -> str:
+    """When, what, and the fields, each no longer than what still says something."""
+    known = ("node", "event", "level", "timestamp")
+    fields = (f"{key}={str(value)[-TOLD_CHARACTERS:]}" for key, value in event.items() if key not in known)
+    return " ".join((event["timestamp"].partition("T")[2], event["event"], *fields))
 
 
 @contextmanager
@@ -204,12 +217,14 @@ def watched_cluster(
     """A running cluster. `prepare` changes it after it was formatted, before it starts."""
     home = folder / "cluster"
     is_fine = False
-    with disks_taken_away(home):
+    folder.mkdir(parents=True, exist_ok=True)
+    with Standstills(folder) as standstills, disks_taken_away(home):
         cluster = WatchedCluster.create(
             home, brokers=brokers, disks=disks, loop=loop, disk_mib=disk_mib, overrides=overrides
         )
         assert isinstance(cluster, WatchedCluster)
         cluster.expected_ends = {}
+        cluster.standstills = standstills
         try:
             if prepare is not None:
                 prepare(cluster)

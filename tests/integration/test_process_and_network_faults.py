@@ -99,11 +99,12 @@ def case(folder: Path, *, disks: int = 1, loop: bool = False) -> Iterator[Case]:
 
 
 def seconds_until_fenced(made: Case, node_id: int, happen: Callable[[], None]) -> float:
-    """Lets it happen; when the controller fenced that broker, and only that one."""
+    """Lets it happen; when the controller fenced that broker, and only that one: when its session was over."""
     events = made.of_controller()
-    struck = time.time()
+    struck, struck_monotonic = time.time(), time.monotonic()
     happen()
     fenced = events.wait_for("broker_fenced", broker_id=node_id) - struck
+    assert fenced < SESSION_MS / 1000 + 1 + made.cluster.standstills.seconds_since(struck_monotonic)
     others = [broker.files.node_id for broker in made.cluster.brokers if broker.files.node_id != node_id]
     assert not any(events.has("broker_fenced", broker_id=other) for other in others)
     return fenced
@@ -117,7 +118,6 @@ def test_a_killed_broker(tmp_path: Path, victim: int) -> None:
         fenced = seconds_until_fenced(made, victim, node.kill)
         made.writer.wait_for_acks(seconds=30)
         print(f"SIGKILL of broker {victim}: fenced after {fenced:.2f} s")
-        assert fenced < SESSION_MS / 1000 + 1
         node.start()
         node.wait_for("broker_running")
 
@@ -132,7 +132,6 @@ def test_a_stopped_broker_that_goes_on(tmp_path: Path, victim: int) -> None:
         assert is_listening(node.files.port, node.files.host)
         made.writer.wait_for_acks(seconds=30)
         print(f"SIGSTOP of broker {victim}: fenced after {fenced:.2f} s")
-        assert fenced < SESSION_MS / 1000 + 1
         continue_process(node)
         made.until_whole()
 
@@ -153,7 +152,6 @@ def test_a_broker_without_its_controller(tmp_path: Path, victim: int, direction:
         fenced = seconds_until_fenced(made, victim, cut)
         made.writer.wait_for_acks(seconds=30)
         print(f"broker {victim} cut {direction} the controller: fenced after {fenced:.2f} s")
-        assert fenced < SESSION_MS / 1000 + 1
         made.ways.mend()
         made.until_whole()
 

@@ -1,0 +1,62 @@
+"""How long the machine itself stood still, so that nobody is blamed for it who is judged by time.
+
+A host that gives its guests no time, or whose disk has other things to do, stops everything at once. A thread writes and
+syncs a few bytes on a disk that nothing is done to, over and over; what it loses, everybody loses.
+"""
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+INTERVAL_SECONDS = 0.02
+# More than this between two rounds is the machine's doing. Less is for whoever sets a bound to allow for.
+USUAL_SECONDS = 0.25
+
+
+class Standstills:
+    """Watches from entry to exit."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "standstills"
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self._gaps: list[tuple[float, float]] = []
+        self._thread = threading.Thread(target=self._watch, name="standstills")
+
+    def __enter__(self) -> "Standstills":
+        self._last = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._path.unlink()
+
+    def seconds_since(self, began: float) -> float:
+        """What was lost since that time of the monotonic clock, in seconds."""
+        with self._lock:
+            gaps = [*self._gaps, (time.monotonic(), time.monotonic() - self._last)]
+        return sum(gap - USUAL_SECONDS for ended, gap in gaps if ended >= began and gap > USUAL_SECONDS)
+
+    def _watch(self) -> None:
+        file = os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            while not self._ended.wait(INTERVAL_SECONDS):
+                os.pwrite(file, b"here", 0)
+                os.fdatasync(file)
+                self._note_round()
+        finally:
+            os.close(file)
+
+    def _note_round(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            gap, self._last = now - self._last, now
+            if gap > USUAL_SECONDS:
+                self._gaps.append((now, gap))
