@@ -106,6 +106,8 @@ class Lab:
         self._settings: dict[int, Mapping[str, str]] = {}
         # Disks change places: what mends a fault must find the disk that it broke.
         self._disks: dict[Fault, SimulatedDisk] = {}
+        self.harmed: dict[str, None] = {}
+        """The directories whose disks something was ever done to, by path."""
         self._is_over = False
 
     # --- words for the log ---------------------------------------------------------------------------------------
@@ -118,6 +120,8 @@ class Lab:
     def apply(self, fault: Fault) -> None:
         """Does it."""
         self.note("fault", kind=fault.kind, **self._place(fault))
+        if KINDS[fault.kind].harms_disks:
+            self.harmed |= dict.fromkeys(self._paths(fault))
         KINDS[fault.kind].apply(self, fault)
 
     async def mend(self, fault: Fault) -> None:
@@ -145,6 +149,10 @@ class Lab:
 
     def other_path(self, fault: Fault) -> str:
         return f"{self.cluster.home(fault.peer or fault.node)}/{fault.other_disk}"
+
+    def _paths(self, fault: Fault) -> list[str]:
+        """Of the directories that it names."""
+        return [self.path(fault)] * bool(fault.disk) + [self.other_path(fault)] * bool(fault.other_disk)
 
     def disk(self, fault: Fault) -> SimulatedDisk:
         """The disk that was in the fault's place when it happened."""
@@ -269,6 +277,8 @@ class Kind:
     mend: Callable[[Lab, Fault], Awaitable[None]]
     loses_data: bool = False
     """Whether something that was written may be gone from the disk, or from every disk of the node."""
+    harms_disks: bool = True
+    """Whether a disk that it names may be given up for it."""
     seconds: tuple[float, float] = (0.05, 12.0)
     """The shortest and the longest duration that is drawn."""
 
@@ -518,7 +528,7 @@ KINDS = {
     "disk unreadable": Kind(Target.ANY_DISK, _unreadable, _heal_disk),
     "disk hangs": Kind(Target.ANY_DISK, _hang, _thaw, seconds=(0.1, 8.0)),
     "disk slow": Kind(Target.ANY_DISK, _slow, _speed_up),
-    "process short of files": Kind(Target.ANY_DISK, _run_short, _speed_up),
+    "process short of files": Kind(Target.ANY_DISK, _run_short, _speed_up, harms_disks=False),
     "disk full": Kind(Target.DATA_DISK, _fill, _make_room),
     "fsync fails once": Kind(Target.ANY_DISK, _fail_fsync_once, _heal_disk, loses_data=True),
     "bits rot": Kind(Target.DATA_DISK, _rot, _replace_disk, loses_data=True),

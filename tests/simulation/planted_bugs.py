@@ -55,6 +55,15 @@ _DISKS = (
         seed=12,
     ),
     _bug(
+        "a process short of files gives up its disks",
+        "Whatever the errno is: the operation failed, so the disk has.",
+        Edit(
+            disk_errors.classify,
+            "in _PROCESS_LIMITS:\n        return Verdict.PROCESS_TROUBLE",
+            "in _PROCESS_LIMITS:\n        return Verdict.DIRECTORY_FAILED",
+        ),
+    ),
+    _bug(
         "recovery point without fsync",
         "The kernel has the bytes, and kernels do not crash.",
         Edit(Log._sync, "await self.log_dir.fsync(segment.file.handle)", "pass"),

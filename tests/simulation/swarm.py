@@ -61,7 +61,7 @@ class SeedRun:
         self._cluster = SimulatedCluster(self.world, brokers=plan.brokers, disks=plan.disks, overrides=plan.overrides)
         self._lab = Lab(self._cluster)
         self._untouched = UntouchedReplicas(self._cluster)
-        self._checkers = Checkers(self._cluster, self.history)
+        self._checkers = Checkers(self._cluster, self.history, harmed=self._lab.harmed)
         self._moments = Moments(self.world)
         self._is_over = False
         self._is_refusing = False

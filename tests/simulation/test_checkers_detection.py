@@ -1,7 +1,7 @@
 """The checker of what brokers find out about their disks, on a running cluster."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -43,6 +43,25 @@ def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[
         checkers.stop()
 
     SimulatedWorld(seed=1).run(scenario)
+
+
+@pytest.mark.parametrize("harmed", [(), ("/b1/d2",)])
+def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -> None:
+    """I12: a directory that goes offline although nobody is known to have done anything to its disk ends the run."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History(), harmed=harmed)
+        checkers.install()
+        cluster.disk(1, 2).fail_with(errno.EIO)
+        await world.event("log_dir_failed")
+        await world.sleep(0.1)
+        checkers.stop()
+
+    expected = nullcontext() if harmed else pytest.raises(InvariantViolated, match=r"I12.*broker-1 gives up /b1/d2")
+    with expected:
+        SimulatedWorld(seed=1).run(scenario)
 
 
 def test_a_broker_that_does_not_look_is_found_out() -> None:

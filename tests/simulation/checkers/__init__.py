@@ -8,7 +8,7 @@ fixed pace of virtual time.
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -36,7 +36,7 @@ from tests.simulation.checkers.image import ImageChecker, Key
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
-from tests.simulation.checkers.undisturbed import UndisturbedChecker
+from tests.simulation.checkers.undisturbed import UndisturbedChecker, check_given_up
 from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
@@ -53,9 +53,9 @@ SETTLED_INTERVAL_SECONDS = 0.05
 
 
 class Checkers:
-    """See the module's docstring."""
+    """See the module's docstring. `harmed`: the paths of directories that may be given up; None: any may."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
+    def __init__(self, cluster: SimulatedCluster, history: History, *, harmed: Collection[str] | None = None) -> None:
         self.image = ImageChecker(cluster.world.now_ns)
         config = load_server_config(cluster.properties(cluster.broker_ids[0]))
         self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS)
@@ -71,6 +71,7 @@ class Checkers:
         self._session_timeout_ns = config.broker_session_timeout_ms * MS
         self._cluster = cluster
         self._history = history
+        self._harmed = harmed
         self._attached: dict[int, Node] = {}
         self._requests = RequestChecker(self.image)
         self._undisturbed = UndisturbedChecker(cluster.world.disk)
@@ -136,6 +137,8 @@ class Checkers:
             # A moment later the new log may be in the ISR, and rightly so.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
+            if self._harmed is not None:
+                self._guarded(partial(check_given_up, event, self._harmed))
             if event.name == "log_dir_failure_acknowledged":
                 self._unjudged.append((self._committed_offset(), event))
                 self._guarded(self._judge_acknowledged)

@@ -1,16 +1,18 @@
 """What a dead disk must not hold up, and what the controller must hear of it: the rest of I12 and I16.
 
-Shell of the tests. A replica that is to be created on a healthy disk is created at once, whatever another disk of that
-broker does; and a directory that is offline in a broker whose heartbeats get through is soon not registered as online. Easy
-to get wrong: these are bounds in time, so they count only while everybody who has to act can act.
+Shell of the tests. A healthy disk is not given up, and a replica that is to be created on it is created at once, whatever
+another disk of that broker or the process does; and a directory that is offline in a broker whose heartbeats get through is
+soon not registered as online. Easy to get wrong: these are bounds in time, so they count only while everybody who has to
+act can act.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.daemon import BrokerDaemon
 from common.ids import BrokerEpoch, DirectoryId, uuid_text
 from tests.simulation.checkers.image import ImageModel, Key
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
 SECOND = 1_000_000_000
@@ -89,3 +91,11 @@ class UndisturbedChecker:
                 raise InvariantViolated(
                     "I6", f"broker {broker_id} has been dead for {(now_ns - since_ns) / SECOND:.1f} s and is not fenced"
                 )
+
+
+def check_given_up(event: SimulatedEvent, harmed: Collection[str]) -> None:
+    """I12: no directory is given up that nothing was ever done to (`harmed`: paths). Raises InvariantViolated."""
+    if event.name in ("log_dir_failed", "log_dir_offline_at_start") and event.fields["log_dir"] not in harmed:
+        raise InvariantViolated(
+            "I12", f"{event.node} gives up {event.fields['log_dir']}, which nothing was done to: {event.fields['cause']}"
+        )
