@@ -77,7 +77,9 @@ def _replay(targets: Sequence[Target], file: Path) -> int:
 
 def _fuzz(target: Target, seconds: int) -> Outcome:
     with tempfile.TemporaryDirectory(prefix=f"fuzz-{target.name}-") as name:
-        corpus = Path(name)
+        corpus, temporary = Path(name, "corpus"), Path(name, "temporary")
+        for folder in (corpus, temporary):
+            folder.mkdir()
         for number, seed in enumerate([*target.seeds(), *target.found()]):
             (corpus / f"seed-{number:04}").write_bytes(seed)
         artifacts = FINDINGS / target.name
@@ -96,6 +98,8 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
             run = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                 timeout=seconds + 120, check=False,
+                # libFuzzer ends without cleaning up: what a target makes goes with the folder.
+                env=os.environ | {"TMPDIR": str(temporary)},
             )  # fmt: skip
             output, is_well = run.stdout, run.returncode == 0
         except subprocess.TimeoutExpired:
