@@ -44,7 +44,9 @@ class Standstills:
         """What was lost since that time of the monotonic clock, in seconds."""
         with self._lock:
             gaps = [*self._gaps, (time.monotonic(), time.monotonic() - self._last)]
-        return sum(gap - USUAL_SECONDS for ended, gap in gaps if ended >= began and gap > USUAL_SECONDS)
+        # What stood still before is not the concern of whoever asks.
+        since = (min(gap, ended - began) for ended, gap in gaps)
+        return sum(gap - USUAL_SECONDS for gap in since if gap > USUAL_SECONDS)
 
     def _watch(self) -> None:
         file = os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600)

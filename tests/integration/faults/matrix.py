@@ -312,7 +312,7 @@ def strike(
     # Leaders outside of the directory stay who they are, in the same epoch; none is left in it.
     led = {index for index in inside if before[index][0] == broker.files.node_id}
     assert bool(led) == (role == "leader")
-    after = until(lambda: led_elsewhere(cluster, led, broker), f"{sorted(led)} led by others")
+    after = until(lambda: led_elsewhere(cluster, led, broker), f"{sorted(led)} led by others", seconds=slack)
     assert {index: after[index] for index in after if index not in led} == {
         index: was for index, was in before.items() if index not in led
     }
