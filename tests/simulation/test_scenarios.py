@@ -27,7 +27,7 @@ def test_a_scenario_shows_what_is_recorded(path: Path) -> None:
 def test_a_scenario_opens_with_what_it_shows(path: Path) -> None:
     """The first lines are for people: a sentence of a KIP, or the story of a bug."""
     head = path.read_text().split("\n\n", maxsplit=1)[0]
-    assert len(head) > 80
+    assert len(head) > 80, f"{path.name} opens with {head!r}: tell first what it shows, as others do (over 80 characters)"
     assert all(line.startswith("# ") for line in head.splitlines())
 
 
