@@ -10,11 +10,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
-from broker.alter_partition import AlterPartitionSender
-from broker.assignments import Assignments
-from broker.assignments_sender import AssignmentsSender
-from broker.auto_topics import AutoTopics
-from broker.controller_channel import ControllerChannel
+from broker.controller_link.alter_partition import AlterPartitionSender
+from broker.controller_link.assignments import Assignments
+from broker.controller_link.assignments_sender import AssignmentsSender
+from broker.controller_link.auto_topics import AutoTopics
+from broker.controller_link.controller_channel import ControllerChannel
+from broker.controller_link.forwarding import Forwarding
+from broker.controller_link.lifecycle_loop import LifecycleLoop
+from broker.controller_link.metadata_follower import MetadataFollower
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import (
     BrokerLifecycle,
@@ -31,12 +34,9 @@ from broker.core.lifecycle import (
     StateChanged,
 )
 from broker.core.unfence_gate import UnfenceGate
-from broker.directory_logs import DuplicateLog
-from broker.forwarding import Forwarding
-from broker.lifecycle_loop import LifecycleLoop
-from broker.metadata_follower import MetadataFollower
-from broker.replica_loading import ReplicasNotLoaded
-from broker.replicas import Replicas
+from broker.hosting.directory_logs import DuplicateLog
+from broker.hosting.replica_loading import ReplicasNotLoaded
+from broker.hosting.replicas import Replicas
 from broker.requests.api_versions import ApiVersionsRequests
 from broker.requests.describe_configs import DescribeConfigsRequests
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sized
 from typing import Protocol
 
 from broker.core.lifecycle import BrokerState
-from broker.partition import IsrCounts
-from broker.replicas import ReplicaGauges
+from broker.hosting.partition import IsrCounts
+from broker.hosting.replicas import ReplicaGauges
 from common.ids import DirectoryId, uuid_text
 from common.log_dirs.directories import OpenDirectories
 from common.metrics_exposition import Sample, counter, gauge

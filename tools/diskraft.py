@@ -2,9 +2,10 @@
 
 import sys
 
-from tools import demo, disks, local, metadata, reports
+from tools import metadata, reports
 from tools.arguments import ToolParser
 from tools.errors import run_tool
+from tools.lab import demo, disks, local
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@ Easy to get wrong: statvfs may hang on a dead disk, so the sizes are those that 
 
 from collections.abc import Callable, Sequence
 
-from broker.directory_logs import ReplicaDescription
+from broker.hosting.directory_logs import ReplicaDescription
 from common.ids import DirectoryId
 from common.log_dirs.directories import OpenDirectories
 from common.net.request_context import RequestContext

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from broker.core.partition_replica import NO_BROKER_EPOCH
-from broker.partition import Partition
-from broker.purgatory import FetchWaiter
-from broker.replicas import Replicas
+from broker.hosting.partition import Partition
+from broker.hosting.purgatory import FetchWaiter
+from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import leader_of, node_endpoints
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId

@@ -6,7 +6,7 @@ failed or only validated has nothing to wait for.
 
 from collections.abc import Mapping
 
-from broker.forwarding import Forwarding
+from broker.controller_link.forwarding import Forwarding
 from common.ids import ZERO_UUID, BrokerId, TopicId
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext

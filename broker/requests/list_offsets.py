@@ -6,8 +6,8 @@ high watermark than clients saw from its predecessor. Until its own epoch is com
 instead of letting a consumer go back (KIP-207), or telling it that there is no record which it may have seen already.
 """
 
-from broker.partition import Partition
-from broker.replicas import Replicas
+from broker.hosting.partition import Partition
+from broker.hosting.replicas import Replicas
 from common.environment.interface import LogDirError
 from common.ids import LeaderEpoch, Offset
 from common.net.request_context import RequestContext

@@ -5,7 +5,7 @@ they have read was truncated; followers of older versions ask before they trunca
 from the fetch response. Easy to get wrong: for an epoch without records the answer names the largest epoch below it.
 """
 
-from broker.replicas import Replicas
+from broker.hosting.replicas import Replicas
 from common.ids import LeaderEpoch
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode

@@ -12,8 +12,8 @@ of one connection can never overtake each other.
 import asyncio
 from collections.abc import Callable
 
-from broker.partition import Partition
-from broker.replicas import Replicas
+from broker.hosting.partition import Partition
+from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import current_leader, node_endpoints
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerId, Offset

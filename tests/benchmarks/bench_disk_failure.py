@@ -26,10 +26,10 @@ from confluent_kafka import Producer
 from tests.benchmarks.measuring import percentile, print_result
 from tests.integration.event_tail import EventTail
 from tests.interop.topics import create_topic, wait_until_in_sync
-from tools.admin_client import AdminClient
-from tools.disk_lab import kill_disk, revive_disk, why_no_loop_disks
-from tools.kafka_log_dirs import describe_broker
-from tools.local_cluster import LocalCluster
+from tools.kafka.admin_client import AdminClient
+from tools.kafka.log_dirs import describe_broker
+from tools.lab.disk_lab import kill_disk, revive_disk, why_no_loop_disks
+from tools.lab.local_cluster import LocalCluster
 
 TOPIC = "bench"
 BROKERS = 3

@@ -30,8 +30,8 @@ from common.environment.interface import Connection, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir, RealLogFile
-from tools.disk_faults import frozen
-from tools.disk_lab import make_disk, remove_disk, why_no_loop_disks
+from tools.lab.disk_faults import frozen
+from tools.lab.disk_lab import make_disk, remove_disk, why_no_loop_disks
 
 LAG_INTERVAL_NS = 2_000_000
 HANG_TIMEOUT_NS = 60 * 10**9

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.benchmarks.measuring import percentile, print_result
 from tests.integration.faults.matrix import CASES, DEADLINE_MS, PROBE_MS, ROLES, Seen, go_through, matrix_cluster
-from tools.disk_lab import why_no_loop_disks
+from tools.lab.disk_lab import why_no_loop_disks
 
 
 def measure(folder: Path, *, rounds: int, only: str) -> list[Seen]:

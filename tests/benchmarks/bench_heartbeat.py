@@ -25,9 +25,9 @@ from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.benchmarks.measuring import print_result
 from tests.interop.topics import create_topic
-from tools.admin_client import AdminClient
-from tools.kafka_log_dirs import describe_broker
-from tools.local_cluster import LocalCluster
+from tools.kafka.admin_client import AdminClient
+from tools.kafka.log_dirs import describe_broker
+from tools.lab.local_cluster import LocalCluster
 
 DISKS = 2
 SECONDS_MAX = 60.0

@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.benchmarks.measuring import cpu_seconds, percentile, print_result, spread
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster
 
 VALUE_BYTES = 1024
 SECONDS_MAX = 120.0

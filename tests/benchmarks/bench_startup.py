@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.benchmarks.measuring import print_result, resident_bytes, spread
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalCluster, LocalNode
+from tools.lab.local_cluster import LocalCluster, LocalNode
 
 READY = {"controller": "controller_active", "broker": "broker_running"}
 SECONDS_MAX = 300.0
@@ -66,7 +66,7 @@ def import_milliseconds(rounds: int) -> list[float]:
     found: list[float] = []
     for _ in range(rounds):
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import tools.kafka_server_start"], check=True, env=os.environ)
+        subprocess.run([sys.executable, "-c", "import tools.node.server_start"], check=True, env=os.environ)
         found.append((time.perf_counter() - started) * 1000)
     return found
 

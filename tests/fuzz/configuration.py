@@ -7,8 +7,8 @@ from common.configuration.server import ServerConfig, load_server_config
 from common.configuration.settings import ConfigError, keys_of
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
 from tests.fuzz.target import Target
-from tools.configuration_file import parse_properties
 from tools.errors import ToolError
+from tools.node.configuration_file import parse_properties
 
 INT32_MAX = 2**31 - 1
 _BASE = {

@@ -19,8 +19,8 @@ from tests.fuzz import records
 from tests.fuzz.files import TARGETS as FILE_TARGETS
 from tests.fuzz.records import put_right
 from tests.fuzz.target import Target
-from tools.dump_log import _dump_all, _parser
 from tools.errors import run_tool
+from tools.kafka.dump_log import _dump_all, _parser
 
 # What the first byte of the input chooses; an odd one has its checksums put right.
 _SEGMENT = "00000000000000000000.log"

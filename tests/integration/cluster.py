@@ -24,11 +24,11 @@ import pytest
 from common.protocol.messages.metadata import MetadataResponsePartition
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
 from tests.integration.standstills import Standstills
-from tools import faulty_image
-from tools.admin_client import AdminClient
-from tools.disk_lab import Disk, make_disk, remove_disk, thaw, why_no_loop_disks
-from tools.kafka_log_dirs import describe_broker
-from tools.local_cluster import LocalCluster, LocalNode
+from tools.kafka.admin_client import AdminClient
+from tools.kafka.log_dirs import describe_broker
+from tools.lab import faulty_image
+from tools.lab.disk_lab import Disk, make_disk, remove_disk, thaw, why_no_loop_disks
+from tools.lab.local_cluster import LocalCluster, LocalNode
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ class WatchedCluster(LocalCluster):
     def format(self, node: LocalNode) -> "subprocess.CompletedProcess[str]":
         """What an operator does after a disk was replaced."""
         arguments = ["format", "--config", node.files.config, "--cluster-id", self.cluster_id, "--ignore-formatted"]
-        done = run_tool("tools.kafka_storage", *arguments)
+        done = run_tool("tools.kafka.storage", *arguments)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tools.local_cluster import LocalNode
+from tools.lab.local_cluster import LocalNode
 
 SECONDS_MAX = 120.0
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 
-from tools.local_cluster import LocalCluster, free_ports
+from tools.lab.local_cluster import LocalCluster, free_ports
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import run_tool, watched_cluster
-from tools import kafka_storage
-from tools.local_cluster import free_ports
+from tools.kafka import storage
+from tools.lab.local_cluster import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -58,7 +58,7 @@ class Prepared:
 
     def format(self) -> None:
         """Here in this process: there are many of these tests."""
-        assert kafka_storage.main(["format", "--config", str(self.config), "--cluster-id", CLUSTER_ID]) == 0
+        assert storage.main(["format", "--config", str(self.config), "--cluster-id", CLUSTER_ID]) == 0
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 def refusal(config: Path) -> str:
     """Starts the daemon, demands that it refuses in the way of the house, and returns the one line."""
-    return one_line(run_tool("tools.kafka_server_start", str(config), seconds=30))
+    return one_line(run_tool("tools.node.server_start", str(config), seconds=30))
 
 
 def one_line(done: "subprocess.CompletedProcess[str]") -> str:
@@ -269,7 +269,7 @@ def test_a_directory_that_another_process_holds(prepared: Prepared, which: str) 
     with locked_like_apache_kafka(path):
         line = refusal(prepared.config)
         arguments = ["format", "-c", str(prepared.config), "-t", CLUSTER_ID, "-g"]
-        formatting = one_line(run_tool("tools.kafka_storage", *arguments))
+        formatting = one_line(run_tool("tools.kafka.storage", *arguments))
     for said in (line, formatting):
         assert str(path) in said
         assert ".lock" in said
@@ -301,9 +301,9 @@ def test_a_second_process_with_the_node_id_of_a_running_broker(tmp_path: Path) -
         text = text.replace(str(cluster.folder / "broker-1"), str(twin)).replace(str(broker.files.port), str(port))
         config = twin / "server.properties"
         config.write_text(text + "initial.broker.registration.timeout.ms=3000\n")
-        done = run_tool("tools.kafka_storage", "format", "--config", str(config), "--cluster-id", cluster.cluster_id)
+        done = run_tool("tools.kafka.storage", "format", "--config", str(config), "--cluster-id", cluster.cluster_id)
         assert done.returncode == 0, done.stderr
-        second = run_tool("tools.kafka_server_start", str(config), seconds=30)
+        second = run_tool("tools.node.server_start", str(config), seconds=30)
         assert second.returncode == 1
         assert "Traceback" not in second.stderr
         assert "DUPLICATE_BROKER_REGISTRATION" in second.stderr

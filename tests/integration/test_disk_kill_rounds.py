@@ -15,9 +15,9 @@ import pytest
 from tests.integration.cluster import WatchedCluster, remake_disk, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools import disk_faults
-from tools.disk_lab import heal_disk, revive_disk
-from tools.local_cluster import LocalNode
+from tools.lab import disk_faults
+from tools.lab.disk_lab import heal_disk, revive_disk
+from tools.lab.local_cluster import LocalNode
 
 KILLS = int(os.environ.get("DISKRAFT_DISK_KILLS", "6"))
 SEED = os.environ.get("DISKRAFT_DISK_KILL_SEED") or str(random.randrange(1_000_000))

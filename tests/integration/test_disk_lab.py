@@ -10,10 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
-from tools import disk_faults
-from tools.disk_lab import Disk, heal_disk, kill_disk, make_disk, remove_disk, replace_disk, revive_disk, why_no_loop_disks
 from tools.diskraft import main
 from tools.errors import ToolError
+from tools.lab import disk_faults
+from tools.lab.disk_lab import (
+    Disk,
+    heal_disk,
+    kill_disk,
+    make_disk,
+    remove_disk,
+    replace_disk,
+    revive_disk,
+    why_no_loop_disks,
+)
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -13,10 +13,10 @@ from tests.integration.cluster import WatchedCluster, is_listening, remake_disk,
 from tests.integration.event_tail import EventTail
 from tests.integration.traffic import Writer, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
-from tools import disk_faults
-from tools.disk_faults import make_room
-from tools.disk_lab import Disk, heal_disk, make_disk, revive_disk
-from tools.local_cluster import LocalNode
+from tools.lab import disk_faults
+from tools.lab.disk_faults import make_room
+from tools.lab.disk_lab import Disk, heal_disk, make_disk, revive_disk
+from tools.lab.local_cluster import LocalNode
 
 pytestmark = [
     pytest.mark.lab,

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.loop_disks import unmount_lazily
 from tests.integration.monitoring import ROOT, Prometheus, need_program, not_testable, until
 from tests.interop.topics import create_topic, wait_until_in_sync
-from tools.admin_client import AdminClient
-from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, why_no_loop_disks
-from tools.local_cluster import free_ports
+from tools.kafka.admin_client import AdminClient
+from tools.lab.disk_lab import Disk, kill_disk, make_disk, remove_disk, why_no_loop_disks
+from tools.lab.local_cluster import free_ports
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -287,7 +287,7 @@ def replace_a_volume(compose: Compose) -> None:
     name = compose.container("broker-1")
     assert run("docker", "wait", name, seconds=60).strip() == "1"
     assert f"Log directory {path} is empty while /var/lib/kafka/data-0 is formatted" in compose("logs", "broker-1")
-    compose("run", "--rm", "--no-deps", "broker-1", "python", "-m", "tools.docker_run", "--format-empty")
+    compose("run", "--rm", "--no-deps", "broker-1", "python", "-m", "tools.node.docker_run", "--format-empty")
     compose("start", "broker-1")
     compose.wait_until_healthy("broker-1")
     with AdminClient(compose.bootstrap) as admin:

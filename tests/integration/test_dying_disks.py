@@ -9,8 +9,8 @@ from tests.integration.cluster import WatchedCluster, directory_id, open_files_u
 from tests.integration.loop_disks import loop_devices_under
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.disk_lab import kill_disk, revive_disk
-from tools.kafka_log_dirs import describe_broker
+from tools.kafka.log_dirs import describe_broker
+from tools.lab.disk_lab import kill_disk, revive_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 

@@ -25,8 +25,8 @@ from tests.integration.faults.matrix import (
     matrix_cluster,
     table,
 )
-from tools.disk_faults import slow_blocks, swap
-from tools.disk_lab import heal_disk
+from tools.lab.disk_faults import slow_blocks, swap
+from tools.lab.disk_lab import heal_disk
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -20,7 +20,7 @@ from common.protocol.api_keys import ApiKey
 from tests.fuzz.hostile import BROKER_APIS, CONTROLLER_APIS, ClusterNames, requests, vocabulary_of
 from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalNode
+from tools.lab.local_cluster import LocalNode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 

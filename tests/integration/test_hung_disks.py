@@ -15,9 +15,9 @@ import pytest
 from tests.integration.cluster import WatchedCluster, directory_id, is_listening, remake_disk, until, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.disk_faults import frozen, hanging
-from tools.disk_lab import kill_disk, make_disk
-from tools.local_cluster import LocalNode
+from tools.lab.disk_faults import frozen, hanging
+from tools.lab.disk_lab import kill_disk, make_disk
+from tools.lab.local_cluster import LocalNode
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.cluster import WatchedCluster, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalNode
+from tools.lab.local_cluster import LocalNode
 
 ROUNDS = int(os.environ.get("DISKRAFT_KILL_ROUNDS", "15"))
 SEED = os.environ.get("DISKRAFT_KILL_SEED") or str(random.randrange(1_000_000))

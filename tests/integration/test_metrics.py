@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
 from tests.integration.traffic import Writer
 from tests.interop.topics import create_topic
-from tools.disk_faults import frozen
-from tools.disk_lab import kill_disk
-from tools.local_cluster import free_ports
+from tools.lab.disk_faults import frozen
+from tools.lab.disk_lab import kill_disk
+from tools.lab.local_cluster import free_ports
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 

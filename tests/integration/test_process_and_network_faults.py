@@ -21,9 +21,9 @@ from tests.integration.event_tail import EventTail
 from tests.integration.faults.network import Network, network, spread_over
 from tests.integration.traffic import IMPATIENT, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.disk_faults import frozen
-from tools.disk_lab import kill_disk, revive_disk
-from tools.local_cluster import LocalNode
+from tools.lab.disk_faults import frozen
+from tools.lab.disk_lab import kill_disk, revive_disk
+from tools.lab.local_cluster import LocalNode
 
 pytestmark = [
     pytest.mark.lab,

@@ -26,9 +26,9 @@ from tests.integration.monitoring import (
     until,
 )
 from tests.interop.topics import create_topic
-from tools.disk_lab import kill_disk, why_no_loop_disks
 from tools.errors import ToolError
-from tools.local_cluster import LocalCluster, free_ports
+from tools.lab.disk_lab import kill_disk, why_no_loop_disks
+from tools.lab.local_cluster import LocalCluster, free_ports
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

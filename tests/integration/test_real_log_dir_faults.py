@@ -16,8 +16,8 @@ from common.environment.interface import Connection, LogDirError, Receiver
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
 from tests.integration.loop_disks import unmount_lazily
-from tools.disk_faults import frozen
-from tools.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk
+from tools.lab.disk_faults import frozen
+from tools.lab.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.cluster import WatchedCluster, directory_id, run_tool, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
-from tools.disk_lab import kill_disk
+from tools.lab.disk_lab import kill_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 

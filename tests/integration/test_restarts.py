@@ -10,7 +10,7 @@ import pytest
 from tests.integration.cluster import WatchedCluster, continue_process, stop_process, until, watched_cluster
 from tests.integration.traffic import Promises, Writer, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalNode
+from tools.lab.local_cluster import LocalNode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.integration.cluster import disks_taken_away, until
 from tests.integration.standstills import Standstills
-from tools.disk_faults import frozen
-from tools.disk_lab import make_disk
+from tools.lab.disk_faults import frozen
+from tools.lab.disk_lab import make_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("loop_disks")]
 

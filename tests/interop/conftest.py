@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.interop.topics import create_topic
-from tools.admin_client import AdminClient
-from tools.local_cluster import LocalCluster
+from tools.kafka.admin_client import AdminClient
+from tools.lab.local_cluster import LocalCluster
 
 BROKERS = 3
 DISKS = 3

@@ -20,9 +20,9 @@ class Done:
 
 
 def run_tool(module: str, *arguments: str) -> Done:
-    """`module` is below tools, "kafka_topics" for example."""
+    """`module` is below tools.kafka, "topics" for example."""
     done = subprocess.run(
-        [sys.executable, "-m", f"tools.{module}", *arguments],
+        [sys.executable, "-m", f"tools.kafka.{module}", *arguments],
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IncompatibleBrokerVersion
 
-from tools.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster
 
 MS_MAX = 60_000
 TIMESTAMP = 1_700_000_000_000

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import ROOT, Done, run_tool
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster
 
 ATTEMPTS_MAX = 5
 POM = Path(__file__).with_name("apache_kafka_pom.xml")
@@ -127,24 +127,24 @@ def test_topics(kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str])
     described = kafka.run(tool, *server, "--describe", "--topic", name)
     assert described.status == 0
     assert len(described.lines) == 4
-    assert described.lines == run_tool("kafka_topics", *server, "--describe", "--topic", name).lines
+    assert described.lines == run_tool("topics", *server, "--describe", "--topic", name).lines
     assert name in kafka.run(tool, *server, "--list").lines
     assert kafka.run(tool, *server, "--delete", "--topic", name).status == 0
-    assert name not in run_tool("kafka_topics", *server, "--list").lines
+    assert name not in run_tool("topics", *server, "--list").lines
 
 
 def test_log_dirs(kafka: Kafka, bootstrap: str, topic: str) -> None:
     """kafka-log-dirs says the same as ours; in its JSON the order means nothing."""
     arguments = ("--bootstrap-server", bootstrap, "--describe", "--topic-list", topic, "--broker-list", "1,3")
-    before = run_tool("kafka_log_dirs", *arguments)
+    before = run_tool("log_dirs", *arguments)
     theirs = kafka.run("org.apache.kafka.tools.LogDirsCommand", *arguments)
-    ours = run_tool("kafka_log_dirs", *arguments)
+    ours = run_tool("log_dirs", *arguments)
     for _ in range(ATTEMPTS_MAX):
         if before.lines == ours.lines:
             break
         # The topic is new: a replica got its log in between, and the two did not see the same.
         before, theirs = ours, kafka.run("org.apache.kafka.tools.LogDirsCommand", *arguments)
-        ours = run_tool("kafka_log_dirs", *arguments)
+        ours = run_tool("log_dirs", *arguments)
     assert theirs.status == ours.status == 0
     assert theirs.lines[:2] == ours.lines[:2]
 
@@ -273,7 +273,7 @@ def test_formatted_directories(kafka: Kafka, cluster: LocalCluster) -> None:
     """Apache Kafka's kafka-storage finds a broker's directories formatted, with the ids that ours finds."""
     config = cluster.broker(1).files.config
     theirs = kafka.run("kafka.tools.StorageTool", "info", "-c", config)
-    ours = run_tool("kafka_storage", "info", "--config", config)
+    ours = run_tool("storage", "info", "--config", config)
     assert theirs.status == ours.status == 0, (theirs, ours)
     metadata = [line for line in theirs.lines if line.startswith("Found metadata: ")]
     assert metadata == [line for line in ours.lines if line.startswith("Found metadata: ")]

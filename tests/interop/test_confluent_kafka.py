@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tools.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 60.0
 FIRST_TIMESTAMP = 1_700_000_000_000

@@ -16,8 +16,8 @@ import pytest
 from common.configuration.endpoints import HostPort
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.metadata import MetadataRequest
-from tools.admin_client import NodeConnection
-from tools.local_cluster import LocalCluster
+from tools.kafka.admin_client import NodeConnection
+from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 30.0
 # socket.request.max.bytes and one more.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tools.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster
 
 with warnings.catch_warnings():
     # It reads its own schemas with a function that Python 3.11 calls deprecated.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 60
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import run_tool
 from tests.interop.topics import create_topic
-from tools.local_cluster import LocalCluster, LocalNode
+from tools.lab.local_cluster import LocalCluster, LocalNode
 
 SECONDS_MAX = 60.0
 SEGMENT = "0".zfill(20)
@@ -34,17 +34,17 @@ def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callab
     name = new_topic_name()
     server = ("--bootstrap-server", bootstrap)
     create = (*server, "--create", "--topic", name, "--partitions", "2", "--replication-factor", "3")
-    created = run_tool("kafka_topics", *create, "--config", "retention.ms=86400000", "--config", "min.insync.replicas=2")
+    created = run_tool("topics", *create, "--config", "retention.ms=86400000", "--config", "min.insync.replicas=2")
     assert (created.status, created.lines, created.errors) == (0, [f"Created topic {name}."], [])
-    again = run_tool("kafka_topics", *create)
+    again = run_tool("topics", *create)
     assert (again.status, again.lines, len(again.errors)) == (1, [], 1)
     assert "exists" in again.errors[0]
-    assert run_tool("kafka_topics", *create, "--if-not-exists").status == 0
+    assert run_tool("topics", *create, "--if-not-exists").status == 0
 
-    listed = run_tool("kafka_topics", *server, "--list", "--topic", re.escape(name))
+    listed = run_tool("topics", *server, "--list", "--topic", re.escape(name))
     assert (listed.status, listed.lines) == (0, [name])
 
-    described = run_tool("kafka_topics", *server, "--describe", "--topic", re.escape(name))
+    described = run_tool("topics", *server, "--describe", "--topic", re.escape(name))
     assert described.status == 0
     head, *partitions = described.lines
     topic_id = re.escape(name) + r"\tTopicId: [\w-]{22}"
@@ -60,12 +60,12 @@ def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callab
         leader, replicas, isr = match.groups()
         assert replicas.split(",")[0] == leader
         assert sorted(replicas.split(",")) == sorted(isr.split(",")) == ["1", "2", "3"]
-    healthy = run_tool("kafka_topics", *server, "--describe", "--topic", re.escape(name), "--under-replicated-partitions")
+    healthy = run_tool("topics", *server, "--describe", "--topic", re.escape(name), "--under-replicated-partitions")
     assert (healthy.status, healthy.lines) == (0, [])
 
-    deleted = run_tool("kafka_topics", *server, "--delete", "--topic", re.escape(name))
+    deleted = run_tool("topics", *server, "--delete", "--topic", re.escape(name))
     assert (deleted.status, deleted.errors) == (0, [])
-    gone = run_tool("kafka_topics", *server, "--describe", "--topic", re.escape(name))
+    gone = run_tool("topics", *server, "--describe", "--topic", re.escape(name))
     assert (gone.status, len(gone.errors)) == (1, 1)
 
 
@@ -73,19 +73,19 @@ def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[]
     """What a person can mend is one line on stderr and status 1: never a traceback, never a topic half made."""
     name = new_topic_name()
     wrong: list[tuple[str, ...]] = [
-        ("kafka_topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--replication-factor", "9"),
-        ("kafka_topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--config", "segment.bytes=many"),
-        ("kafka_topics", "--bootstrap-server", bootstrap, "--create", "--topic", "not/a name"),
-        ("kafka_topics", "--bootstrap-server", "127.0.0.1:1", "--list"),
-        ("kafka_log_dirs", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "9"),
-        ("kafka_cluster", "cluster-id", "--bootstrap-server", "nowhere"),
+        ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--replication-factor", "9"),
+        ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--config", "segment.bytes=many"),
+        ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", "not/a name"),
+        ("topics", "--bootstrap-server", "127.0.0.1:1", "--list"),
+        ("log_dirs", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "9"),
+        ("cluster", "cluster-id", "--bootstrap-server", "nowhere"),
         ("dump_log", "--files", "/nowhere/00000000000000000000.log"),
     ]
     for module, *arguments in wrong:
         done = run_tool(module, *arguments)
         assert (done.status, len(done.errors)) == (1, 1), (module, arguments, done)
         assert "Traceback" not in done.errors[0]
-    listed = run_tool("kafka_topics", "--bootstrap-server", bootstrap, "--list")
+    listed = run_tool("topics", "--bootstrap-server", bootstrap, "--list")
     assert name not in listed.lines
 
 
@@ -93,7 +93,7 @@ def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, top
     """kafka-log-dirs prints Kafka's two lines and its JSON; sizes are those of the files."""
     write(bootstrap, topic, [("key", "value")])
     done = run_tool(
-        "kafka_log_dirs",
+        "log_dirs",
         *("--bootstrap-server", bootstrap, "--describe", "--broker-list", "1,3", "--topic-list", topic),
     )
     assert done.status == 0
@@ -120,7 +120,7 @@ def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, top
 
 def test_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
     """kafka-cluster cluster-id, the usual health check."""
-    done = run_tool("kafka_cluster", "cluster-id", "--bootstrap-server", bootstrap)
+    done = run_tool("cluster", "cluster-id", "--bootstrap-server", bootstrap)
     assert (done.status, done.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])
 
 

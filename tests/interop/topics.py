@@ -17,7 +17,7 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from common.protocol.messages.metadata import MetadataResponsePartition
-from tools.admin_client import AdminClient
+from tools.kafka.admin_client import AdminClient
 
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.02

@@ -29,8 +29,8 @@ from common.records.batch import Record, encode_batch, iterate_records, split_ba
 from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-from tools.kafka_storage import format_directories
-from tools.node import Node
+from tools.kafka.storage import format_directories
+from tools.node.node import Node
 
 CLUSTER_ID = "simulated-cluster-----"
 CONTROLLER_ID = 100

@@ -5,13 +5,13 @@ the author may have thought. Easy to get wrong: a bug that another rule makes ha
 fault, a piece of workload or a checker is missing, or it belongs to no list of bugs.
 """
 
-from broker.assignments_sender import AssignmentsSender
+from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.core import reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
-from broker.replica_fetcher import ReplicaFetcher
-from broker.replicas import Replicas
+from broker.hosting.replica_fetcher import ReplicaFetcher
+from broker.hosting.replicas import Replicas
 from broker.requests import fetch, produce
 from common.environment import disk_errors
 from common.log_dirs import probe

@@ -44,7 +44,7 @@ from tests.simulation.scenario_run import (
     rounded_up,
 )
 from tools.errors import ToolError
-from tools.kafka_storage import format_directories
+from tools.kafka.storage import format_directories
 
 ACTIONS = CommandTable()
 

@@ -13,8 +13,8 @@ from common.records.batch import Record, encode_batch
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.test_rules import COMBINED
-from tools.kafka_storage import format_directories
-from tools.node import Node
+from tools.kafka.storage import format_directories
+from tools.node.node import Node
 
 PARTITIONS = 6
 # What the process finds first, its timers or its sockets, differs between them.

@@ -11,11 +11,11 @@ import pytest
 
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
-from broker.replica_fetcher import ReplicaFetcher
-from broker.replicas import Replicas
+from broker.hosting.replica_fetcher import ReplicaFetcher
+from broker.hosting.replicas import Replicas
+from broker.hosting.upkeep import Upkeep
 from broker.requests.fetch import FetchHandler
 from broker.requests.metadata import MetadataRequests
-from broker.upkeep import Upkeep
 from common.configuration.server import load_server_config
 from common.ids import NO_LEADER, BrokerId, DirectoryId, uuid_text
 from common.log_dirs.log_directories import LogDirectories
@@ -32,8 +32,8 @@ from common.storage.meta_properties import parse_meta_properties
 from controller.quorum_controller import QuorumController
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld, SimulationFailed
-from tools.kafka_storage import format_directories
-from tools.node import Node
+from tools.kafka.storage import format_directories
+from tools.node.node import Node
 
 Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
 

@@ -25,9 +25,9 @@ from tests.integration.event_tail import EventTail, time_of
 from tests.integration.loop_disks import loop_devices_under
 from tests.integration.traffic import Promises, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools import disk_faults
-from tools.disk_lab import Disk, heal_disk, mount_disk, revive_disk
-from tools.local_cluster import LocalNode
+from tools.lab import disk_faults
+from tools.lab.disk_lab import Disk, heal_disk, mount_disk, revive_disk
+from tools.lab.local_cluster import LocalNode
 
 TOPIC = "t"
 PARTITIONS = 12

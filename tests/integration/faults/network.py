@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import WatchedCluster
-from tools.disk_lab import run
 from tools.errors import ToolError
+from tools.lab.disk_lab import run
 
 CLIENT = "client"
 CLIENT_HOST = 254

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from broker.daemon import BrokerDaemon
-from broker.partition import Partition
+from broker.hosting.partition import Partition
 from common.configuration.server import load_server_config
 from common.protocol.errors import ErrorCode
 from common.raft.core.quorum import LeaderAndEpoch
@@ -41,7 +41,7 @@ from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
-from tools.node import Node
+from tools.node.node import Node
 
 __all__ = ["Checkers", "InvariantViolated"]
 

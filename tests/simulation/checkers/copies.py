@@ -8,7 +8,7 @@ replica that died, or lost its directory, while the batch was under way may have
 from collections.abc import Mapping
 
 from broker.daemon import BrokerDaemon
-from broker.partition import Partition
+from broker.hosting.partition import Partition
 from tests.simulation.checkers.image import ImageModel, Key
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History, Outcome, Produce

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from broker.core.lifecycle import BrokerState
 from broker.core.partition_replica import IsrProposal, Role
 from broker.daemon import BrokerDaemon
-from broker.partition import Partition
+from broker.hosting.partition import Partition
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode

@@ -31,7 +31,7 @@ from common.records.metadata_records import (
 )
 from tests.unit.analytics.metadata_dirs import newest_version, numbered
 from tests.unit.common.metadata.builders import directory, register, topic, topic_id, uuid
-from tools.record_json import to_json
+from tools.kafka.record_json import to_json
 
 
 def rows_of(rows: RecordRows, *frames: bytes, base_offset: int = 10) -> list[dict[str, Any]]:

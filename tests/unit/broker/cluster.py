@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.alter_partition import AlterPartitionSender
-from broker.controller_channel import ControllerUnavailable
+from broker.controller_link.alter_partition import AlterPartitionSender
+from broker.controller_link.controller_channel import ControllerUnavailable
 from broker.core.partition_replica import Role
-from broker.partition import Partition
-from broker.replicas import Replicas
+from broker.hosting.partition import Partition
+from broker.hosting.replicas import Replicas
 from broker.requests.fetch import FetchHandler
 from broker.requests.list_offsets import ListOffsetsHandler
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.controller_channel import MS, ControllerChannel
+from broker.controller_link.controller_channel import MS, ControllerChannel
 from common.configuration.endpoints import Voter
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler, RequestContext

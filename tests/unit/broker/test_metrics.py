@@ -1,10 +1,10 @@
 """What Prometheus is told of a broker: names that dashboards have, and the series of a directory in its life."""
 
 from broker.core.lifecycle import BrokerState
-from broker.directory_logs import ReplicaDescription
+from broker.hosting.directory_logs import ReplicaDescription
+from broker.hosting.partition import IsrCounts
+from broker.hosting.replicas import ReplicaGauges
 from broker.metrics import broker_samples
-from broker.partition import IsrCounts
-from broker.replicas import ReplicaGauges
 from common.environment.interface import SpaceStat
 from common.ids import DirectoryId, uuid_text
 from common.log_dirs.directories import OfflineDirectory, OpenDirectories

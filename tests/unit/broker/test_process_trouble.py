@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.controller_channel import ControllerUnavailable
+from broker.controller_link.controller_channel import ControllerUnavailable
 from common.ids import TopicId, Uuid
 from common.protocol.errors import ErrorCode
 from common.storage.names import CLEAN_SHUTDOWN_FILE

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.directory_logs import ReplicaDescription
+from broker.hosting.directory_logs import ReplicaDescription
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
 from common.environment.interface import SpaceStat
 from common.ids import DirectoryId

@@ -1,0 +1,126 @@
+"""Keeps the queue of assignments in step with where replicas really are, and opens the gate to unfencing (shell, KIP-858).
+
+The wishes come from `Replicas`, which recomputes one whenever it looks at a replica. Easy to get wrong: a wish that the
+controller has confirmed or dropped is not asked again until the metadata of that replica has moved. And a broker that
+creates thousands of logs hears of each one by itself, while looking costs as much as there are replicas.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from broker.controller_link.assignments_sender import AssignmentsSender
+from broker.core.unfence_gate import UnfenceGate
+from common.ids import BrokerId, DirectoryId
+from common.metadata.metadata_version import is_directory_assignment_supported
+from common.metadata.registrations import TopicIdPartition
+from common.metadata.state import MetadataState
+
+# A single change is looked at in the same moment, of many that follow each other one in so long.
+LOOK_INTERVAL_NS = 100_000_000
+
+
+class PlacedReplicas(Protocol):
+    """What `Replicas` knows of the places of replicas."""
+
+    def hosted_directories(self) -> Mapping[TopicIdPartition, DirectoryId]: ...
+
+    def wished_assignments(self) -> Mapping[TopicIdPartition, DirectoryId]: ...
+
+    def is_being_created(self, key: TopicIdPartition) -> bool: ...
+
+    def is_unplaceable(self, key: TopicIdPartition) -> bool: ...
+
+
+class Assignments:
+    """Between `Replicas` and `AssignmentsSender`. `on_open` is called once, when the gate opens."""
+
+    def __init__(
+        self,
+        state: MetadataState,
+        *,
+        broker_id: BrokerId,
+        replicas: PlacedReplicas,
+        sender: AssignmentsSender,
+        gate: UnfenceGate,
+        on_open: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._sender = sender
+        self._gate = gate
+        self._on_open = on_open
+        self._known: dict[TopicIdPartition, DirectoryId] = {}
+        self._is_scheduled = False
+        self._next_look_ns = 0
+        self._was_open = False
+
+    def wishes_changed(self) -> None:
+        """Wishes or places changed. Looks at all of them soon; many changes are looked at together."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            env = self._sender.env
+            env.call_at(max(env.now_ns(), self._next_look_ns), self._look_at_changes)
+
+    def published(self, moved: Collection[TopicIdPartition]) -> None:
+        """The metadata of these replicas moved and the broker has followed it."""
+        self._compare(moved)
+
+    def fix_gate(self) -> None:
+        """The first image at or past the registration is in place: from now on it is known what to wait for."""
+        differing: list[TopicIdPartition] = []
+        if is_directory_assignment_supported(self._state.metadata_version):
+            hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
+            for key in self._state.partitions_of_broker(self._broker_id):
+                assigned = self._assigned(key)
+                is_expected = self._is_online(assigned) or self._replicas.is_being_created(key)
+                if key in wishes or (assigned != hosted.get(key) and is_expected):
+                    differing.append(key)
+        self._gate.fix(differing)
+        self._look_at_gate()
+
+    def _look_at_changes(self) -> None:
+        self._is_scheduled = False
+        self._next_look_ns = self._sender.env.now_ns() + LOOK_INTERVAL_NS
+        self._compare(())
+
+    def _compare(self, moved: Collection[TopicIdPartition]) -> None:
+        if not is_directory_assignment_supported(self._state.metadata_version):
+            return
+        wishes = self._replicas.wished_assignments()
+        self._sender.settle([key for key in self._known if key not in wishes])
+        fresh = {key: wish for key, wish in wishes.items() if key in moved or self._known.get(key) != wish}
+        self._known = dict(wishes)
+        self._sender.wish(fresh)
+        self._look_at_gate()
+
+    def _look_at_gate(self) -> None:
+        if self._was_open or not self._gate.is_fixed:
+            return
+        wishes = self._replicas.wished_assignments()
+        self._gate.update(
+            assigned=self._assigned,
+            hosted=self._replicas.hosted_directories(),
+            # A replica whose directory the controller holds for offline, and about which there is nothing to say, waits
+            # for nobody. About one that is created elsewhere there will be something to say.
+            unplaceable=lambda key: (
+                self._replicas.is_unplaceable(key)
+                or (
+                    key not in wishes
+                    and not self._replicas.is_being_created(key)
+                    and not self._is_online(self._assigned(key))
+                )
+            ),
+        )
+        if self._gate.is_open:
+            self._was_open = True
+            self._on_open()
+
+    def _assigned(self, key: TopicIdPartition) -> DirectoryId | None:
+        registration = self._state.partition(*key)
+        if registration is None or self._broker_id not in registration.replicas:
+            return None
+        return registration.directory(self._broker_id)
+
+    def _is_online(self, directory_id: DirectoryId | None) -> bool:
+        return directory_id is not None and self._state.is_replica_online(self._broker_id, directory_id)

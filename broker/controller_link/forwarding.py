@@ -1,0 +1,91 @@
+"""Hands admin requests to the active controller in an Envelope, and answers when this broker has seen the change (shell).
+
+Answers to Kafka's ForwardingManager (KIP-590). The client's request travels whole, header included, with its principal, so
+the controller carries out exactly what was asked by whoever asked it. Easy to get wrong: a success must not be answered
+before this broker's own image has the change, or the client's next request to the same broker would not find its topic.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+from broker.controller_link.controller_channel import ControllerChannel, ControllerUnavailable
+from broker.controller_link.metadata_follower import MetadataFollower
+from common.environment.interface import Environment
+from common.net.request_context import RequestContext
+from common.protocol.codec import encode
+from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError, error_name
+from common.protocol.framing import parse_response
+from common.protocol.messages.default_principal_data import DefaultPrincipalData
+from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from common.protocol.registry import APIS
+
+MS = 1_000_000
+PRINCIPAL_VERSION = 0
+# How long the controller may take, at least. Also for requests that ask for no waiting: what they want set going has to be
+# heard by a controller all the same.
+ATTEMPT_MS = 30_000
+
+
+class Forwarding:
+    """Forwards requests of clients."""
+
+    def __init__(self, env: Environment, *, channel: ControllerChannel, follower: MetadataFollower) -> None:
+        self._env = env
+        self._channel = channel
+        self._follower = follower
+
+    async def forward(
+        self, context: RequestContext, *, timeout_ms: int, is_visible: Callable[[Any], bool] = lambda _: True
+    ) -> Any:
+        """The controller's answer to this request. After it, waits until `is_visible(answer)` holds in the own image, no
+        longer than the request's timeout. Raises ApiError when no controller answers."""
+        now_ns = self._env.now_ns()
+        answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * MS)
+        response = _opened(context, answer)
+        await self._follower.wait_until(lambda: is_visible(response), deadline_ns=now_ns + timeout_ms * MS)
+        return response
+
+    async def _send(self, context: RequestContext, deadline_ns: int) -> EnvelopeResponse:
+        envelope = EnvelopeRequest(
+            request_data=bytes(context.request_bytes),
+            request_principal=serialized_principal(context),
+            client_host_address=_address_bytes(context.peer_host),
+        )
+        # One long attempt: creating a topic is not harmless when it arrives twice. And never a shorter one than others have
+        # on the same connection, which an attempt that ends takes with it.
+        attempt_ns = max(deadline_ns - self._env.now_ns(), ATTEMPT_MS * MS)
+        try:
+            async with self._env.timeout_at(deadline_ns):
+                answer: EnvelopeResponse = await self._channel.send(
+                    envelope, deadline_ns=self._env.now_ns() + attempt_ns, attempt_timeout_ns=attempt_ns
+                )
+        except ControllerUnavailable as error:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"no controller answered: {error}") from error
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "no controller answered within the request's timeout") from None
+        return answer
+
+
+def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
+    if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+        reason = f"the controller refused to take a forwarded request ({error_name(answer.error_code)})"
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+    try:
+        return parse_response(APIS[context.api_key].response, answer.response_data, context.api_version)[1]
+    except RemoteProtocolError as error:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}") from error
+
+
+def serialized_principal(context: RequestContext) -> bytes:
+    """Kafka's DefaultKafkaPrincipalBuilder form: two bytes of version, then DefaultPrincipalData."""
+    data = DefaultPrincipalData(type=context.principal.kind, name=context.principal.name, token_authenticated=False)
+    return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(data, PRINCIPAL_VERSION)
+
+
+def _address_bytes(host: str) -> bytes:
+    try:
+        # An IPv6 host stands in brackets.
+        return ipaddress.ip_address(host.strip("[]")).packed
+    except ValueError:
+        return b"\x7f\x00\x00\x01"

@@ -1,0 +1,341 @@
+"""The logs of one directory: found and loaded at start, their checkpoints, and the orderly end (shell).
+
+Answers to Kafka's LogManager.loadLogs and its checkpoint methods. Folders of logs that the metadata does not place on this
+broker are renamed -stray and kept; folders that are no log at all (lost+found) are left alone. Easy to get wrong: the
+clean-shutdown marker goes *before* anything is loaded or written, because a crash later must not find it; and a checkpoint
+file that cannot be read means "nothing is known", which costs a recovery and never the directory.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.hosting.partition import Partition
+from common.configuration.topic import TopicConfig
+from common.environment.interface import Environment, LogDir, LogDirError
+from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId
+from common.metadata.registrations import TopicIdPartition
+from common.storage.checkpoints import (
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    MalformedCheckpoint,
+    TopicPartition,
+    load_offset_checkpoint,
+    store_offset_checkpoint,
+)
+from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
+from common.storage.errors import LogExists
+from common.storage.log import Log
+from common.storage.names import (
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    FolderKind,
+    PartitionFolder,
+    marked_partition_folder,
+    parse_partition_folder,
+    partition_folder,
+)
+from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
+
+
+class DuplicateLog(Exception):
+    """Two directories hold a current log of the same partition; the text names both and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLog:
+    """A current log of a replica that the metadata places on this broker."""
+
+    topic: str
+    topic_id: TopicId
+    index: int
+    log: Log
+    high_watermark: Offset
+
+
+@dataclass(slots=True)
+class DirectoryContent:
+    """What loading one directory found."""
+
+    logs: list[LoadedLog] = field(default_factory=list)
+    # Folders whose deletion had been decided before the last end.
+    deleted_folders: list[str] = field(default_factory=list)
+    # What the checkpoint files say, logs that are gone included.
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+
+
+async def load_directory(
+    env: Environment,
+    log_dir: LogDir,
+    *,
+    is_placed_here: Callable[[TopicId, int], bool],
+    config_of: Callable[[str], TopicConfig],
+) -> DirectoryContent:
+    """Loads every log of the directory, with recovery if it was not left in order. Raises LogDirError."""
+    is_clean = await load_clean_shutdown(log_dir) is not None
+    recovery_points = await _load_checkpoint(env, log_dir, RECOVERY_POINT_CHECKPOINT_FILE)
+    log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
+    high_watermarks = await _load_checkpoint(env, log_dir, HIGH_WATERMARK_CHECKPOINT_FILE)
+    await remove_clean_shutdown(log_dir)
+    content = DirectoryContent(
+        checkpoints={
+            RECOVERY_POINT_CHECKPOINT_FILE: recovery_points,
+            LOG_START_OFFSET_CHECKPOINT_FILE: log_starts,
+            HIGH_WATERMARK_CHECKPOINT_FILE: high_watermarks,
+        }
+    )
+    for entry in await log_dir.list():
+        if not entry.is_directory:
+            continue
+        folder = parse_partition_folder(entry.name)
+        if folder is None or folder.kind in (FolderKind.FUTURE, FolderKind.STRAY):
+            if folder is None:
+                env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)
+            continue
+        if folder.kind is FolderKind.DELETE:
+            content.deleted_folders.append(entry.name)
+            continue
+        if folder.topic == METADATA_TOPIC_NAME:
+            continue
+        topic_id = await _topic_id(env, log_dir, entry.name)
+        if topic_id is None and await remove_empty_log(log_dir, entry.name):
+            # Its creation was not finished.
+            continue
+        if topic_id is None or not is_placed_here(topic_id, folder.partition):
+            await _rename_stray(env, log_dir, entry.name, folder)
+            continue
+        key: TopicPartition = (folder.topic, folder.partition)
+        log = await Log.load(
+            log_dir,
+            entry.name,
+            config_of(folder.topic),
+            recovery_point=Offset(recovery_points.get(key, 0)),
+            log_start_offset=Offset(log_starts.get(key, 0)),
+            clean=is_clean,
+        )
+        _tell_recovery(env, log)
+        high_watermark = Offset(high_watermarks.get(key, 0))
+        content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark))
+    loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
+    if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
+        # A log that ends below its recovery point, as after a kill between a cut and the checkpoint. The old one would
+        # vouch for what is appended next.
+        await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
+        content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
+    return content
+
+
+async def _load_checkpoint(env: Environment, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+    try:
+        return await load_offset_checkpoint(log_dir, name)
+    except MalformedCheckpoint as error:
+        env.log.warning("checkpoint_ignored", log_dir=log_dir.path, file=name, reason=str(error))
+        return {}
+
+
+async def _topic_id(env: Environment, log_dir: LogDir, name: str) -> TopicId | None:
+    try:
+        return await load_partition_metadata(log_dir, name)
+    except MalformedPartitionMetadata as error:
+        env.log.warning("partition_metadata_unreadable", log_dir=log_dir.path, folder=name, reason=str(error))
+        return None
+
+
+async def create_log(
+    env: Environment, log_dir: LogDir, folder: PartitionFolder, config: TopicConfig, topic_id: TopicId
+) -> Log:
+    """A new, empty log. Raises LogDirError."""
+    name = partition_folder(folder.topic, folder.partition)
+    try:
+        return await Log.create(log_dir, name, config, topic_id)
+    except LogExists:
+        # An empty one was most likely left when the process was short of something in the middle of its creation. Any other
+        # is not ours to take, for nobody here knows it, and goes aside before its name is given to the new one.
+        if not await remove_empty_log(log_dir, name):
+            await _rename_stray(env, log_dir, name, folder)
+        return await Log.create(log_dir, name, config, topic_id)
+
+
+async def remove_empty_log(log_dir: LogDir, folder: str) -> bool:
+    """Removes a folder that holds nothing but what the creation of a log makes: no record is lost with it. False, and
+    nothing done, when it holds more or is not there. Raises LogDirError."""
+    if await log_dir.stat(folder) is None:
+        return False
+    for entry in await log_dir.list(folder):
+        stat = await log_dir.stat(f"{folder}/{entry.name}")
+        is_empty_segment = entry.name.endswith(LOG_SUFFIX) and stat is not None and not stat.is_directory and not stat.size
+        if not is_empty_segment and not entry.name.startswith(PARTITION_METADATA_FILE):
+            return False
+    await remove_folder(log_dir, folder)
+    return True
+
+
+async def remove_folder(log_dir: LogDir, folder: str) -> None:
+    """Removes a folder with the files in it. Raises LogDirError."""
+    if await log_dir.stat(folder) is None:
+        return
+    # File by file: a terabyte in one operation would meet its deadline, and appends would wait for all of it.
+    for entry in await log_dir.list(folder):
+        await log_dir.remove(f"{folder}/{entry.name}")
+    await log_dir.remove(folder)
+
+
+async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: PartitionFolder) -> None:
+    """Puts a log aside that nobody may serve and nobody may delete without looking."""
+    stray = marked_partition_folder(folder.topic, folder.partition, FolderKind.STRAY, env.uuid())
+    await log_dir.rename(name, stray)
+    await log_dir.fsync_dir()
+    env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
+
+
+def _tell_recovery(env: Environment, log: Log) -> None:
+    if log.recovery.lost_anything:
+        env.log.warning(
+            "log_recovered",
+            log_dir=log.log_dir.path,
+            folder=log.name,
+            log_end_offset=log.log_end_offset,
+            recovery=str(log.recovery),
+        )
+
+
+def find_superfluous(
+    found: Mapping[DirectoryId, Sequence[LoadedLog]],
+    *,
+    named_by_metadata: Callable[[TopicIdPartition], DirectoryId | None],
+    is_in_isr: Callable[[TopicIdPartition], bool],
+) -> list[tuple[DirectoryId, LoadedLog]]:
+    """The logs to put aside where several directories hold one partition, as after a disk that was thought lost came back.
+
+    The directory that the metadata names is right. Where it names none of them, a replica outside the ISR may keep any, for
+    it is brought in line with its leader. Raises DuplicateLog when nobody can tell.
+    """
+    places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
+    for directory_id, logs in found.items():
+        for loaded in logs:
+            places.setdefault((loaded.topic_id, loaded.index), []).append((directory_id, loaded))
+    superfluous: list[tuple[DirectoryId, LoadedLog]] = []
+    for key, candidates in places.items():
+        if len(candidates) == 1:
+            continue
+        kept = next((each for each in candidates if each[0] == named_by_metadata(key)), None)
+        if kept is None and is_in_isr(key):
+            raise _duplicate(candidates)
+        kept = kept or max(candidates, key=lambda each: each[1].log.log_end_offset)
+        superfluous += [each for each in candidates if each is not kept]
+    return superfluous
+
+
+def _duplicate(candidates: Sequence[tuple[DirectoryId, LoadedLog]]) -> DuplicateLog:
+    paths = " and in ".join(loaded.log.log_dir.path for _, loaded in candidates)
+    loaded = candidates[0][1]
+    return DuplicateLog(
+        f"{loaded.topic}-{loaded.index} has a log in {paths}, and the metadata names neither; move the one that is out of "
+        "date out of its directory, then start again"
+    )
+
+
+async def put_aside(env: Environment, loaded: LoadedLog) -> None:
+    """Closes a log that is not to be served and renames its folder, so that nothing looks at it. Raises LogDirError."""
+    await loaded.log.close()
+    folder = PartitionFolder(loaded.topic, loaded.index)
+    await _rename_stray(env, loaded.log.log_dir, loaded.log.name, folder)
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+class CheckpointFiles:
+    """Stores the three offset files of a directory; a file whose content would stay the same is not written again."""
+
+    def __init__(self, log_dir: LogDir) -> None:
+        self._log_dir = log_dir
+        # What each file holds, or will hold when the operation that is under way ends. Of one whose last operation failed
+        # it is the most that it may hold.
+        self._content: dict[str, dict[TopicPartition, int]] = {}
+        self._in_doubt: set[str] = set()
+        self._under_way: dict[str, int] = {}
+
+    def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
+        """What loading found in the files."""
+        self._content.update(checkpoints)
+
+    async def store_high_watermarks(self, partitions: Iterable[Partition]) -> None:
+        await self._store(HIGH_WATERMARK_CHECKPOINT_FILE, {_key(each): each.high_watermark for each in partitions})
+
+    async def store_recovery_points(self, partitions: Iterable[Partition]) -> None:
+        await self._store(RECOVERY_POINT_CHECKPOINT_FILE, {_key(each): each.log.recovery_point for each in partitions})
+
+    async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
+        await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
+
+    async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
+        """Before a new log gets this name: no file may tell of an earlier one, or a crash would make its offsets the new
+        log's. `partitions` are those that the directory holds."""
+        if name in self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, ()):
+            await self.store_recovery_points(partitions)
+        if name in self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, ()):
+            await self.store_log_starts(partitions)
+        if name in self._content.get(HIGH_WATERMARK_CHECKPOINT_FILE, ()):
+            await self.store_high_watermarks(partitions)
+
+    async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
+        """Around a cut of `partition`: no file says more of its log than is so. `partitions` are those of the directory."""
+        key = _key(partition)
+        if self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.recovery_point:
+            await self.store_recovery_points(partitions())
+        if self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.log_start_offset:
+            await self.store_log_starts(partitions())
+
+    async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        before = self._content.get(name, {})
+        # While it is under way the same content is written again: who asks for it relies on its being durable.
+        if before == offsets and not self._under_way.get(name) and name not in self._in_doubt:
+            return
+        self._content[name] = offsets
+        self._under_way[name] = self._under_way.get(name, 0) + 1
+        try:
+            await store_offset_checkpoint(self._log_dir, name, offsets)
+        except LogDirError:
+            self._in_doubt.add(name)
+            now = self._content[name]
+            self._content[name] = {key: max(before.get(key, 0), now.get(key, 0)) for key in {**before, **now}}
+            raise
+        else:
+            self._in_doubt.discard(name)
+        finally:
+            self._under_way[name] -= 1
+
+
+def _key(partition: Partition) -> TopicPartition:
+    return partition.topic, partition.index
+
+
+async def close_directory(
+    log_dir: LogDir, files: CheckpointFiles, partitions: Sequence[Partition], broker_epoch: BrokerEpoch
+) -> None:
+    """The orderly end: every log synced and closed, the checkpoints stored, then the marker. Raises LogDirError, and leaves
+    no marker, when one of the logs has failed: it must be recovered at the next start."""
+    failure: LogDirError | None = None
+    for partition in partitions:
+        try:
+            await partition.log.close()
+        except LogDirError as error:
+            failure = failure or error
+    await files.store_recovery_points(partitions)
+    await files.store_log_starts(partitions)
+    await files.store_high_watermarks(partitions)
+    if failure is not None:
+        raise failure
+    await store_clean_shutdown(log_dir, broker_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """One replica as DescribeLogDirs shows it."""
+
+    topic: str
+    index: int
+    directory_id: DirectoryId
+    size_bytes: int
+    offset_lag: int

@@ -1,0 +1,127 @@
+"""The fetchers of this broker: which follower partition is replicated by which (shell).
+
+Answers to Kafka's ReplicaFetcherManager. `follow` looks at a partition's role and at where its leader listens now, and puts
+it with the right fetcher or with none; it is called after every change of either. Easy to get wrong: a leader that was
+restarted has another address, so all partitions of its fetchers have to move to new ones.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from broker.core.partition_replica import Role
+from broker.hosting.partition import Partition
+from broker.hosting.replica_fetcher import Channel, FetcherSettings, ReplicaFetcher
+from common.environment.interface import Environment
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset
+from common.metadata.registrations import TopicIdPartition
+from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+
+Address = tuple[str, int]
+_FetcherKey = tuple[BrokerId, DirectoryId]
+
+
+class Fetchers:
+    """One ReplicaFetcher for each leader and local directory."""
+
+    def __init__(
+        self,
+        env: Environment,
+        state: MetadataState,
+        *,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        listener_name: str,
+        connect: Callable[[str, int], Channel],
+        settings: FetcherSettings,
+        task_group: asyncio.TaskGroup,
+        lower_checkpoints: Callable[[Partition], Awaitable[None]],
+        raise_log_start: Callable[[Partition, Offset], None],
+    ) -> None:
+        self._env = env
+        self._state = state
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._listener_name = listener_name
+        self._connect = connect
+        self._settings = settings
+        self._task_group = task_group
+        self._lower_checkpoints = lower_checkpoints
+        self._raise_log_start = raise_log_start
+        self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
+        self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}
+
+    def __len__(self) -> int:
+        return len(self._fetchers)
+
+    def follow(self, partition: Partition) -> None:
+        """Puts the partition with the fetcher of its leader, or with none if it has no leader to follow."""
+        fetcher = self._fetcher_for(partition)
+        former = self._placed.get(partition.key)
+        if former is not None and former is not fetcher:
+            former.remove(partition)
+            del self._placed[partition.key]
+        if fetcher is not None:
+            self._placed[partition.key] = fetcher
+            fetcher.add(partition)
+        self._stop_empty()
+
+    def unfollow(self, partition: Partition) -> None:
+        """The partition is no longer hosted."""
+        former = self._placed.pop(partition.key, None)
+        if former is not None:
+            former.remove(partition)
+        self._stop_empty()
+
+    def stop_directory(self, directory_id: DirectoryId) -> None:
+        """Nothing is fetched into a directory that is offline."""
+        for key in [key for key in self._fetchers if key[1] == directory_id]:
+            self._stop(key)
+
+    def stop_all(self) -> None:
+        for key in list(self._fetchers):
+            self._stop(key)
+
+    def _fetcher_for(self, partition: Partition) -> ReplicaFetcher | None:
+        replica = partition.replica
+        if partition.gone is not ErrorCode.NONE or replica.role is not Role.FOLLOWER or replica.leader == NO_LEADER:
+            return None
+        registration = self._state.brokers.get(replica.leader)
+        endpoint = None if registration is None else registration.endpoint(self._listener_name)
+        if endpoint is None:
+            return None
+        key = (replica.leader, partition.directory_id)
+        address = (endpoint.host, endpoint.port)
+        known = self._fetchers.get(key)
+        if known is not None and known[0] == address:
+            return known[1]
+        if known is not None:
+            self._stop(key)
+        fetcher = self._start(key, address)
+        self._fetchers[key] = (address, fetcher)
+        return fetcher
+
+    def _start(self, key: _FetcherKey, address: Address) -> ReplicaFetcher:
+        leader, _ = key
+        fetcher = ReplicaFetcher(
+            self._env,
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch,
+            leader_id=leader,
+            connect=lambda: self._connect(*address),
+            settings=self._settings,
+            lower_checkpoints=self._lower_checkpoints,
+            raise_log_start=self._raise_log_start,
+        )
+        self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader}")
+        return fetcher
+
+    def _stop(self, key: _FetcherKey) -> None:
+        _, fetcher = self._fetchers.pop(key)
+        for placed in [placed for placed, by in self._placed.items() if by is fetcher]:
+            del self._placed[placed]
+        fetcher.stop()
+
+    def _stop_empty(self) -> None:
+        for key in [key for key, (_, fetcher) in self._fetchers.items() if not len(fetcher)]:
+            self._stop(key)

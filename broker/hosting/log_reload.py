@@ -1,0 +1,85 @@
+"""A log that failed on a healthy disk is loaded again (shell).
+
+Where the process was short of files or memory, what an operation left behind is unknown while the disk is well. The log is
+recovered from its files as at a start, and the partition, with its role and its ISR, goes on with the new one. Easy to get
+wrong: when records are gone that were written, others count on them. A leader would have them cut off everywhere, a follower
+could be elected; so the directory goes offline instead.
+"""
+
+import errno
+
+from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.named_timers import NamedTimers
+from broker.hosting.partition import Partition
+from common.environment.disk_errors import Verdict, classify
+from common.environment.interface import Environment, LogDirError
+from common.ids import Offset
+from common.protocol.errors import ErrorCode
+from common.storage.log import Log
+from common.storage.partition_metadata import MalformedPartitionMetadata
+
+_RETRY_NS = 1_000_000_000
+
+
+class LogReload:
+    """See the module's docstring."""
+
+    def __init__(self, env: Environment, hosted: Hosted, timers: NamedTimers) -> None:
+        self._env = env
+        self._hosted = hosted
+        self._timers = timers
+
+    def log_failed(self, partition: Partition) -> None:
+        """Has the log loaded again in a while, if the process alone was in trouble. Harmless at any time."""
+        failure = partition.log.failure
+        if failure is None or classify(failure) is not Verdict.PROCESS_TROUBLE or partition.gone is not ErrorCode.NONE:
+            return
+        timer = f"reload {partition.topic_id.hex()}-{partition.index}"
+        if timer not in self._timers:
+            self._timers.after(timer, _RETRY_NS, lambda: self._begin(partition))
+
+    def _begin(self, partition: Partition) -> None:
+        directory = self._hosted.directory_of(partition)
+        if directory is not None and partition.gone is ErrorCode.NONE:
+            directory.work.submit(lambda: self._reload(partition, directory))
+
+    async def _reload(self, partition: Partition, directory: HostedDirectory) -> None:
+        if partition.gone is not ErrorCode.NONE:
+            return
+        if partition.is_restructuring:
+            # The fetcher is cutting it, or has tried.
+            self.log_failed(partition)
+            return
+        former = partition.log
+        partition.begin_restructuring()
+        try:
+            await former.abandon()
+            log = await _load_again(former)
+            if log.log_end_offset < former.written_offset:
+                _report_lost_records(log, former.written_offset)
+                return
+            partition.replace_log(log)
+            self._env.log.warning("log_reloaded", partition=partition.name, log_dir=directory.log_dir.path)
+        except LogDirError:
+            self.log_failed(partition)
+        except MalformedPartitionMetadata as error:
+            self._env.log.error(
+                "partition_metadata_unreadable",
+                log_dir=directory.log_dir.path,
+                folder=partition.log.name,
+                reason=str(error),
+            )
+        finally:
+            partition.end_restructuring()
+
+
+async def _load_again(log: Log) -> Log:
+    return await Log.load(
+        log.log_dir, log.name, log.config, recovery_point=log.recovery_point, log_start_offset=log.log_start_offset
+    )
+
+
+def _report_lost_records(log: Log, written_offset: Offset) -> None:
+    detail = f"{log.name} ends at {log.log_end_offset}, and was written up to {written_offset}"
+    if log.log_dir.on_error is not None:
+        log.log_dir.on_error(LogDirError(log.log_dir.path, "load", errno.EIO, detail=detail))

@@ -1,0 +1,382 @@
+"""One partition hosted on this broker: its log, its replica state, and who waits at it (shell).
+
+Answers to the shell side of Kafka's Partition. It feeds what happens to the log into the core (`PartitionReplica`) and
+carries out the effects: waiting requests are completed, ISR proposals go to the controller.
+
+Easy to get wrong: `log.log_end_offset` counts batches that are still on their way to the disk. Only `log.written_offset`
+may be read, replicated or acknowledged. And while the log is being cut (`is_restructuring`) its end is unknown, so new
+metadata waits until that is over: a leader's epoch must not begin at an end that is about to change.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from broker.core.partition_replica import (
+    AlterPartitionResult,
+    Effect,
+    HighWatermarkAdvanced,
+    IsrCommitted,
+    IsrProposal,
+    IsrRejected,
+    PartitionReplica,
+    ProposeIsr,
+    Role,
+)
+from broker.hosting.purgatory import FetchWaiters, ReplicationWaiters
+from common.configuration.topic import TopicConfig
+from common.environment.interface import Environment
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId
+from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.protocol.errors import ErrorCode
+from common.records.batch import BatchHeader
+from common.storage.log import DeletedSegment, Log
+from common.storage.outstanding import watch
+from common.storage.retention import Expiry
+
+ProposalSink = Callable[[TopicIdPartition, IsrProposal, Callable[[AlterPartitionResult], None]], None]
+
+
+@dataclass(slots=True)
+class IsrCounts:
+    """Kafka's IsrShrinksPerSec, IsrExpandsPerSec and FailedIsrUpdatesPerSec, as counters."""
+
+    shrinks: int = 0
+    expands: int = 0
+    failed_updates: int = 0
+
+
+class Partition:
+    """See the module's docstring. Created when the log is there, until its directory fails or the replica goes."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        topic: str,
+        topic_id: TopicId,
+        index: int,
+        directory_id: DirectoryId,
+        log: Log,
+        replica: PartitionReplica,
+        config: TopicConfig,
+        propose: ProposalSink,
+        on_role: "Callable[[Partition], None]",
+        on_log_failed: "Callable[[Partition], None]",
+        isr_counts: IsrCounts,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.directory_id = directory_id
+        self.log = log
+        self.replica = replica
+        self.config = config
+        # Why nothing is served here any more; NONE as long as it is.
+        self.gone = ErrorCode.NONE
+        self.is_restructuring = False
+        # Set by the fetcher that replicates this follower; called when something was written.
+        self.on_written: Callable[[], None] | None = None
+        self._waiting_metadata: PartitionRegistration | None = None
+        self._env = env
+        self._propose = propose
+        self._on_role = on_role
+        self._on_log_failed = on_log_failed
+        self._isr_counts = isr_counts
+        self._adopt_log()
+        self._replication_waiters = ReplicationWaiters()
+        self._fetch_waiters = FetchWaiters()
+        # Bytes that became readable since the log was loaded, for fetches that wait for min.bytes.
+        self.written_bytes = 0
+        self.committed_bytes = 0
+        # (end offset, written_bytes there) of writes above the high watermark.
+        self._uncommitted: deque[tuple[Offset, int]] = deque()
+        self._count_from_here()
+
+    @property
+    def key(self) -> TopicIdPartition:
+        return self.topic_id, self.index
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.gone is ErrorCode.NONE and self.replica.role is Role.LEADER
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.replica.high_watermark
+
+    # --- metadata ------------------------------------------------------------------------------------------------
+
+    def apply(self, registration: PartitionRegistration) -> None:
+        """Takes the role that the metadata gives this broker, and tells `on_role`. Later, if the log is being cut now."""
+        if self.is_restructuring:
+            self._waiting_metadata = registration
+            return
+        before = (self.replica.role, self.replica.leader_epoch)
+        if registration.leader == self.replica.local_id:
+            effects = self._become_leader(registration)
+        else:
+            effects = []
+            self.replica.become_follower(registration)
+        if self.replica.role is not Role.LEADER:
+            self._replication_waiters.complete_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if (self.replica.role, self.replica.leader_epoch) != before:
+            # Whoever waits here asked another leader, or this one in another epoch.
+            self._fetch_waiters.complete_all()
+        self._carry_out(effects)
+        self._on_role(self)
+
+    def _become_leader(self, registration: PartitionRegistration) -> list[Effect]:
+        end = self.log.log_end_offset
+        effects = self.replica.become_leader(registration, now_ns=self._env.now_ns(), leader_epoch_start_offset=end)
+        # Without an entry for its own epoch the leader could not tell a follower where an earlier epoch ended.
+        self.log.begin_epoch(registration.leader_epoch)
+        return effects
+
+    def begin_restructuring(self) -> None:
+        """The log is about to be cut; until `end_restructuring` metadata waits."""
+        self.is_restructuring = True
+
+    def end_restructuring(self) -> None:
+        """Takes over the log's new end, then what the metadata said meanwhile."""
+        self.is_restructuring = False
+        self.replica.truncated(self.log.written_offset)
+        self.replica.log_start_offset = self.log.log_start_offset
+        self._count_from_here()
+        self._fetch_waiters.complete_all()
+        registration, self._waiting_metadata = self._waiting_metadata, None
+        if registration is not None and self.gone is ErrorCode.NONE:
+            self.apply(registration)
+        if self.on_written is not None:
+            # The fetcher left this partition out meanwhile.
+            self.on_written()
+
+    def replace_log(self, log: Log) -> None:
+        """Takes the log as it was loaded again; while restructuring. What the replica knows of ISR and followers stays: a
+        leader that forgot which ISR it has proposed would acknowledge records that a member of it lacks."""
+        assert self.is_restructuring
+        self.log = log
+        self._adopt_log()
+        # Nobody can tell them whether theirs is among what was loaded.
+        self._replication_waiters.complete_all(ErrorCode.KAFKA_STORAGE_ERROR)
+        if self.replica.role is Role.LEADER:
+            # The entry may have gone with an append that failed.
+            log.begin_epoch(self.replica.leader_epoch)
+
+    def _adopt_log(self) -> None:
+        self.log.on_failed = partial(self._on_log_failed, self)
+        # The topic's may have changed while the log was being created or loaded.
+        self.log.config = self.config
+
+    def leave(self, error: ErrorCode) -> None:
+        """Ends all service here: every request, waiting or to come, gets `error`. The log itself is not touched."""
+        self.gone = error
+        self.replica.role = Role.NONE
+        self._replication_waiters.complete_all(error)
+        self._fetch_waiters.complete_all()
+
+    def brokers_changed(self) -> None:
+        """Registrations of brokers changed, which may release the high watermark."""
+        self._carry_out(self.replica.brokers_changed(self._env.now_ns()))
+
+    def set_config(self, config: TopicConfig) -> None:
+        """The topic's configuration changed."""
+        self.config = config
+        self.log.config = config
+
+    def load_high_watermark(self, checkpointed: Offset) -> None:
+        """Takes the high watermark from a checkpoint; for a log that was just loaded."""
+        self.replica.load_high_watermark(checkpointed)
+        self._count_from_here()
+
+    # --- retention -----------------------------------------------------------------------------------------------
+
+    async def delete_expired(self) -> None:
+        """Deletes what retention.ms and retention.bytes no longer keep. Raises LogDirError and LogClosed."""
+        expiry = Expiry(retention_ms=self.config.retention_ms, retention_bytes=self.config.retention_bytes)
+        deleted = await self.log.delete_expired(
+            expiry, now_ms=self._env.wall_ms(), high_watermark=self.replica.high_watermark
+        )
+        self._note_deleted(deleted)
+
+    async def delete_before(self, offset: Offset) -> None:
+        """As follower: deletes what the leader has deleted, as far as it is committed here."""
+        bounded = Offset(min(offset, self.replica.high_watermark))
+        if self.gone is ErrorCode.NONE and not self.is_restructuring and bounded > self.log.log_start_offset:
+            self._note_deleted(await self.log.delete_segments_before(bounded))
+
+    def _note_deleted(self, deleted: Sequence[DeletedSegment]) -> None:
+        self.replica.log_start_offset = self.log.log_start_offset
+        if deleted:
+            self._env.log.info(
+                "segments_deleted",
+                partition=self.name,
+                segments=len(deleted),
+                size_bytes=sum(segment.size for segment in deleted),
+                log_start_offset=self.log.log_start_offset,
+            )
+
+    # --- service -------------------------------------------------------------------------------------------------
+
+    def leader_error(self, current_leader_epoch: int = -1) -> ErrorCode:
+        """NONE when this broker leads, in the epoch that the client believes in (-1: it does not say)."""
+        if self.gone is not ErrorCode.NONE:
+            return self.gone
+        if current_leader_epoch != -1:
+            if current_leader_epoch < self.replica.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            if current_leader_epoch > self.replica.leader_epoch:
+                return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if self.replica.role is not Role.LEADER:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # A leader's log is restructured only when it failed and is loaded again.
+        return ErrorCode.KAFKA_STORAGE_ERROR if self.is_restructuring else ErrorCode.NONE
+
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all may be served."""
+        return self.replica.has_enough_in_sync(self.config.min_insync_replicas)
+
+    def append_as_leader(
+        self,
+        batches: list[tuple[BatchHeader, memoryview]],
+        *,
+        on_written: Callable[[Offset], None],
+        on_failed: Callable[[], None],
+    ) -> Offset:
+        """Appends validated batches and returns the first offset. One of the two is called when the kernel has them or
+        never will; `on_written` with the end of the append. Raises LogDirError when the log is broken already."""
+        appended = self.log.append_as_leader(batches, leader_epoch=self.replica.leader_epoch)
+        end_offset = Offset(appended.last_offset + 1)
+        size = sum(len(view) for _, view in batches)
+
+        def written(_: object) -> None:
+            self.note_written(end_offset, size)
+            on_written(end_offset)
+
+        watch(appended.written, written, lambda _: on_failed())
+        return appended.first_offset
+
+    def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
+        """Appends whole batches of the leader; `on_done` tells whether the kernel has them."""
+        appended = self.log.append_as_follower(batches)
+        end_offset = Offset(appended.last_offset + 1)
+
+        def written(_: object) -> None:
+            self.note_written(end_offset, len(batches))
+            on_done(True)
+
+        watch(appended.written, written, lambda _: on_done(False))
+
+    def note_written(self, end_offset: Offset, size: int) -> None:
+        """The log is written up to `end_offset`."""
+        if self.gone is not ErrorCode.NONE:
+            return
+        self.written_bytes += size
+        self._uncommitted.append((end_offset, self.written_bytes))
+        effects = self.replica.written(self.log.written_offset, self._env.now_ns())
+        self._fetch_waiters.readable(written_bytes=self.written_bytes, committed_bytes=self.committed_bytes)
+        self._carry_out(effects)
+        if self.on_written is not None:
+            self.on_written()
+
+    def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
+        """Calls `on_done` when everything below `end_offset` is on all of the ISR, at once if it is already. What is
+        returned gives up a wait that is not over."""
+        result = self.gone if self.gone is not ErrorCode.NONE else self._acks_all_result(end_offset)
+        if result is None:
+            return self._replication_waiters.add(end_offset, on_done)
+        on_done(result)
+        return None
+
+    def _acks_all_result(self, end_offset: Offset) -> ErrorCode | None:
+        return self.replica.acks_all_result(end_offset, self.config.min_insync_replicas)
+
+    def follower_fetched(
+        self, broker_id: BrokerId, *, fetch_offset: Offset, log_start_offset: Offset, broker_epoch: BrokerEpoch
+    ) -> None:
+        """A follower confirms that it has everything below `fetch_offset`."""
+        self._carry_out(
+            self.replica.follower_fetched(
+                broker_id,
+                fetch_offset=fetch_offset,
+                log_start_offset=log_start_offset,
+                broker_epoch=broker_epoch,
+                now_ns=self._env.now_ns(),
+            )
+        )
+
+    def leader_high_watermark(self, high_watermark: Offset) -> None:
+        """As follower: the leader's high watermark."""
+        self._carry_out(self.replica.leader_high_watermark(high_watermark))
+
+    def maybe_shrink_isr(self) -> None:
+        """Proposes an ISR without members that lag for too long."""
+        if self.gone is ErrorCode.NONE:
+            self._carry_out(self.replica.maybe_shrink_isr(self._env.now_ns()))
+
+    def readable_bytes(self, *, uncommitted: bool) -> int:
+        """The running count of bytes that a follower, or a consumer, may read."""
+        return self.written_bytes if uncommitted else self.committed_bytes
+
+    @property
+    def fetch_waiters(self) -> FetchWaiters:
+        return self._fetch_waiters
+
+    # --- effects -------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case HighWatermarkAdvanced(high_watermark):
+                    self._high_watermark_advanced(high_watermark)
+                case ProposeIsr(proposal):
+                    self._send_proposal(proposal)
+                case IsrCommitted(before, after):
+                    self._isr_committed(before, after)
+                case IsrRejected(isr, error):
+                    self._isr_counts.failed_updates += 1
+                    self._env.log.info("isr_change_refused", partition=self.name, isr=list(isr), error=error.name)
+
+    def _high_watermark_advanced(self, high_watermark: Offset) -> None:
+        while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
+            self.committed_bytes = self._uncommitted.popleft()[1]
+        if self.replica.role is Role.LEADER:
+            result = self._acks_all_result(high_watermark)
+            assert result is not None
+            self._replication_waiters.complete_up_to(high_watermark, result)
+        self._fetch_waiters.readable(written_bytes=self.written_bytes, committed_bytes=self.committed_bytes)
+
+    def _send_proposal(self, proposal: IsrProposal) -> None:
+        def answered(result: AlterPartitionResult) -> None:
+            if self.gone is ErrorCode.NONE:
+                self._carry_out(self.replica.handle_alter_partition_result(proposal, result, self._env.now_ns()))
+
+        self._env.log.info(
+            "isr_change_proposed",
+            partition=self.name,
+            isr=list(proposal.isr),
+            committed_isr=list(self.replica.committed_isr),
+            partition_epoch=proposal.partition_epoch,
+        )
+        self._propose(self.key, proposal, answered)
+
+    def _isr_committed(self, before: tuple[BrokerId, ...], after: tuple[BrokerId, ...]) -> None:
+        if len(after) < len(before):
+            self._isr_counts.shrinks += 1
+        elif len(after) > len(before):
+            self._isr_counts.expands += 1
+        self._env.log.info("isr_changed", partition=self.name, before=list(before), isr=list(after))
+
+    def _count_from_here(self) -> None:
+        """Starts counting readable bytes anew. What is written and not committed counts as one byte: enough for a consumer
+        that waits for anything, which is nearly all of them."""
+        self._uncommitted.clear()
+        self.committed_bytes = self.written_bytes
+        if self.replica.high_watermark < self.replica.log_end_offset:
+            self.written_bytes += 1
+            self._uncommitted.append((self.replica.log_end_offset, self.written_bytes))

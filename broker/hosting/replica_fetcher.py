@@ -1,0 +1,437 @@
+"""Replicates the follower partitions of one local directory from one leader broker (shell).
+
+Answers to Kafka's ReplicaFetcherThread, with truncation as in KIP-595: each fetch names the epoch of the last batch, the
+leader answers with a diverging epoch where the logs part, and the follower cuts its log there and asks again. There is one
+fetcher for each pair of leader and *local directory*, on a connection of its own, so that a hung disk stalls the replicas
+on it and no others.
+
+Easy to get wrong: the offset of a fetch is a promise that everything below it is written here, so a partition takes part
+again only when its last append has completed. And a poll that is already waiting at the leader does not contain a
+partition that is added now: it is given up, or the new leader's first acknowledgement would wait for it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from broker.core.partition_replica import Role
+from broker.hosting.partition import Partition
+from common.environment.interface import Environment, LogDirError
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
+from common.metadata.registrations import TopicIdPartition
+from common.net.node_channel import ChannelError
+from common.protocol.errors import ErrorCode, error_name
+from common.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from common.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from common.records.batch import BatchError, split_batches, validate_integrity
+from common.storage.errors import LogClosed, UnexpectedOffset
+
+# The version with topic ids, the replica's broker epoch, and tagged leader hints.
+FETCH_VERSION = 17
+LIST_OFFSETS_VERSION = 9
+_LATEST = -1
+_EARLIEST = -2
+_FIRST_BACKOFF_NS = 20_000_000
+# Partitions come in bunches; one interruption serves all that come within this time.
+_INTERRUPT_DELAY_NS = 5_000_000
+_MILLISECOND = 1_000_000
+
+
+class Channel(Protocol):
+    """One connection to the leader (`NodeChannel`). `send` raises ChannelError."""
+
+    async def send(self, request: Any, *, version: int | None = None, deadline_ns: int) -> Any: ...
+
+    def close(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherSettings:
+    """Kafka's replica.fetch.* and replica.socket.timeout.ms."""
+
+    wait_max_ms: int
+    min_bytes: int
+    response_max_bytes: int
+    partition_max_bytes: int
+    backoff_max_ns: int
+    request_timeout_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    """One partition of the fetcher."""
+
+    partition: Partition
+    leader_epoch: LeaderEpoch
+    not_before_ns: int = 0
+    backoff_ns: int = _FIRST_BACKOFF_NS
+    is_appending: bool = False
+
+
+class ReplicaFetcher:
+    """`run` is its one task. Partitions are added and removed at any time."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        leader_id: BrokerId,
+        connect: Callable[[], Channel],
+        settings: FetcherSettings,
+        lower_checkpoints: Callable[[Partition], Awaitable[None]],
+        raise_log_start: Callable[[Partition, Offset], None],
+    ) -> None:
+        self._env = env
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._leader_id = leader_id
+        self._connect = connect
+        self._settings = settings
+        self._lower_checkpoints = lower_checkpoints
+        self._raise_log_start = raise_log_start
+        self._followed: dict[TopicIdPartition, _Followed] = {}
+        self._channel: Channel | None = None
+        self._is_polling = False
+        self._was_interrupted = False
+        self._cancel_interrupt: Callable[[], None] | None = None
+        self._is_stopped = False
+        self._wake = asyncio.Event()
+        self._channel_backoff_ns = _FIRST_BACKOFF_NS
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # --- partitions ----------------------------------------------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        """Follows the leader in the partition's present leader epoch."""
+        known = self._followed.get(partition.key)
+        if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
+            return
+        self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
+        # An append that a former fetcher began ends while this one polls: the partition is ready only now.
+        partition.on_written = self._interrupt_soon
+        self._interrupt_soon()
+
+    def remove(self, partition: Partition) -> None:
+        """Stops following; a response that is on its way changes nothing any more."""
+        known = self._followed.get(partition.key)
+        if known is not None and known.partition is partition:
+            del self._followed[partition.key]
+            partition.on_written = None
+
+    def stop(self) -> None:
+        """Ends `run` at its next step. It is never cancelled: a truncation that has begun must be seen through."""
+        self._is_stopped = True
+        for followed in self._followed.values():
+            followed.partition.on_written = None
+        self._followed.clear()
+        if self._cancel_interrupt is not None:
+            self._cancel_interrupt()
+        self._wake.set()
+        self._drop_channel()
+
+    def _interrupt_soon(self) -> None:
+        self._wake.set()
+        if self._is_polling and self._cancel_interrupt is None:
+            self._cancel_interrupt = self._env.call_at(self._env.now_ns() + _INTERRUPT_DELAY_NS, self._interrupt)
+
+    def _interrupt(self) -> None:
+        self._cancel_interrupt = None
+        if self._is_polling and self._channel is not None:
+            self._was_interrupted = True
+            self._drop_channel()
+
+    def _drop_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetches until stopped."""
+        while not self._is_stopped:
+            self._wake.clear()
+            ready = self._ready()
+            if not ready:
+                await self._wait_until_ready()
+                continue
+            response = await self._fetch(ready)
+            if response is not None:
+                await self._process(ready, response)
+
+    def _ready(self) -> list[_Followed]:
+        now_ns = self._env.now_ns()
+        return [
+            followed
+            for followed in self._followed.values()
+            if followed.not_before_ns <= now_ns
+            and not followed.is_appending
+            and not followed.partition.is_restructuring
+            and followed.partition.log.written_offset == followed.partition.log.log_end_offset
+        ]
+
+    async def _wait_until_ready(self) -> None:
+        times = [each.not_before_ns for each in self._followed.values() if each.not_before_ns > self._env.now_ns()]
+        cancel = self._env.call_at(min(times), self._wake.set) if times else None
+        try:
+            await self._wake.wait()
+        finally:
+            if cancel is not None:
+                cancel()
+
+    async def _fetch(self, ready: list[_Followed]) -> FetchResponse | None:
+        request = self._request(ready)
+        try:
+            response: FetchResponse = await self._send(request, FETCH_VERSION, is_poll=True)
+        except ChannelError as error:
+            await self._channel_failed(error)
+            return None
+        self._channel_backoff_ns = _FIRST_BACKOFF_NS
+        if response.error_code != ErrorCode.NONE:
+            await self._channel_failed(error_name(response.error_code))
+            return None
+        return response
+
+    async def _send(self, request: Any, version: int, *, is_poll: bool = False) -> Any:
+        if self._channel is None:
+            self._channel = self._connect()
+        self._is_polling = is_poll
+        try:
+            return await self._channel.send(
+                request, version=version, deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns
+            )
+        finally:
+            self._is_polling = False
+
+    async def _channel_failed(self, reason: object) -> None:
+        if self._was_interrupted or self._is_stopped:
+            self._was_interrupted = False
+            return
+        self._drop_channel()
+        self._env.log.info("replica_fetch_failed", leader=self._leader_id, reason=str(reason))
+        await self._env.sleep_until(self._env.now_ns() + self._channel_backoff_ns)
+        self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
+
+    def _request(self, ready: list[_Followed]) -> FetchRequest:
+        topics: dict[TopicId, FetchTopic] = {}
+        for followed in ready:
+            partition = followed.partition
+            log = partition.log
+            topic = topics.get(partition.topic_id)
+            if topic is None:
+                topic = topics[partition.topic_id] = FetchTopic(topic_id=partition.topic_id)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=partition.index,
+                    current_leader_epoch=followed.leader_epoch,
+                    fetch_offset=log.written_offset,
+                    last_fetched_epoch=log.leader_epochs.latest_epoch,
+                    log_start_offset=log.log_start_offset,
+                    partition_max_bytes=self._settings.partition_max_bytes,
+                )
+            )
+        epoch = self._broker_epoch()
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=-1 if epoch is None else epoch),
+            max_wait_ms=self._wait_ms(),
+            min_bytes=self._settings.min_bytes,
+            max_bytes=self._settings.response_max_bytes,
+            topics=list(topics.values()),
+        )
+
+    def _wait_ms(self) -> int:
+        """How long the leader may hold the poll: no longer than until a partition that is left out may be asked again."""
+        now_ns = self._env.now_ns()
+        waits = [each.not_before_ns - now_ns for each in self._followed.values() if each.not_before_ns > now_ns]
+        return min([self._settings.wait_max_ms, *(wait_ns // _MILLISECOND + 1 for wait_ns in waits)])
+
+    # --- what came back ------------------------------------------------------------------------------------------
+
+    async def _process(self, ready: list[_Followed], response: FetchResponse) -> None:
+        asked = {followed.partition.key: followed for followed in ready}
+        appends: list[asyncio.Future[None]] = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                followed = asked.get((TopicId(topic.topic_id), data.partition_index))
+                if followed is None or not self._is_current(followed):
+                    continue
+                try:
+                    await self._process_one(followed, data, appends)
+                except (LogDirError, LogClosed, BatchError, UnexpectedOffset) as error:
+                    # The others go on. A failed directory takes its partitions away by another way.
+                    self._back_off(followed, str(error))
+        for append in appends:
+            # One directory, one writer: they complete together, and waiting here lets the next fetch confirm them all.
+            await append
+
+    def _is_current(self, followed: _Followed) -> bool:
+        partition = followed.partition
+        return (
+            self._followed.get(partition.key) is followed
+            and partition.gone is ErrorCode.NONE
+            and partition.replica.role is Role.FOLLOWER
+            and partition.replica.leader_epoch == followed.leader_epoch
+            and not partition.is_restructuring
+        )
+
+    async def _process_one(self, followed: _Followed, data: PartitionData, appends: "list[asyncio.Future[None]]") -> None:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._start_where_the_leader_can(followed)
+        elif data.error_code != ErrorCode.NONE:
+            self._back_off(followed, error_name(data.error_code))
+        elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+            await self._truncate_to_divergence(
+                followed, LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset)
+            )
+        else:
+            followed.backoff_ns = _FIRST_BACKOFF_NS
+            self._append(followed, data, appends)
+
+    def _append(self, followed: _Followed, data: PartitionData, appends: "list[asyncio.Future[None]]") -> None:
+        partition = followed.partition
+        batches = _whole_batches(data.records)
+        if batches is None:
+            self._follow_leader_marks(followed, data)
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def appended(is_written: bool) -> None:
+            followed.is_appending = False
+            if is_written and self._is_current(followed):
+                self._follow_leader_marks(followed, data)
+            if not done.done():
+                done.set_result(None)
+
+        # The leader sends the first batch whole whatever its size, so whoever got something goes to the end of the queue.
+        self._followed[partition.key] = self._followed.pop(partition.key)
+        partition.append_as_follower(batches, on_done=appended)
+        followed.is_appending = True
+        appends.append(done)
+
+    def _follow_leader_marks(self, followed: _Followed, data: PartitionData) -> None:
+        partition = followed.partition
+        partition.leader_high_watermark(Offset(data.high_watermark))
+        if data.log_start_offset > partition.log.log_start_offset:
+            self._raise_log_start(partition, Offset(data.log_start_offset))
+
+    def _back_off(self, followed: _Followed, reason: str) -> None:
+        self._env.log.info("replica_fetch_delayed", partition=followed.partition.name, leader=self._leader_id, reason=reason)
+        followed.not_before_ns = self._env.now_ns() + followed.backoff_ns
+        followed.backoff_ns = min(2 * followed.backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
+
+    # --- truncation ----------------------------------------------------------------------------------------------
+
+    async def _truncate_to_divergence(self, followed: _Followed, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        """Cuts the log where the last epoch that both know ended; the next fetch finds out whether that is enough."""
+        log = followed.partition.log
+        known = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
+        if known.epoch < 0:
+            target = end_offset
+        elif known.epoch < epoch:
+            # This log does not know the leader's epoch: cut to the end of the largest one below it, then ask again.
+            target = known.end_offset
+        else:
+            target = Offset(min(known.end_offset, end_offset))
+        before = (log.log_end_offset, log.leader_epochs.latest_epoch)
+        await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))))
+        if (log.log_end_offset, log.leader_epochs.latest_epoch) == before:
+            # The next fetch would ask the same. Whatever is wrong, asking as fast as one can does not mend it.
+            self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
+
+    async def _truncate(self, partition: Partition, offset: Offset) -> None:
+        if offset < partition.high_watermark:
+            self._env.log.warning(
+                "truncating_below_high_watermark",
+                partition=partition.name,
+                offset=offset,
+                high_watermark=partition.high_watermark,
+            )
+        await self._restructure(partition, offset, lambda: partition.log.truncate_to(offset))
+        self._env.log.info("replica_truncated", partition=partition.name, offset=offset)
+
+    async def _restructure(self, partition: Partition, offset: Offset, change: Callable[[], Awaitable[object]]) -> None:
+        partition.begin_restructuring()
+        try:
+            partition.log.lower_recovery_point(offset)
+            # Before anything is cut: a kill in between must not leave a recovery point that is above the log's end.
+            await self._lower_checkpoints(partition)
+            await change()
+            # Before anything is appended: what was stored of a roll that ended meanwhile would vouch for what comes instead,
+            # and a log start that is above the new end would make the next start throw all of it away.
+            await self._lower_checkpoints(partition)
+        finally:
+            partition.end_restructuring()
+
+    async def _start_where_the_leader_can(self, followed: _Followed) -> None:
+        """The leader does not have the offset: it ends before it, or begins behind it."""
+        partition = followed.partition
+        leader_end = await self._list_offset(partition, _LATEST)
+        if leader_end is None or not self._is_current(followed):
+            return self._back_off(followed, "the leader's end is not known")
+        if leader_end < partition.log.log_end_offset:
+            return await self._truncate(partition, leader_end)
+        leader_start = await self._list_offset(partition, _EARLIEST)
+        if leader_start is None or not self._is_current(followed):
+            return self._back_off(followed, "the leader's start is not known")
+        if leader_start > partition.log.log_end_offset:
+            await self._restructure(partition, leader_start, lambda: partition.log.truncate_fully_and_start_at(leader_start))
+            partition.replica.restarted_at(leader_start)
+            self._env.log.info("replica_restarted", partition=partition.name, offset=leader_start)
+            return None
+        return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)
+
+    async def _list_offset(self, partition: Partition, timestamp: int) -> Offset | None:
+        request = ListOffsetsRequest(
+            replica_id=self._broker_id,
+            topics=[
+                ListOffsetsTopic(
+                    name=partition.topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=partition.index,
+                            current_leader_epoch=partition.replica.leader_epoch,
+                            timestamp=timestamp,
+                        )
+                    ],
+                )
+            ],
+        )
+        try:
+            response: ListOffsetsResponse = await self._send(request, LIST_OFFSETS_VERSION)
+        except ChannelError:
+            self._drop_channel()
+            return None
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.partition_index == partition.index and answer.error_code == ErrorCode.NONE:
+                    return Offset(answer.offset)
+        return None
+
+
+def _whole_batches(records: object) -> memoryview | None:
+    """The whole batches at the start of what the leader sent, checksums verified; None when there is none."""
+    if not isinstance(records, bytes | bytearray | memoryview) or not len(records):
+        return None
+    view = memoryview(records)
+    batches = split_batches(view, allow_partial_tail=True)
+    for header, batch in batches:
+        validate_integrity(header, batch)
+    size = sum(header.size for header, _ in batches)
+    return view[:size] if size else None

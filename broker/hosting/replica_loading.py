@@ -1,0 +1,103 @@
+"""The start of the replicas: all directories' logs, loaded side by side (shell).
+
+Answers to Kafka's LogManager.loadLogs. A directory that fails meanwhile is left out and its replicas count as offline. Easy
+to get wrong: a directory that is well, and whose logs cannot be loaded all the same, must stop the broker; serving without
+these logs would look like a disk that lost them.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from broker.hosting.directory_logs import DirectoryContent, find_superfluous, load_directory, put_aside
+from broker.hosting.hosted import Hosted, HostedDirectory
+from common.configuration.topic import TopicConfig
+from common.environment.disk_errors import Verdict, classify
+from common.environment.interface import Environment, LogDirError
+from common.ids import BrokerId, DirectoryId, TopicId
+from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+
+
+class ReplicasNotLoaded(Exception):
+    """The logs of a healthy directory could not be loaded; the text says why."""
+
+
+class ReplicaLoading:
+    """See the module's docstring. `placed_here` gives the registration of a partition that has a replica on this broker."""
+
+    def __init__(
+        self,
+        env: Environment,
+        hosted: Hosted,
+        *,
+        broker_id: BrokerId,
+        placed_here: Callable[[TopicIdPartition], PartitionRegistration | None],
+        config_of: Callable[[str], TopicConfig],
+    ) -> None:
+        self._env = env
+        self._hosted = hosted
+        self._broker_id = broker_id
+        self._placed_here = placed_here
+        self._config_of = config_of
+        self._contents: dict[DirectoryId, DirectoryContent] = {}
+        self._unloadable: list[str] = []
+
+    async def load(self) -> list[tuple[HostedDirectory, DirectoryContent]]:
+        """What each directory holds, those left out that have failed. Raises DuplicateLog and ReplicasNotLoaded."""
+        async with asyncio.TaskGroup() as group:
+            for directory in list(self._hosted.directories.values()):
+                group.create_task(self._load_directory(directory))
+        self._check_all_loaded()
+        await self._put_superfluous_aside()
+        self._check_all_loaded()
+        return [
+            (directory, self._contents.get(directory.directory_id, DirectoryContent()))
+            for directory in self._hosted.directories.values()
+        ]
+
+    def _check_all_loaded(self) -> None:
+        if self._unloadable:
+            raise ReplicasNotLoaded("; ".join(self._unloadable))
+
+    async def _load_directory(self, directory: HostedDirectory) -> None:
+        try:
+            content = await load_directory(
+                self._env, directory.log_dir, is_placed_here=self._is_placed_here, config_of=self._config_of
+            )
+        except LogDirError as error:
+            self._give_up(directory, error)
+            return
+        if directory.directory_id in self._hosted.directories:
+            self._contents[directory.directory_id] = content
+        self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
+
+    def _give_up(self, directory: HostedDirectory, error: LogDirError) -> None:
+        if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
+            self._unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
+        self._hosted.directories.pop(directory.directory_id, None)
+
+    async def _put_superfluous_aside(self) -> None:
+        contents = self._contents
+        for directory_id, loaded in find_superfluous(
+            {id_: contents[id_].logs for id_ in self._hosted.directories if id_ in contents},
+            named_by_metadata=self._directory_named_by_metadata,
+            is_in_isr=self._is_in_isr,
+        ):
+            directory = self._hosted.directories.get(directory_id)
+            if directory is None:
+                continue
+            try:
+                await put_aside(self._env, loaded)
+            except LogDirError as error:
+                self._give_up(directory, error)
+            contents[directory_id].logs.remove(loaded)
+
+    def _is_placed_here(self, topic_id: TopicId, index: int) -> bool:
+        return self._placed_here((topic_id, index)) is not None
+
+    def _directory_named_by_metadata(self, key: TopicIdPartition) -> DirectoryId | None:
+        registration = self._placed_here(key)
+        return None if registration is None else registration.directory(self._broker_id)
+
+    def _is_in_isr(self, key: TopicIdPartition) -> bool:
+        registration = self._placed_here(key)
+        return registration is not None and self._broker_id in (registration.leader, *registration.isr)

@@ -1,0 +1,171 @@
+"""Sending ISR changes: batches, repeats, and who hears of which answer."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from broker.controller_link.alter_partition import AlterPartitionSender
+from broker.controller_link.controller_channel import ControllerUnavailable
+from broker.core.partition_replica import AlterPartitionResult, IsrMember, IsrProposal
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, Uuid
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from tests.simulation.environment import SimulatedWorld
+
+TOPIC = TopicId(Uuid(b"T" * 16))
+Answer = Callable[[AlterPartitionRequest], AlterPartitionResponse]
+
+
+def proposal(*isr: int, partition_epoch: int = 3) -> IsrProposal:
+    return IsrProposal(
+        tuple(IsrMember(BrokerId(member), BrokerEpoch(100 + member)) for member in isr),
+        LeaderEpoch(2),
+        PartitionEpoch(partition_epoch),
+    )
+
+
+def accept(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    return AlterPartitionResponse(
+        topics=[
+            ResponseTopicData(
+                topic_id=topic.topic_id,
+                partitions=[
+                    ResponsePartitionData(
+                        partition_index=each.partition_index,
+                        leader_id=1,
+                        leader_epoch=each.leader_epoch,
+                        isr=[member.broker_id for member in each.new_isr_with_epochs],
+                        partition_epoch=each.partition_epoch + 1,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+class ScriptedController:
+    """Answers as it is told, one entry a request, then accepts everything."""
+
+    def __init__(self, world: SimulatedWorld, *script: Answer | Exception) -> None:
+        self.requests: list[AlterPartitionRequest] = []
+        self._world = world
+        self._script = list(script)
+
+    async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any:
+        self.requests.append(request)
+        await self._world.sleep(0.01)
+        answer = self._script.pop(0) if self._script else accept
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(request)
+
+
+def run(script: Callable[..., Any], *answers: Answer | Exception) -> None:
+    """Runs `await script(world, controller, sender)` with a sender at work."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        controller = ScriptedController(world, *answers)
+        sender = AlterPartitionSender(
+            world.node("broker-1"), controller, broker_id=BrokerId(1), broker_epoch=lambda: BrokerEpoch(7)
+        )
+        async with asyncio.TaskGroup() as group:
+            sending = group.create_task(sender.run())
+            await script(world, controller, sender)
+            sending.cancel()
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_request_carries_epochs_and_everything_that_waits() -> None:
+    """Partitions proposed in one step go out together, with the epochs of sender, leader, partition and members."""
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        sender.submit((TOPIC, 1), proposal(1, 3), results.append)
+        await world.until(lambda: len(results) == 2)
+        [request] = controller.requests
+        assert (request.broker_id, request.broker_epoch) == (1, 7)
+        [topic] = request.topics
+        assert [each.partition_index for each in topic.partitions] == [0, 1]
+        first = topic.partitions[0]
+        assert (first.leader_epoch, first.partition_epoch) == (2, 3)
+        assert [(each.broker_id, each.broker_epoch) for each in first.new_isr_with_epochs] == [(1, 101), (2, 102)]
+        assert results[0] == AlterPartitionResult(
+            error=ErrorCode.NONE,
+            leader=BrokerId(1),
+            leader_epoch=LeaderEpoch(2),
+            isr=(BrokerId(1), BrokerId(2)),
+            partition_epoch=PartitionEpoch(4),
+        )
+
+    run(script)
+
+
+def test_failures_of_the_whole_request_are_repeated() -> None:
+    """No answer, then an error of the request: the partitions hear of neither, and the third attempt counts."""
+
+    def stale(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        await world.until(lambda: results)
+        assert [result.error for result in results] == [ErrorCode.NONE]
+        assert len(controller.requests) == 3
+        assert world.now_ns() >= 100_000_000
+
+    run(script, ControllerUnavailable("gone"), stale)
+
+
+def test_a_newer_proposal_takes_the_place_of_one_that_must_be_repeated() -> None:
+    """While the first attempt fails the leader changes its mind; only the new proposal is sent again."""
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        old: list[AlterPartitionResult] = []
+        new: list[AlterPartitionResult] = []
+        sender.submit((TOPIC, 0), proposal(1, 2), old.append)
+        await world.sleep(0.005)
+        sender.submit((TOPIC, 0), proposal(1, partition_epoch=4), new.append)
+        await world.until(lambda: new)
+        assert old == []
+        assert [each.partition_epoch for each in controller.requests[1].topics[0].partitions] == [4]
+
+    run(script, ControllerUnavailable("gone"))
+
+
+def test_a_partition_that_the_answer_lacks_is_asked_again() -> None:
+    """An answer that forgets a partition says nothing about it."""
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        await world.until(lambda: results)
+        assert len(controller.requests) == 2
+
+    run(script, lambda _: AlterPartitionResponse())
+
+
+def test_an_unknown_error_code_counts_as_an_unknown_server_error() -> None:
+    """A controller of a later version may say things that this one has no name for."""
+
+    def strange(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        response = accept(request)
+        response.topics[0].partitions[0].error_code = 9999
+        return response
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        await world.until(lambda: results)
+        assert [result.error for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    run(script, strange)

@@ -1,0 +1,351 @@
+"""What is told to the controller about places of replicas, when it is repeated, and when the broker may be unfenced."""
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker.controller_link.assignments import Assignments
+from broker.controller_link.assignments_sender import AssignmentsSender
+from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.unfence_gate import UnfenceGate
+from common.ids import BrokerEpoch, BrokerId, DirectoryId
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.registrations import TopicIdPartition
+from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+from common.records.metadata_records import KnownRecord, PartitionChangeRecord, RemoveTopicRecord
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.fake_controller import ControllerSide
+from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
+
+D1, D2, D3 = directory(1), directory(2), directory(3)
+P0, P1 = (topic_id(1), 0), (topic_id(1), 1)
+AGES_NS = 10**15
+
+
+class Places:
+    """What Replicas would say."""
+
+    def __init__(self) -> None:
+        self.hosted: dict[TopicIdPartition, DirectoryId] = {}
+        self.wishes: dict[TopicIdPartition, DirectoryId] = {}
+        self.creating: list[TopicIdPartition] = []
+        self.unplaceable: list[TopicIdPartition] = []
+        self.looks = 0
+
+    def hosted_directories(self) -> dict[TopicIdPartition, DirectoryId]:
+        return dict(self.hosted)
+
+    def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
+        self.looks += 1
+        return dict(self.wishes)
+
+    def is_being_created(self, key: TopicIdPartition) -> bool:
+        return key in self.creating
+
+    def is_unplaceable(self, key: TopicIdPartition) -> bool:
+        return key in self.unplaceable
+
+
+class Broker:
+    """Broker 1 with the directories D1 and D2, one topic with two partitions, and a queue that only the test empties."""
+
+    def __init__(self, side: ControllerSide, metadata_version: int) -> None:
+        self.world = side.world
+        self.places = Places()
+        self.state: MetadataState = replay(
+            level(metadata_version),
+            register(1, directories=[D1, D2] if metadata_version >= 17 else []),
+            topic(1),
+            partition(1, 0, [1], directories=[D1] if metadata_version >= 17 else []),
+            partition(1, 1, [1], directories=[UNASSIGNED] if metadata_version >= 17 else []),
+        )
+        self.queue = DirectoryAssignments(rng=random.Random(1))
+        self.opened: list[int] = []
+        self.gate = UnfenceGate()
+        self.assignments = Assignments(
+            self.state,
+            broker_id=BrokerId(1),
+            replicas=self.places,
+            # Without an epoch it never sends.
+            sender=AssignmentsSender(
+                side.env,
+                self.queue,
+                broker_id=BrokerId(1),
+                broker_epoch=lambda: BrokerEpoch(-1),
+                channel=side.channel,
+                task_group=side.group,
+            ),
+            gate=self.gate,
+            on_open=lambda: self.opened.append(1),
+        )
+
+    def publish(self, *records: KnownRecord, moved: tuple[TopicIdPartition, ...] = ()) -> None:
+        replay(*records, into=self.state)
+        self.assignments.published(moved)
+
+    async def look(self) -> None:
+        """The places changed; lets the comparison run."""
+        self.assignments.wishes_changed()
+        await self.world.sleep(0.2)
+
+    def sent(self, code: int = ErrorCode.NONE) -> dict[TopicIdPartition, DirectoryId]:
+        """Takes everything out of the queue, answered with this code."""
+        batch = self.queue.next_batch(AGES_NS)
+        sent = {replica: directory_id for directory_id, replicas in batch.items() for replica in replicas}
+        self.queue.handle_answer({(directory_id, replica): code for replica, directory_id in sent.items()}, AGES_NS)
+        return sent
+
+    def assign(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
+        """The controller took an assignment, and the broker followed the record."""
+        self.places.wishes.pop(key, None)
+        self.publish(PartitionChangeRecord(topic_id=key[0], partition_id=key[1], directories=[directory_id]), moved=(key,))
+
+
+def run(scenario: Callable[[Broker], Coroutine[Any, Any, None]], *, metadata_version: int = 21) -> None:
+    async def in_world(world: SimulatedWorld) -> None:
+        async with ControllerSide(world, {}, start=False) as side:
+            await scenario(Broker(side, metadata_version))
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def test_a_wish_is_told_once() -> None:
+    """However often it is looked at: confirmed, but not yet in the metadata, there is nothing to repeat."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P1: D2}
+        await broker.look()
+        assert broker.sent() == {P1: D2}
+        await broker.look()
+        broker.publish()
+        assert broker.sent() == {}
+
+    run(scenario)
+
+
+def test_a_wish_is_told_again_when_the_metadata_of_its_replica_moved_and_does_not_agree() -> None:
+    """The controller dropped or lost it; an unrelated change of another replica repeats nothing."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P1: D2}
+        await broker.look()
+        assert broker.sent(ErrorCode.NOT_LEADER_OR_FOLLOWER) == {P1: D2}
+        broker.publish(PartitionChangeRecord(topic_id=P0[0], partition_id=0, leader=-1), moved=(P0,))
+        assert broker.sent() == {}
+        broker.publish(PartitionChangeRecord(topic_id=P1[0], partition_id=1, leader=-1), moved=(P1,))
+        assert broker.sent() == {P1: D2}
+
+    run(scenario)
+
+
+def test_a_wish_that_is_gone_leaves_the_queue() -> None:
+    """The metadata agrees by itself, or the topic was deleted, before the request left."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P0: D2, P1: D2}
+        await broker.look()
+        broker.assign(P1, D2)
+        assert broker.queue.size == 1
+        broker.places.wishes.clear()
+        broker.publish(RemoveTopicRecord(topic_id=topic_id(1)))
+        assert broker.queue.size == 0
+
+    run(scenario)
+
+
+def test_a_changed_wish_replaces_the_one_before() -> None:
+    """The directory that held the replica failed: LOST, or the failed directory's id, is what counts now."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P0: D2, P1: D2}
+        await broker.look()
+        broker.places.wishes = {P0: D2, P1: LOST}
+        await broker.look()
+        assert broker.sent() == {P0: D2, P1: LOST}
+
+    run(scenario)
+
+
+def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
+    """The first of them at once; of the thousands that follow, while logs are created, only a few."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P0: D2}
+        broker.assignments.wishes_changed()
+        await broker.world.sleep(0.001)
+        assert broker.queue.size == 1
+        broker.places.looks = 0
+        for number in range(1000):
+            broker.places.wishes[topic_id(9), number] = D1
+            broker.assignments.wishes_changed()
+            await broker.world.sleep(0.001)
+        assert 5 <= broker.places.looks <= 11
+        await broker.world.sleep(0.2)
+        assert broker.queue.size == 1001
+
+    run(scenario)
+
+
+def test_below_metadata_version_17_nothing_is_told_and_nothing_withheld() -> None:
+    """There is no such request yet, so waiting for its effect would fence the broker for ever."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.wishes = {P0: D1, P1: D2}
+        await broker.look()
+        assert broker.sent() == {}
+        broker.assignments.fix_gate()
+        assert broker.opened == [1]
+
+    run(scenario, metadata_version=16)
+
+
+def test_the_gate_waits_until_the_metadata_agrees() -> None:
+    """One replica lies where the metadata says, the other does not: only that one is waited for, and only its metadata
+    opens the gate, not the controller's answer."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P0: D1, P1: D2}
+        broker.places.wishes = {P1: D2}
+        broker.assignments.fix_gate()
+        assert broker.gate.waiting == (P1,)
+        await broker.look()
+        broker.sent()
+        broker.publish()
+        assert broker.opened == []
+        broker.assign(P1, D2)
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_nothing_to_wait_for_opens_the_gate_at_once() -> None:
+    """Before the set is fixed it stays closed, whatever agrees."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P0: D1, P1: D2}
+        replay(PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]), into=broker.state)
+        await broker.look()
+        broker.publish()
+        assert broker.opened == []
+        broker.assignments.fix_gate()
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_later_wishes_never_count() -> None:
+    """A running broker that gets new replicas does not go back behind the gate, and is told once that it is open."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P0: D1, P1: D2}
+        broker.places.wishes = {P1: D2}
+        broker.assignments.fix_gate()
+        broker.publish(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), moved=((topic_id(2), 0),))
+        broker.places.wishes[topic_id(2), 0] = D1
+        await broker.look()
+        assert broker.opened == []
+        broker.assign(P1, D2)
+        assert broker.opened == [1]
+        broker.assign((topic_id(2), 0), D1)
+        await broker.look()
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", ["deleted", "moved away", "lost", "unplaceable"])
+def test_what_else_settles_a_replica_that_is_waited_for(end: str) -> None:
+    """It is gone, LOST, or no directory has room for it: none of these may keep the broker fenced."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P0: D1}
+        broker.assignments.fix_gate()
+        assert broker.gate.waiting == (P1,)
+        assert broker.opened == []
+        match end:
+            case "deleted":
+                broker.publish(RemoveTopicRecord(topic_id=topic_id(1)))
+            case "moved away":
+                broker.publish(
+                    PartitionChangeRecord(topic_id=P1[0], partition_id=1, replicas=[2], isr=[2], leader=2, directories=[D3]),
+                    moved=(P1,),
+                )
+            case "lost":
+                broker.assign(P1, LOST)
+            case _:
+                broker.places.unplaceable.append(P1)
+                await broker.look()
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_waited_for() -> None:
+    """A broker that starts with a dead disk registers without it: nothing will ever be said about what was there."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P1: D2}
+        replay(
+            register(1, directories=[D2], epoch=200, incarnation=2),
+            PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]),
+            into=broker.state,
+        )
+        broker.assignments.fix_gate()
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
+    """Its disk was replaced: the metadata names a directory that is gone, and the broker stays fenced until it names the
+    one in which the log is created now."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P1: D2}
+        broker.places.creating = [P0]
+        replay(
+            register(1, directories=[D2, D3], epoch=200, incarnation=2),
+            PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]),
+            into=broker.state,
+        )
+        broker.assignments.fix_gate()
+        assert broker.gate.waiting == (P0,)
+        broker.places.creating, broker.places.hosted[P0], broker.places.wishes = [], D3, {P0: D3}
+        await broker.look()
+        assert broker.opened == []
+        broker.assign(P0, D3)
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
+    """The replica was still to be created there; now the controller knows that the directory is gone."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P1: D2}
+        replay(PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]), into=broker.state)
+        broker.assignments.fix_gate()
+        assert broker.gate.waiting == (P0,)
+        broker.publish(register(1, directories=[D2], epoch=200, incarnation=2))
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
+def test_a_replica_that_is_created_where_it_is_assigned_opens_the_gate() -> None:
+    """Nothing has to be told about it and no record follows: looking again when the log is there must be enough."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P1: D2}
+        replay(PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]), into=broker.state)
+        broker.assignments.fix_gate()
+        assert broker.gate.waiting == (P0,)
+        broker.places.hosted[P0] = D1
+        await broker.look()
+        assert broker.opened == [1]
+
+    run(scenario)

@@ -1,0 +1,248 @@
+"""AssignReplicasToDirs as it goes over the wire: grouped, dropped, repeated, and never before the registration."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker.controller_link.assignments_sender import AssignmentsSender
+from broker.core.directory_assignments import DirectoryAssignments, Replica
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid
+from common.metadata.directory_ids import LOST
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    ResponseDirectoryData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.fake_controller import ControllerSide
+
+T = TopicId(Uuid(b"t" * 16))
+U = TopicId(Uuid(b"u" * 16))
+D1 = DirectoryId(Uuid(b"1" * 16))
+D2 = DirectoryId(Uuid(b"2" * 16))
+
+
+class Sender:
+    """A sender, its queue, and a controller that answers each partition with the code that `codes` has for it."""
+
+    def __init__(self, side: ControllerSide) -> None:
+        self.side = side
+        self.world = side.world
+        self.epoch = 7
+        self.codes: dict[Replica, int] = {}
+        self.left_out: list[Replica] = []
+        self.queue = DirectoryAssignments(rng=random.Random(1))
+        self.sender = AssignmentsSender(
+            side.env,
+            self.queue,
+            broker_id=BrokerId(1),
+            broker_epoch=lambda: BrokerEpoch(self.epoch),
+            channel=side.channel,
+            task_group=side.group,
+        )
+        side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = self.answer
+
+    def answer(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
+        response = AssignReplicasToDirsResponse()
+        for directory in request.directories:
+            topics = [
+                ResponseTopicData(
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        ResponsePartitionData(
+                            partition_index=each.partition_index,
+                            error_code=self.codes.get((TopicId(topic.topic_id), each.partition_index), ErrorCode.NONE),
+                        )
+                        for each in topic.partitions
+                        if (topic.topic_id, each.partition_index) not in self.left_out
+                    ],
+                )
+                for topic in directory.topics
+            ]
+            response.directories.append(ResponseDirectoryData(id=directory.id, topics=topics))
+        return response
+
+    @property
+    def sent(self) -> list[dict[DirectoryId, dict[TopicId, list[int]]]]:
+        """Each request so far, as directory -> topic -> partitions."""
+        return [
+            {
+                DirectoryId(directory.id): {
+                    TopicId(topic.topic_id): [each.partition_index for each in topic.partitions]
+                    for topic in directory.topics
+                }
+                for directory in request.directories
+            }
+            for request in self.side.controller.requests
+        ]
+
+    async def until_empty(self) -> None:
+        await self.world.until(lambda: self.queue.size == 0)
+
+
+def run(scenario: Callable[[Sender], Coroutine[Any, Any, None]], *, start: bool = True) -> None:
+    async def in_world(world: SimulatedWorld) -> None:
+        async with ControllerSide(world, {ApiKey.ASSIGN_REPLICAS_TO_DIRS: lambda _: None}, start=start) as side:
+            await scenario(Sender(side))
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def test_assignments_are_grouped_by_directory_and_topic() -> None:
+    """One request for what was wished within the batching delay, in the shape that KIP-858 gives it."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.sender.wish({(T, 0): D1, (U, 0): D1, (T, 1): D2})
+        sender.sender.wish({(T, 2): D1, (T, 3): LOST})
+        await sender.until_empty()
+        assert sender.sent == [{D1: {T: [0, 2], U: [0]}, D2: {T: [1]}, LOST: {T: [3]}}]
+        request = sender.side.controller.requests[0]
+        assert (request.broker_id, request.broker_epoch) == (1, 7)
+        acknowledged = sender.world.events_named("assignments_acknowledged")[0]
+        assert acknowledged.fields == {"replicas": 5, "refused": 0}
+
+    run(scenario)
+
+
+def test_nothing_is_sent_before_the_registration() -> None:
+    """Without an epoch the controller would refuse everything; `arm` after the registration sends what waits."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.epoch = -1
+        sender.sender.wish({(T, 0): D1})
+        await sender.world.sleep(5)
+        assert sender.sent == []
+        sender.epoch = 9
+        sender.sender.arm()
+        await sender.until_empty()
+        assert sender.side.controller.requests[0].broker_epoch == 9
+
+    run(scenario)
+
+
+def test_one_request_at_a_time() -> None:
+    """What is wished while a request is under way leaves in the next one, with the newest place of each replica."""
+
+    async def scenario(sender: Sender) -> None:
+        answer: asyncio.Future[AssignReplicasToDirsResponse] = asyncio.get_running_loop().create_future()
+        sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = lambda _: answer
+        sender.sender.wish({(T, 0): D1})
+        await sender.world.until(lambda: sender.sent)
+        sender.sender.wish({(T, 0): D2, (T, 1): D2})
+        await sender.world.sleep(1)
+        assert len(sender.sent) == 1
+        sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = sender.answer
+        answer.set_result(sender.answer(sender.side.controller.requests[0]))
+        await sender.until_empty()
+        assert sender.sent == [{D1: {T: [0]}}, {D2: {T: [0, 1]}}]
+
+    run(scenario)
+
+
+def test_a_deleted_topic_is_dropped_and_the_others_are_confirmed() -> None:
+    """UNKNOWN_TOPIC_ID cannot change, so asking again would go on for ever (KAFKA-17190)."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.codes[T, 0] = ErrorCode.UNKNOWN_TOPIC_ID
+        sender.codes[T, 1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        sender.sender.wish({(T, 0): D1, (T, 1): D1, (U, 0): D1})
+        await sender.until_empty()
+        await sender.world.sleep(30)
+        assert len(sender.sent) == 1
+
+    run(scenario)
+
+
+def test_a_refused_or_unanswered_partition_is_sent_again() -> None:
+    """An error that may pass, and an entry that the answer lacks: both come back by themselves."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.codes[T, 0] = ErrorCode.UNKNOWN_SERVER_ERROR
+        sender.left_out = [(T, 1)]
+        sender.sender.wish({(T, 0): D1, (T, 1): D1, (T, 2): D1})
+        await sender.world.until(lambda: sender.sent)
+        await sender.world.until(lambda: sender.queue.size == 2)
+        assert sender.world.events_named("assignments_acknowledged")[0].fields == {"replicas": 1, "refused": 2}
+        sender.codes.clear()
+        sender.left_out.clear()
+        await sender.until_empty()
+        assert sender.sent[0] == {D1: {T: [0, 1, 2]}}
+        assert sorted(index for request in sender.sent[1:] for index in request[D1][T]) == [0, 1]
+
+    run(scenario)
+
+
+def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
+    """STALE_BROKER_EPOCH for everything: nothing is lost, and the controller is not asked in a tight loop."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = lambda _: AssignReplicasToDirsResponse(
+            error_code=ErrorCode.STALE_BROKER_EPOCH
+        )
+        sender.sender.wish({(T, 0): D1})
+        await sender.world.sleep(10)
+        assert 5 <= len(sender.sent) <= 8
+        assert sender.world.events_named("assignments_refused")[0].fields["error"] == "STALE_BROKER_EPOCH"
+        sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = sender.answer
+        await sender.until_empty()
+
+    run(scenario)
+
+
+@pytest.mark.slow
+def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
+    """Nobody listens for longer than one request lasts; when somebody does, the assignment arrives."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.sender.wish({(T, 0): D1})
+        await sender.world.event("assignments_not_sent", within_seconds=100)
+        assert sender.queue.size == 1
+        sender.side.controller.start(sender.side.group)
+        await sender.until_empty()
+        assert sender.sent == [{D1: {T: [0]}}]
+
+    run(scenario, start=False)
+
+
+def test_a_settled_replica_is_not_sent() -> None:
+    """The metadata came to agree before the batching delay was over."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.sender.wish({(T, 0): D1})
+        sender.sender.settle([(T, 0)])
+        await sender.world.sleep(2)
+        assert sender.sent == []
+        assert sender.queue.size == 0
+
+    run(scenario)
+
+
+def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
+    """Start-up of a broker with five thousand replicas: three requests of at most 2,250 partitions, one after the other."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.sender.wish({(T, index): D1 for index in range(5000)})
+        await sender.until_empty()
+        assert [len(request[D1][T]) for request in sender.sent] == [2250, 2250, 500]
+
+    run(scenario)
+
+
+def test_nothing_is_sent_once_the_broker_ends() -> None:
+    """What was due soon, and what metadata that still comes asks for: its task would begin in a group that has ended."""
+
+    async def scenario(sender: Sender) -> None:
+        sender.sender.wish({(T, 0): D1})
+        sender.sender.stop()
+        sender.sender.wish({(T, 1): D1})
+        await sender.world.sleep(5)
+        assert sender.sent == []
+
+    run(scenario)

@@ -1,0 +1,169 @@
+"""Automatic creation of topics: once at a time for each name, with the broker's defaults, tried again after a failure."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker.controller_link.auto_topics import AutoTopics
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.fake_controller import ControllerSide
+
+
+def answer(request: CreateTopicsRequest, code: int = ErrorCode.NONE) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=topic.name, error_code=code, error_message="why") for topic in request.topics]
+    )
+
+
+def run(
+    scenario: Callable[[ControllerSide, AutoTopics], Coroutine[Any, Any, None]],
+    *,
+    is_enabled: bool = True,
+    num_partitions: int = 4,
+    default_replication_factor: int = 3,
+    start: bool = True,
+) -> None:
+    async def in_world(world: SimulatedWorld) -> None:
+        async with ControllerSide(world, {ApiKey.CREATE_TOPICS: answer}, start=start) as side:
+            topics = AutoTopics(
+                side.env,
+                is_enabled=is_enabled,
+                num_partitions=num_partitions,
+                default_replication_factor=default_replication_factor,
+                channel=side.channel,
+                task_group=side.group,
+            )
+            await scenario(side, topics)
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def names(side: ControllerSide) -> list[list[str]]:
+    return [[topic.name for topic in request.topics] for request in side.controller.requests]
+
+
+def test_topics_are_created_with_the_brokers_defaults() -> None:
+    """num.partitions and default.replication.factor are this broker's, as in Kafka; the controller may have others."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create(["a", "b", "a"])
+        await side.world.until(lambda: side.controller.requests)
+        assert names(side) == [["a", "b"]]
+        (first, _) = side.controller.requests[0].topics
+        assert (first.num_partitions, first.replication_factor, first.assignments) == (4, 3, [])
+
+    run(scenario)
+
+
+def test_defaults_that_no_topic_can_have_reach_the_controller() -> None:
+    """They are as large as the request can say; the controller refuses them, the broker does not stumble over them."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create(["a"])
+        await side.world.until(lambda: side.controller.requests)
+        (asked,) = side.controller.requests[0].topics
+        assert (asked.num_partitions, asked.replication_factor) == (2**31 - 1, 2**15 - 1)
+
+    run(scenario, num_partitions=2**31, default_replication_factor=2**15)
+
+
+def test_what_is_under_way_is_not_asked_for_again() -> None:
+    """A producer repeats its Metadata request many times a second; other names go on meanwhile."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda _: response
+        for _ in range(10):
+            topics.create(["a"])
+            await side.world.sleep(0.1)
+        assert names(side) == [["a"]]
+        topics.create(["a", "b"])
+        await side.world.until(lambda: len(side.controller.requests) == 2)
+        assert names(side) == [["a"], ["b"]]
+        side.controller.answers[ApiKey.CREATE_TOPICS] = answer
+        response.set_result(answer(side.controller.requests[0]))
+        await side.world.sleep(0.1)
+        topics.create(["a"])
+        await side.world.until(lambda: len(side.controller.requests) == 3)
+
+    run(scenario)
+
+
+def test_few_topics_are_under_way_at_a_time() -> None:
+    """The controller is silent and a client names thousands: the first of them are asked for, others when these are done."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda _: response
+        topics.create([f"first-{number}" for number in range(600)])
+        topics.create([f"second-{number}" for number in range(600)])
+        topics.create(["third"])
+        await side.world.sleep(0.1)
+        assert [len(asked) for asked in names(side)] == [600, 400]
+        side.controller.answers[ApiKey.CREATE_TOPICS] = answer
+        response.set_result(answer(side.controller.requests[0]))
+        await side.world.sleep(0.1)
+        topics.create(["third"])
+        await side.world.until(lambda: names(side)[-1] == ["third"])
+
+    run(scenario)
+
+
+def test_a_refusal_is_logged_and_the_topic_asked_for_again_later() -> None:
+    """Not enough brokers yet: one line that says so, and the next Metadata request tries again."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda request: answer(request, ErrorCode.INVALID_REPLICATION_FACTOR)
+        topics.create(["a"])
+        refused = await side.world.event("auto_topic_refused")
+        assert refused.fields == {"topic": "a", "error": "INVALID_REPLICATION_FACTOR", "reason": "why"}
+        side.controller.answers[ApiKey.CREATE_TOPICS] = answer
+        topics.create(["a"])
+        await side.world.until(lambda: len(side.controller.requests) == 2)
+
+    run(scenario)
+
+
+def test_another_broker_that_was_quicker_is_no_failure() -> None:
+    """Several brokers get the same client's Metadata requests."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda request: answer(request, ErrorCode.TOPIC_ALREADY_EXISTS)
+        topics.create(["a"])
+        await side.world.sleep(1)
+        assert len(side.controller.requests) == 1
+        assert side.world.events_named("auto_topic_refused") == []
+
+    run(scenario)
+
+
+@pytest.mark.slow
+def test_an_unreachable_controller_is_logged_and_blocks_nothing() -> None:
+    """After half a minute the names are free again."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create(["a"])
+        failed = await side.world.event("auto_topic_not_created")
+        assert failed.fields["topics"] == ["a"]
+        side.controller.start(side.group)
+        topics.create(["a"])
+        await side.world.until(lambda: side.controller.requests)
+
+    run(scenario, start=False)
+
+
+def test_nothing_is_created_when_it_is_switched_off() -> None:
+    """auto.create.topics.enable=false, and an empty list."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create(["a"])
+        topics.create([])
+        await side.world.sleep(1)
+        assert side.controller.requests == []
+
+    run(scenario, is_enabled=False)

@@ -1,0 +1,273 @@
+"""How a broker finds the active controller: refused, silent, deposed and unknown ones, and the deadline over all of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from broker.controller_link.controller_channel import ControllerUnavailable
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.fake_controller import ATTEMPT_NS, SECOND_NS, Answer, ControllerSide
+
+HEARTBEAT = BrokerHeartbeatRequest(broker_id=1, broker_epoch=7)
+
+
+def lead(_: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(is_fenced=False)
+
+
+def refuse(_: Any) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+
+def stay_silent(_: Any) -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()
+
+
+def run(
+    scenario: Callable[[ControllerSide], Awaitable[None]],
+    answers: Mapping[ApiKey, Answer] | None = None,
+    *,
+    voters: int = 1,
+    start: bool = True,
+) -> None:
+    async def in_world(world: SimulatedWorld) -> None:
+        async with ControllerSide(world, answers or {ApiKey.BROKER_HEARTBEAT: lead}, voters=voters, start=start) as side:
+            await scenario(side)
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def test_an_answer_comes_back_whatever_its_error_code() -> None:
+    """Errors about the operation belong to whoever asked; only NOT_CONTROLLER is the channel's."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = lambda _: BrokerHeartbeatResponse(
+            error_code=ErrorCode.STALE_BROKER_EPOCH
+        )
+        response = await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert side.controller.requests == [HEARTBEAT]
+
+    run(scenario)
+
+
+def test_not_controller_is_asked_again_until_it_leads() -> None:
+    """A controller that restarted refuses until it has loaded its log; the request waits for that, within its deadline."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
+        sending = side.group.create_task(side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5)))
+        await side.world.until(lambda: len(side.controller.requests) == 3)
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = lead
+        assert (await sending).error_code == ErrorCode.NONE
+        assert len(side.controller.requests) == 4
+
+    run(scenario)
+
+
+def test_not_controller_in_every_topic_is_a_refusal_too() -> None:
+    """CreateTopics has no code for the whole request, so a node that does not lead says it topic by topic."""
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")], timeout_ms=1000)
+
+    def refuse_once(asked: CreateTopicsRequest) -> CreateTopicsResponse:
+        if len(refusals) < 2:
+            refusals.append(asked)
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name) for topic in asked.topics])
+
+    refusals: list[CreateTopicsRequest] = []
+
+    async def scenario(side: ControllerSide) -> None:
+        response = await side.channel.send(request, deadline_ns=side.deadline_ns(5))
+        assert [result.error_code for result in response.topics] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert len(refusals) == 2
+
+    run(scenario, {ApiKey.CREATE_TOPICS: refuse_once})
+
+
+def test_a_refused_connection_is_tried_again_until_somebody_listens() -> None:
+    """The controller starts after the broker: its first requests wait instead of failing."""
+
+    async def scenario(side: ControllerSide) -> None:
+        sending = side.group.create_task(side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(10)))
+        await side.world.sleep(3)
+        assert not sending.done()
+        side.controller.start(side.group)
+        assert (await sending).error_code == ErrorCode.NONE
+
+    run(scenario, start=False)
+
+
+def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
+    """Nobody listens, or nobody leads: ControllerUnavailable, in time and with the reason."""
+
+    async def scenario(side: ControllerSide) -> None:
+        started_ns = side.env.now_ns()
+        with pytest.raises(ControllerUnavailable, match=r"controller 100: .*controller-100:9093"):
+            await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
+        assert side.env.now_ns() - started_ns <= SECOND_NS
+        side.controller.start(side.group)
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
+        started_ns = side.env.now_ns()
+        with pytest.raises(ControllerUnavailable, match="node 100 is not the active controller"):
+            await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(3))
+        assert side.env.now_ns() - started_ns <= 3 * SECOND_NS
+
+    run(scenario, start=False)
+
+
+def test_a_silent_controller_costs_one_attempt() -> None:
+    """No answer within the attempt's time: the request is sent again, on a new connection."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = stay_silent
+        started_ns = side.env.now_ns()
+        sending = side.group.create_task(side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(10)))
+        await side.world.until(lambda: side.controller.requests)
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = lead
+        await sending
+        assert ATTEMPT_NS <= side.env.now_ns() - started_ns < 2 * ATTEMPT_NS
+        assert len(side.controller.requests) == 2
+
+    run(scenario)
+
+
+def test_a_request_may_be_given_one_long_attempt() -> None:
+    """What must not be carried out twice is not sent again merely because the answer takes its time."""
+
+    async def scenario(side: ControllerSide) -> None:
+        async def answer_later() -> CreateTopicsResponse:
+            await side.world.sleep(5)
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="a")])
+
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda _: answer_later()
+        response = await side.channel.send(
+            CreateTopicsRequest(topics=[CreatableTopic(name="a")]),
+            deadline_ns=side.deadline_ns(30),
+            attempt_timeout_ns=30 * SECOND_NS,
+        )
+        assert response.topics[0].name == "a"
+        assert len(side.controller.requests) == 1
+
+    run(scenario, {ApiKey.CREATE_TOPICS: stay_silent})
+
+
+def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
+    """Responses of one connection leave in order; so the lease has a connection of its own."""
+
+    async def scenario(side: ControllerSide) -> None:
+        creating = side.group.create_task(
+            side.channel.send(
+                CreateTopicsRequest(topics=[CreatableTopic(name="a")]),
+                deadline_ns=side.deadline_ns(20),
+                attempt_timeout_ns=20 * SECOND_NS,
+            )
+        )
+        await side.world.until(lambda: side.controller.requests)
+        started_ns = side.env.now_ns()
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
+        assert side.env.now_ns() - started_ns < SECOND_NS // 10
+        assert not creating.done()
+        assert side.controller.connection_count == 2
+        creating.cancel()
+
+    run(scenario, {ApiKey.BROKER_HEARTBEAT: lead, ApiKey.CREATE_TOPICS: stay_silent})
+
+
+def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
+    """A timed-out request costs its connection; what a client asked for travels on another one and arrives once."""
+
+    async def scenario(side: ControllerSide) -> None:
+        async def answer_later() -> EnvelopeResponse:
+            await side.world.sleep(5)
+            return EnvelopeResponse(response_data=b"done")
+
+        side.controller.answers[ApiKey.ENVELOPE] = lambda _: answer_later()
+        forwarding = side.group.create_task(
+            side.channel.send(
+                EnvelopeRequest(request_data=b"x"), deadline_ns=side.deadline_ns(30), attempt_timeout_ns=30 * SECOND_NS
+            )
+        )
+        with pytest.raises(ControllerUnavailable):
+            await side.channel.send(CreateTopicsRequest(topics=[]), deadline_ns=side.deadline_ns(3))
+        assert bytes((await forwarding).response_data) == b"done"
+        envelopes = [request for request in side.controller.requests if isinstance(request, EnvelopeRequest)]
+        assert len(envelopes) == 1
+
+    run(scenario, {ApiKey.ENVELOPE: stay_silent, ApiKey.CREATE_TOPICS: stay_silent})
+
+
+def test_a_leader_that_the_quorum_names_wrongly_does_not_keep_the_others_from_being_asked() -> None:
+    """The quorum names a node that is gone; every other attempt walks round the voters until one leads."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.controllers[100].close()
+        side.controllers[101].answers[ApiKey.BROKER_HEARTBEAT] = refuse
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
+        assert side.controllers[102].requests == [HEARTBEAT]
+        assert len(side.controllers[101].requests) == 1
+
+    run(scenario, voters=3)
+
+
+def test_concurrent_requests_walk_round_independently() -> None:
+    """Two requests that fail at the same moments must not push each other past the voter that leads."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.controllers[100].close()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(3)))
+        assert len(side.controllers[101].requests) == 2
+
+    run(scenario, voters=2)
+
+
+def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
+    """The quorum names nobody for a moment: whoever led last is the best guess, then the next voters."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.leader_id = None
+        for id_ in (100, 101):
+            side.controllers[id_].answers[ApiKey.BROKER_HEARTBEAT] = refuse
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
+        assert [len(side.controllers[id_].requests) for id_ in (100, 101, 102)] == [1, 1, 2]
+
+    run(scenario, voters=3)
+
+
+def test_nothing_is_sent_after_close() -> None:
+    """A request that waits for its next attempt fails then, instead of opening a connection that nobody closes."""
+
+    async def scenario(side: ControllerSide) -> None:
+        side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
+        sending = side.group.create_task(_failure_of(side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(60))))
+        await side.world.until(lambda: side.controller.requests)
+        side.channel.close()
+        assert isinstance(await sending, ControllerUnavailable)
+        await side.world.sleep(1)
+        assert side.controller.connection_count == 0
+
+    run(scenario)
+
+
+async def _failure_of(sending: Awaitable[Any]) -> ControllerUnavailable | None:
+    try:
+        await sending
+    except ControllerUnavailable as error:
+        return error
+    return None

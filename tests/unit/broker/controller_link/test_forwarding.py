@@ -1,0 +1,385 @@
+"""Admin requests on their way to the controller and back, and when the client hears of them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker.controller_link.forwarding import Forwarding, serialized_principal
+from broker.controller_link.metadata_follower import MetadataFollower
+from broker.requests.forwarded import ForwardedRequests
+from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset, Uuid
+from common.metadata.state import MetadataState
+from common.net.request_context import Principal, RequestContext
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode, encode
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.framing import parse_request, response_header_version
+from common.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from common.protocol.messages.headers import RequestHeader, ResponseHeader
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct, message_schema
+from common.raft.core.record_batches import CommittedBatch
+from common.records.metadata_records import KnownRecord, NoOpRecord, RemoveTopicRecord, UnregisterBrokerRecord
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.fake_controller import SECOND_NS, ControllerSide
+from tests.unit.common.metadata.builders import partition, register, topic, topic_id
+
+CORRELATION_ID = 77
+
+
+class Broker:
+    """The forwarding side of a broker. `respond` gives the inner response to an inner request."""
+
+    def __init__(self, side: ControllerSide) -> None:
+        self.side = side
+        self.world = side.world
+        self.state = MetadataState()
+        self.follower = MetadataFollower(
+            side.env,
+            self.state,
+            incarnation_id=IncarnationId(Uuid(b"i" * 16)),
+            publish=lambda _: None,
+            on_published=lambda *_: None,
+        )
+        self.requests = ForwardedRequests(self.state, Forwarding(side.env, channel=side.channel, follower=self.follower))
+        self.respond: Callable[[Any], Struct] = lambda _: CreateTopicsResponse()
+        self.inner: list[Any] = []
+        self._started_ns = side.env.now_ns()
+        side.controller.answers[ApiKey.ENVELOPE] = self.open
+
+    @property
+    def elapsed_ns(self) -> int:
+        return self.side.env.now_ns() - self._started_ns
+
+    def open(self, envelope: EnvelopeRequest) -> EnvelopeResponse:
+        header, body = parse_request(memoryview(envelope.request_data))
+        version = header.request_api_version
+        request = decode(APIS[ApiKey(header.request_api_key)].request, body, version)
+        self.inner.append(request)
+        response = self.respond(request)
+        head = encode(ResponseHeader(correlation_id=header.correlation_id), response_header_version(type(response), version))
+        return EnvelopeResponse(response_data=head + encode(response, version))
+
+    def commit(self, *records: KnownRecord) -> None:
+        first = self.state.last_offset + 1
+        last = Offset(first + len(records) - 1)
+        self.follower.handle_commit(CommittedBatch(Offset(first), last, LeaderEpoch(1), 0, records))
+
+    def send(self, request: Struct, version: int, *, peer: str = "10.0.0.9:50000") -> "asyncio.Task[Any]":
+        """Hands the request to its handler, as the request server would."""
+        context = context_of(request, version, peer=peer)
+        handler = self.requests.handlers()[context.api_key]
+        # The test looks at the result: what the handler raises must not end the group of the fake controller.
+        return self.world.loop.create_task(_awaited(handler(context, request)))
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def context_of(request: Struct, version: int, *, peer: str = "10.0.0.9:50000") -> RequestContext:
+    api_key = ApiKey(message_schema(type(request)).api_key or 0)
+    header = RequestHeader(
+        request_api_key=api_key, request_api_version=version, correlation_id=CORRELATION_ID, client_id="client"
+    )
+    flexible = version in message_schema(type(request)).flexible
+    return RequestContext(
+        api_key=api_key,
+        api_version=version,
+        correlation_id=CORRELATION_ID,
+        client_id="client",
+        listener_name="PLAINTEXT",
+        peer=peer,
+        local_host="10.0.0.1",
+        principal=Principal("User", "alice"),
+        received_ns=0,
+        request_bytes=memoryview(encode(header, 2 if flexible else 1) + encode(request, version)),
+        release=lambda: None,
+    )
+
+
+def run(scenario: Callable[[Broker], Coroutine[Any, Any, None]], *, start: bool = True) -> None:
+    async def in_world(world: SimulatedWorld) -> None:
+        async with ControllerSide(world, {ApiKey.ENVELOPE: lambda _: None}, start=start) as side:
+            await scenario(Broker(side))
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def create(*names: str, timeout_ms: int = 10_000, validate_only: bool = False) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+
+
+def created(request: CreateTopicsRequest) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name) for topic in request.topics])
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_the_request_travels_whole_with_its_sender(version: int) -> None:
+    """Header, body, principal and address reach the controller as they came, in every header version."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        request = create("a", validate_only=True)
+        response = await broker.send(request, version)
+        assert response.topics[0].name == "a"
+        assert broker.inner == [request]
+        (envelope,) = broker.side.controller.requests
+        assert bytes(envelope.request_data) == bytes(context_of(request, version).request_bytes)
+        # Two bytes of version, then the compact fields of DefaultPrincipalData: "User", "alice", no token, no tags.
+        assert bytes(envelope.request_principal) == b"\x00\x00" + b"\x05User" + b"\x06alice" + b"\x00" + b"\x00"
+        assert bytes(envelope.client_host_address) == bytes([10, 0, 0, 9])
+
+    run(scenario)
+
+
+def test_the_serialized_principal_is_kafkas() -> None:
+    """The form of DefaultKafkaPrincipalBuilder, which an Apache controller has to read."""
+    assert serialized_principal(context_of(create("a"), 7)) == b"\x00\x00\x05User\x06alice\x00\x00"
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"), [("[::1]:5", bytes(15) + b"\x01"), ("::1:5", bytes(15) + b"\x01"), ("host:5", b"\x7f\x00\x00\x01")]
+)
+def test_the_address_of_the_client(peer: str, address: bytes) -> None:
+    """Sixteen bytes for IPv6, in brackets or not; a name that is no address stands for this machine."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        await broker.send(create("a", validate_only=True), 7, peer=peer)
+        assert bytes(broker.side.controller.requests[0].client_host_address) == address
+
+    run(scenario)
+
+
+def test_a_created_topic_is_answered_when_this_broker_knows_it() -> None:
+    """The client's next request may come to this very broker; unrelated commits do not count."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        answering = broker.send(create("topic-1", "topic-2"), 7)
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(topic(1))
+        broker.commit(NoOpRecord())
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(topic(2))
+        await broker.world.sleep(0.001)
+        assert answering.done()
+        assert [result.error_code for result in (await answering).topics] == [ErrorCode.NONE, ErrorCode.NONE]
+
+    run(scenario)
+
+
+def test_what_failed_or_only_validated_has_nothing_to_wait_for() -> None:
+    """A topic that was refused never comes; one that was only checked neither."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = lambda request: CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_ALREADY_EXISTS) for topic in request.topics
+            ]
+        )
+        response = await broker.send(create("a"), 7)
+        assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        broker.respond = created
+        await broker.send(create("a", validate_only=True), 7)
+        assert broker.elapsed_ns < SECOND_NS
+
+    run(scenario)
+
+
+def test_waiting_for_the_image_is_bounded_by_the_requests_timeout() -> None:
+    """The topic exists; that this broker lags behind is no reason to call the creation failed."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        response = await broker.send(create("a", timeout_ms=3000), 7)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        assert broker.elapsed_ns == 3 * SECOND_NS
+
+    run(scenario)
+
+
+def test_a_client_that_does_not_want_to_wait_is_answered_as_soon_as_the_controller_has() -> None:
+    """A timeout of 0 sets the creation going: the controller hears of it, the own image is not waited for."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        response = await broker.send(create("a", timeout_ms=0), 7)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        assert broker.elapsed_ns < SECOND_NS
+
+    run(scenario)
+
+
+def test_without_a_controller_the_request_times_out() -> None:
+    """After the client's timeout, and never later, with an error that clients retry."""
+
+    async def scenario(broker: Broker) -> None:
+        with pytest.raises(ApiError) as caught:
+            await broker.send(create("a", timeout_ms=2000), 7)
+        assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert broker.elapsed_ns == 2 * SECOND_NS
+
+    run(scenario, start=False)
+
+
+def test_an_impatient_client_does_not_cost_the_others_their_connection() -> None:
+    """Two requests on the way to a slow controller: one gives up after a moment, the other is still answered, and the
+    creation is not sent a second time."""
+
+    async def scenario(broker: Broker) -> None:
+        async def slowly(envelope: EnvelopeRequest) -> EnvelopeResponse:
+            await broker.world.sleep(5)
+            return broker.open(envelope)
+
+        broker.respond = created
+        broker.side.controller.answers[ApiKey.ENVELOPE] = slowly
+        patient = broker.send(create("a", timeout_ms=20_000, validate_only=True), 7)
+        impatient = broker.send(create("b", timeout_ms=100), 7)
+        with pytest.raises(ApiError, match="REQUEST_TIMED_OUT"):
+            await impatient
+        assert (await patient).topics[0].name == "a"
+        assert len(broker.side.controller.requests) == 2
+
+    run(scenario)
+
+
+def test_another_controller_is_looked_for_when_this_one_does_not_lead_any_more() -> None:
+    """NOT_CONTROLLER is the envelope's own error, and the client never hears of it."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        refusals = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER]
+        broker.side.controller.answers[ApiKey.ENVELOPE] = lambda envelope: (
+            EnvelopeResponse(error_code=refusals.pop()) if refusals else broker.open(envelope)
+        )
+        response = await broker.send(create("a", validate_only=True), 7)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        assert len(broker.side.controller.requests) == 3
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "CLUSTER_AUTHORIZATION_FAILED"),
+        (EnvelopeResponse(response_data=None), "refused"),
+        (EnvelopeResponse(response_data=b"\x00\x00\x00\x4d\x00\xff"), "cannot be read"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeResponse, reason: str) -> None:
+    """Refused as a whole, empty, or unreadable: the client gets an error and the broker lives."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.side.controller.answers[ApiKey.ENVELOPE] = lambda _: answer
+        with pytest.raises(ApiError, match=reason) as caught:
+            await broker.send(create("a"), 7)
+        assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_deleted_topic_is_answered_when_it_is_gone_here(by_id: bool) -> None:
+    """By name in the old versions, by name or id in the new one; the answer names the id only from version 6 on."""
+    version = 6 if by_id else 5
+    request = (
+        DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id(1))], timeout_ms=10_000)
+        if by_id
+        else DeleteTopicsRequest(topic_names=["topic-1"], timeout_ms=10_000)
+    )
+
+    async def scenario(broker: Broker) -> None:
+        broker.commit(topic(1), partition(1, 0, [1]), topic(2))
+        broker.respond = lambda _: DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name="topic-1", topic_id=topic_id(1))]
+        )
+        answering = broker.send(request, version)
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(RemoveTopicRecord(topic_id=topic_id(1)))
+        await broker.world.sleep(0.001)
+        assert answering.done()
+
+    run(scenario)
+
+
+def test_a_topic_that_this_broker_never_knew_is_gone_already() -> None:
+    """This broker lags behind and does not know the name: there is nothing to wait for."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = lambda _: DeleteTopicsResponse(responses=[DeletableTopicResult(name="new")])
+        await broker.send(DeleteTopicsRequest(topic_names=["new"], timeout_ms=10_000), 5)
+        assert broker.elapsed_ns < SECOND_NS
+
+    run(scenario)
+
+
+def test_a_deleted_and_recreated_topic_counts_as_gone() -> None:
+    """The name is there again, but the topic that was deleted is not."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.commit(topic(1))
+        broker.respond = lambda _: DeleteTopicsResponse(responses=[DeletableTopicResult(name="topic-1")])
+        answering = broker.send(DeleteTopicsRequest(topic_names=["topic-1"], timeout_ms=10_000), 5)
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(RemoveTopicRecord(topic_id=topic_id(1)), topic(2, "topic-1"))
+        await broker.world.sleep(0.001)
+        assert answering.done()
+
+    run(scenario)
+
+
+def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
+    """A refusal is answered at once."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.commit(register(2, epoch=100))
+        broker.respond = lambda _: UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+        response = await broker.send(UnregisterBrokerRequest(broker_id=2), 0)
+        assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        broker.respond = lambda _: UnregisterBrokerResponse()
+        answering = broker.send(UnregisterBrokerRequest(broker_id=2), 0)
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(UnregisterBrokerRecord(broker_id=2, broker_epoch=100))
+        assert (await answering).error_code == ErrorCode.NONE
+        assert BrokerId(2) not in broker.state.brokers
+
+    run(scenario)
+
+
+def test_describe_quorum_is_answered_by_the_leader_alone() -> None:
+    """Nothing of it is in anybody's image."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = lambda _: DescribeQuorumResponse(error_code=ErrorCode.NONE)
+        response = await broker.send(DescribeQuorumRequest(), 2)
+        assert isinstance(response, DescribeQuorumResponse)
+
+    run(scenario)

@@ -1,0 +1,403 @@
+"""The broker's image: what is replayed when, what is published as one delta, and when it counts as applied."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+
+from broker.controller_link.metadata_follower import SNAPSHOT_SLICE, MetadataFollower
+from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset
+from common.metadata.delta import MetadataDelta
+from common.metadata.registrations import TopicIdPartition
+from common.metadata.snapshot import generate_snapshot_records
+from common.metadata.state import MetadataState, ReplayError
+from common.raft.core.quorum import LeaderAndEpoch
+from common.raft.core.record_batches import CommittedBatch
+from common.raft.listener import LoadedSnapshot
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    EndTransactionRecord,
+    KnownRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+    UnregisterBrokerRecord,
+)
+from tests.simulation.environment import WALL_BASE_MS, SimulatedWorld
+from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id, uuid
+
+INCARNATION = 5
+D1, D2, D3 = directory(1), directory(2), directory(3)
+
+
+class Follower:
+    """A follower with the log as a list. `published` keeps what `publish` was given, `told` what came afterwards."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self.world = world
+        self.state = MetadataState()
+        self.published: list[MetadataDelta] = []
+        self.told: list[tuple[int, bool]] = []
+        self.next_offset = 0
+        self.follower = MetadataFollower(
+            world.node("broker-1"),
+            self.state,
+            incarnation_id=IncarnationId(uuid(1_000_000 + INCARNATION)),
+            publish=self.published.append,
+            on_published=lambda offset, is_first: self.told.append((offset, is_first)),
+        )
+
+    def commit(self, *records: KnownRecord) -> None:
+        """One batch; without records a control batch of one offset."""
+        last_offset = self.next_offset + max(len(records), 1) - 1
+        self.follower.handle_commit(
+            CommittedBatch(
+                Offset(self.next_offset), Offset(last_offset), LeaderEpoch(1), self.world.node("broker-1").wall_ms(), records
+            )
+        )
+        self.next_offset = last_offset + 1
+
+    async def load(self, records: Iterable[KnownRecord], *, end_offset: int, timestamp: int = WALL_BASE_MS) -> None:
+        await self.follower.handle_load_snapshot(LoadedSnapshot(Offset(end_offset), LeaderEpoch(1), timestamp, records))
+        self.next_offset = end_offset
+
+    async def publish(self) -> MetadataDelta | None:
+        """Lets the publisher run; what it published, if anything."""
+        before = len(self.published)
+        await self.world.sleep(0.001)
+        assert len(self.published) <= before + 1
+        return self.published[-1] if len(self.published) > before else None
+
+
+def run(scenario: Callable[[Follower], Coroutine[Any, Any, None]], *, publishing: bool = True) -> None:
+    async def in_world(world: SimulatedWorld) -> None:
+        follower = Follower(world)
+        task = world.loop.create_task(follower.follower.run()) if publishing else None
+        await scenario(follower)
+        if task is not None:
+            task.cancel()
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def snapshot_of(state: MetadataState) -> list[KnownRecord]:
+    return [entry.record for entry in generate_snapshot_records(state)]
+
+
+def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
+    """Requests see a commit in the step in which it came; the replicas follow later, over everything that came meanwhile."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1), partition(1, 0, [1]))
+        follower.commit(partition(1, 1, [2]))
+        assert follower.state.partition_count == 2
+        assert follower.published == []
+        assert follower.follower.applied_offset == -1
+        delta = await follower.publish()
+        assert delta is not None
+        assert list(delta.changed_partitions) == [(topic_id(1), 0), (topic_id(1), 1)]
+        assert delta.created_partitions == {(topic_id(1), 0): 1, (topic_id(1), 1): 2}
+        assert follower.follower.applied_offset == 2
+        assert follower.told == [(2, True)]
+
+    run(scenario)
+
+
+def test_the_applied_offset_moves_with_records_that_change_nothing() -> None:
+    """A NoOp or a control batch needs no publishing, but a broker that never passed it would never seem caught up."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(NoOpRecord())
+        assert await follower.publish() is None
+        follower.commit()
+        assert await follower.publish() is None
+        assert follower.told == [(0, True), (1, False)]
+        assert follower.follower.applied_offset == 1
+
+    run(scenario)
+
+
+def test_a_transaction_becomes_visible_as_a_whole() -> None:
+    """Until its end nothing of it is in the image, and the applied offset stays before its beginning."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1))
+        follower.commit(BeginTransactionRecord(name="big"), partition(1, 0, [1]))
+        follower.commit(partition(1, 1, [1]))
+        await follower.publish()
+        assert follower.state.partition_count == 0
+        assert follower.follower.applied_offset == 0
+        follower.commit(EndTransactionRecord())
+        delta = await follower.publish()
+        assert delta is not None
+        assert delta.created_partitions == {(topic_id(1), 0): 2, (topic_id(1), 1): 3}
+        assert follower.follower.applied_offset == 4
+
+    run(scenario)
+
+
+def test_an_aborted_transaction_leaves_nothing() -> None:
+    """A new controller aborts what the old one began; a control batch in between does not end it."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1))
+        follower.commit(BeginTransactionRecord(name="big"), partition(1, 0, [1]))
+        follower.commit()
+        await follower.publish()
+        assert follower.follower.applied_offset == 0
+        follower.commit(AbortTransactionRecord(reason="new leader"))
+        assert await follower.publish() is None
+        assert follower.state.partition_count == 0
+        assert follower.follower.applied_offset == 4
+
+    run(scenario)
+
+
+def test_a_record_that_contradicts_the_image_is_fatal() -> None:
+    """Whoever went on from there would serve something that is not the cluster."""
+
+    async def scenario(follower: Follower) -> None:
+        with pytest.raises(ReplayError):
+            follower.commit(partition(1, 0, [1]))
+
+    run(scenario, publishing=False)
+
+
+def test_the_registration_of_this_incarnation_is_waited_for() -> None:
+    """Neither another broker's registration nor an earlier incarnation's own counts."""
+
+    async def scenario(follower: Follower) -> None:
+        waiting = follower.world.loop.create_task(follower.follower.wait_until_registered())
+        follower.commit(register(2, directories=[D3], incarnation=2))
+        follower.commit(register(1, directories=[D1, D2], lost=[D3], incarnation=4))
+        await follower.world.sleep(0.1)
+        assert not waiting.done()
+        follower.commit(register(1, directories=[D1], incarnation=INCARNATION, epoch=200))
+        await waiting
+        assert follower.follower.previous_directories == (D1, D2, D3)
+        # A second one of the same incarnation changes nothing about what was before.
+        follower.commit(register(1, directories=[D2], incarnation=INCARNATION, epoch=200))
+        assert follower.follower.previous_directories == (D1, D2, D3)
+
+    run(scenario, publishing=False)
+
+
+def test_a_broker_that_never_was_registered_had_no_directories() -> None:
+    """First start, or unregistered since: nothing was there before, which is known."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(register(1, directories=[D1], incarnation=4, epoch=100))
+        follower.commit(UnregisterBrokerRecord(broker_id=1, broker_epoch=100))
+        assert follower.follower.previous_directories is None
+        follower.commit(register(1, directories=[D1], incarnation=INCARNATION))
+        assert follower.follower.previous_directories == ()
+
+    run(scenario, publishing=False)
+
+
+def test_a_snapshot_that_holds_the_registration_hides_what_was_before() -> None:
+    """The gate opens, and the directories of before are unknown, not none: nothing may be concluded from them."""
+
+    async def scenario(follower: Follower) -> None:
+        waiting = follower.world.loop.create_task(follower.follower.wait_until_registered())
+        await follower.load([register(1, directories=[D1], incarnation=INCARNATION)], end_offset=50)
+        await waiting
+        assert follower.follower.previous_directories is None
+        # A registration of the same incarnation that comes after it tells nothing either.
+        follower.commit(register(1, directories=[D1], incarnation=INCARNATION))
+        assert follower.follower.previous_directories is None
+
+    run(scenario, publishing=False)
+
+
+def test_a_first_snapshot_is_published_like_commits() -> None:
+    """A broker that starts from a snapshot: everything in it is new, and the applied offset is its last."""
+
+    async def scenario(follower: Follower) -> None:
+        image = replay(level(21), register(1, directories=[D1]), topic(1), partition(1, 0, [1], directories=[D1]))
+        await follower.load(snapshot_of(image), end_offset=20)
+        assert follower.state == image
+        delta = await follower.publish()
+        assert delta is not None
+        assert delta.changed_partitions == {(topic_id(1), 0): None}
+        assert list(delta.created_topics) == [topic_id(1)]
+        assert delta.changed_brokers == {BrokerId(1): None}
+        assert follower.told == [(19, True)]
+
+    run(scenario)
+
+
+def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_published() -> None:
+    """Commits that nobody has followed yet, then a snapshot over them: one delta from the last published image."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(
+            register(1), topic(1), partition(1, 0, [1]), partition(1, 1, [1]), topic(2), partition(2, 0, [1]), topic(3)
+        )
+        await follower.publish()
+        published = replay(*snapshot_of(follower.state))
+        # Not published: a change, a topic that comes and goes again, one that goes, and a new one.
+        follower.commit(
+            PartitionChangeRecord(topic_id=topic_id(1), partition_id=0, leader=-1),
+            topic(4),
+            partition(4, 0, [1]),
+            RemoveTopicRecord(topic_id=topic_id(2)),
+            topic(5),
+            partition(5, 0, [1]),
+        )
+        changed = (topic_id(1), 0)
+        assert follower.state.topics[topic_id(1)].partitions[0].leader == -1
+        after = replay(*snapshot_of(follower.state))
+        replay(
+            PartitionChangeRecord(topic_id=topic_id(1), partition_id=1, leader=-1),
+            RemoveTopicRecord(topic_id=topic_id(3)),
+            RemoveTopicRecord(topic_id=topic_id(4)),
+            topic(6),
+            partition(6, 0, [1]),
+            into=after,
+        )
+        await follower.load(snapshot_of(after), end_offset=100)
+        delta = await follower.publish()
+        assert delta is not None
+        assert follower.state == after
+        assert set(delta.changed_partitions) == {changed, (topic_id(1), 1), (topic_id(5), 0), (topic_id(6), 0)}
+        for key, before in delta.changed_partitions.items():
+            assert before == published.partition(*key)
+        assert set(delta.removed_topics) == {topic_id(2), topic_id(3)}
+        assert set(delta.created_topics) == {topic_id(5), topic_id(6)}
+        assert delta.created_partitions == {(topic_id(5), 0): 12, (topic_id(6), 0): 13}
+        # The topics of the image before the snapshot would stand still from now on.
+        assert delta.created_topics[topic_id(5)] is follower.state.topics[topic_id(5)]
+
+    run(scenario)
+
+
+def test_a_snapshot_takes_an_open_transaction_with_it() -> None:
+    """What was held back is in the snapshot or was aborted; an end without a beginning must not follow."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1), BeginTransactionRecord(name="big"), partition(1, 0, [1]))
+        await follower.load(snapshot_of(replay(topic(1))), end_offset=10)
+        await follower.publish()
+        assert follower.state.partition_count == 0
+        assert follower.follower.applied_offset == 9
+        follower.commit(partition(1, 0, [1]))
+        assert follower.state.partition_count == 1
+
+    run(scenario)
+
+
+@pytest.mark.slow
+def test_a_large_snapshot_does_not_stop_the_loop() -> None:
+    """Between slices others run and still see the old image; the new one appears at once and whole."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1))
+        records: list[KnownRecord] = [topic(2), *(partition(2, index, [1]) for index in range(3 * SNAPSHOT_SLICE))]
+        loading = follower.world.loop.create_task(follower.load(records, end_offset=10_000))
+        seen: list[int] = []
+        while not loading.done():
+            seen.append(follower.state.partition_count)
+            await follower.world.sleep(0)
+        assert len(seen) >= 3
+        assert set(seen) == {0}
+        assert follower.state.partition_count == 3 * SNAPSHOT_SLICE
+        assert topic_id(1) not in follower.state.topics
+
+    run(scenario, publishing=False)
+
+
+def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:
+    """Changed before the snapshot and again by it: the delta tells what was published, once."""
+    resource = (int(ConfigResourceType.TOPIC), "topic-1")
+
+    def config(value: str) -> ConfigRecord:
+        return ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="topic-1", name="k", value=value)
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1), config("a"), register(1, directories=[D1], epoch=100))
+        await follower.publish()
+        follower.commit(config("b"), register(1, directories=[D2], epoch=200, incarnation=2))
+        await follower.load([topic(1), config("c"), register(1, directories=[D3], epoch=300, incarnation=3)], end_offset=10)
+        delta = await follower.publish()
+        assert delta is not None
+        assert delta.changed_configs == {resource: {"k": "a"}}
+        before = delta.changed_brokers[BrokerId(1)]
+        assert before is not None
+        assert before.directories == (D1,)
+
+    run(scenario)
+
+
+def test_waiting_for_the_image() -> None:
+    """A condition that holds already, one that comes to hold with a commit, and one that does not before the deadline."""
+
+    async def scenario(follower: Follower) -> None:
+        env = follower.world.node("broker-1")
+
+        def exists(number: int) -> Callable[[], bool]:
+            return lambda: topic_id(number) in follower.state.topics
+
+        follower.commit(topic(1))
+        assert await follower.follower.wait_until(exists(1), deadline_ns=env.now_ns())
+        waiting = follower.world.loop.create_task(follower.follower.wait_until(exists(2), deadline_ns=env.now_ns() + 10**9))
+        await follower.world.sleep(0.5)
+        follower.commit(topic(3))
+        await follower.world.sleep(0.1)
+        assert not waiting.done()
+        follower.commit(topic(2))
+        assert await waiting
+        started_ns = env.now_ns()
+        assert not await follower.follower.wait_until(exists(4), deadline_ns=started_ns + 10**9)
+        assert env.now_ns() - started_ns == 10**9
+        # Who gave up is not in the way of the next commit.
+        follower.commit(topic(4))
+
+    run(scenario, publishing=False)
+
+
+def test_the_lag_is_the_age_of_the_newest_record() -> None:
+    """By the wall clock of whoever appended it; a clock that is behind gives 0, not less."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(NoOpRecord())
+        await follower.world.sleep(2)
+        assert follower.follower.lag_ms == 2000
+        await follower.load([], end_offset=10, timestamp=WALL_BASE_MS + 60_000)
+        assert follower.follower.lag_ms == 0
+
+    run(scenario, publishing=False)
+
+
+def test_a_change_of_controller_is_told() -> None:
+    """One line, for whoever follows the story of a failure in the log."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.follower.handle_leader_change(LeaderAndEpoch(BrokerId(100), LeaderEpoch(3)))
+        (event,) = follower.world.events_named("controller_changed")
+        assert event.fields == {"leader_id": 100, "epoch": 3}
+
+    run(scenario, publishing=False)
+
+
+KEY: TopicIdPartition = (topic_id(1), 0)
+
+
+def test_a_partition_created_and_changed_before_its_first_publishing_was_nothing_before() -> None:
+    """Created in a commit, changed by the snapshot: to whoever follows it is simply new."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1), partition(1, 0, [1, 2]))
+        await follower.load(
+            snapshot_of(replay(topic(1), partition(1, 0, [1, 2], isr=[2], leader=2, leader_epoch=1, partition_epoch=1))),
+            end_offset=9,
+        )
+        delta = await follower.publish()
+        assert delta is not None
+        assert delta.changed_partitions == {KEY: None}
+        assert delta.created_partitions == {KEY: 1}
+
+    run(scenario)

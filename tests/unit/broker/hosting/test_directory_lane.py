@@ -1,0 +1,76 @@
+"""Jobs of one directory: in order, one at a time, and none of them can end the lane."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+from broker.hosting.directory_lane import DirectoryLane
+from common.environment.interface import LogDirError
+from tests.simulation.environment import SimulatedWorld
+
+
+def recording(world: SimulatedWorld, done: list[str], name: str, seconds: float = 0.01) -> Callable[[], Awaitable[None]]:
+    async def job() -> None:
+        await world.sleep(seconds)
+        done.append(name)
+
+    return job
+
+
+def test_jobs_run_in_order_and_named_kinds_are_not_piled_up() -> None:
+    """Of a kind only one waits at a time, however often its timer fires while the disk is slow."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        done: list[str] = []
+        lane = DirectoryLane()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lane.run())
+            lane.submit(recording(world, done, "first", 1))
+            await world.sleep(0.1)
+            for _ in range(3):
+                lane.submit(recording(world, done, "checkpoint"), kind="checkpoint")
+            lane.submit(recording(world, done, "last"))
+            await lane.drained()
+            assert done == ["first", "checkpoint", "last"]
+            lane.stop()
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_failing_job_does_not_end_the_lane() -> None:
+    """The failure channel has heard of the error; here the next job simply follows."""
+
+    async def fails() -> None:
+        raise LogDirError("/disks/1/a", "append", errno.EIO)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        done: list[str] = []
+        lane = DirectoryLane()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lane.run())
+            lane.submit(fails)
+            lane.submit(recording(world, done, "next"))
+            await lane.drained()
+            lane.stop()
+        assert done == ["next"]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_stopped_lane_drops_what_has_not_begun() -> None:
+    """The present job ends by itself; whoever waits for the lane is told; later jobs are not taken."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        done: list[str] = []
+        lane = DirectoryLane()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lane.run())
+            lane.submit(recording(world, done, "begun", 1))
+            lane.submit(recording(world, done, "dropped"))
+            await world.sleep(0.1)
+            lane.stop()
+            lane.submit(recording(world, done, "too late"))
+            await lane.drained()
+        assert done == ["begun"]
+
+    SimulatedWorld(1).run(scenario)

@@ -1,0 +1,86 @@
+"""Waiting requests: each is completed once, by the right event, and leaves nothing behind."""
+
+from broker.hosting.purgatory import FetchWaiter, FetchWaiters, ReplicationWaiters
+from common.ids import Offset
+from common.protocol.errors import ErrorCode
+from tests.simulation.environment import SimulatedWorld
+
+MILLISECOND = 1_000_000
+
+
+def test_replication_waiters_are_completed_in_order() -> None:
+    """The high watermark completes what ends at or below it, with the error that holds at that moment."""
+    done: list[tuple[int, ErrorCode]] = []
+    waiters = ReplicationWaiters()
+    for offset in (3, 5, 9):
+        waiters.add(Offset(offset), lambda error, offset=offset: done.append((offset, error)))  # type: ignore[misc]
+    waiters.complete_up_to(Offset(2), ErrorCode.NONE)
+    assert done == []
+    waiters.complete_up_to(Offset(5), ErrorCode.NONE)
+    assert done == [(3, ErrorCode.NONE), (5, ErrorCode.NONE)]
+    waiters.complete_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert done[2:] == [(9, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert len(waiters) == 0
+
+
+def test_a_wait_for_replication_can_be_given_up() -> None:
+    """It is not called any more and leaves nothing behind; those beside it wait on."""
+    done: list[int] = []
+    waiters = ReplicationWaiters()
+    give_up = [waiters.add(Offset(7), lambda error, number=number: done.append(number)) for number in range(3)]  # type: ignore[misc]
+    give_up[1]()
+    assert len(waiters) == 2
+    waiters.complete_up_to(Offset(7), ErrorCode.NONE)
+    assert done == [0, 2]
+
+
+def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
+    """A consumer counts committed bytes, a follower written ones; bytes that came between its read and its wait count."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("a")
+        deadline_ns = world.now_ns() + 1000 * MILLISECOND
+        consumer = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, wants_uncommitted=False)
+        follower = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, wants_uncommitted=True)
+        waiters = FetchWaiters()
+        waiters.add(consumer, seen_bytes=100, readable_bytes=104)
+        waiters.add(follower, seen_bytes=200, readable_bytes=200)
+        waiters.readable(written_bytes=209, committed_bytes=109)
+        assert not consumer.is_complete
+        assert not follower.is_complete
+        waiters.readable(written_bytes=210, committed_bytes=109)
+        assert follower.is_complete
+        assert not consumer.is_complete
+        waiters.readable(written_bytes=210, committed_bytes=110)
+        assert consumer.is_complete
+        await consumer.wait()
+        await follower.wait()
+        assert world.now_ns() < deadline_ns
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_fetch_ends_at_its_deadline() -> None:
+    """Neither earlier nor later."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        deadline_ns = world.now_ns() + 300 * MILLISECOND
+        waiter = FetchWaiter(world.node("a"), min_bytes=1, deadline_ns=deadline_ns, wants_uncommitted=True)
+        await waiter.wait()
+        assert world.now_ns() == deadline_ns
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_change_of_the_partition_completes_every_fetch() -> None:
+    """Whatever it waits for; and the partition forgets it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        waiters = FetchWaiters()
+        waiter = FetchWaiter(world.node("a"), min_bytes=1000, deadline_ns=world.now_ns() + 1, wants_uncommitted=False)
+        waiters.add(waiter, seen_bytes=0, readable_bytes=0)
+        waiters.complete_all()
+        assert waiter.is_complete
+        assert len(waiters) == 0
+
+    SimulatedWorld(1).run(scenario)

@@ -1,0 +1,657 @@
+"""Which logs a broker loads, creates, deletes and puts aside; checkpoints, retention and the orderly end."""
+
+import errno
+from collections.abc import Awaitable
+
+import pytest
+
+from broker.hosting.directory_logs import DuplicateLog
+from common.ids import Offset, TopicId, Uuid, uuid_text
+from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+from common.records.batch import Record, encode_batch
+from common.records.metadata_records import PartitionRecord, TopicRecord
+from common.storage.names import CLEAN_SHUTDOWN_FILE
+from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+
+OTHER = TopicId(Uuid(b"O" * 16))
+
+
+def partition_metadata(topic_id: TopicId) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def top_folders(cluster: Cluster, letter: str, broker_id: int = 1) -> list[str]:
+    return [name for name in cluster.world.disk(path(broker_id, letter)).folders() if "/" not in name]
+
+
+# --- start and end -----------------------------------------------------------------------------------------------
+
+
+def test_an_orderly_end_leaves_markers_and_the_next_start_trusts_them() -> None:
+    """Checkpoints and the marker with the broker's epoch are written; the restart reads everything back without recovery
+    and takes the markers away."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], [1], configs={"segment.bytes": "200"})
+        for index in (0, 1):
+            await cluster.started(index)
+            for number in range(10):
+                assert (await cluster.produce(1, f"v{number}", index=index)).error_code == ErrorCode.NONE
+        epoch = broker.epoch
+        await cluster.stop(1)
+        for letter in "ab":
+            files = cluster.world.disk(path(1, letter)).files()
+            assert files[CLEAN_SHUTDOWN_FILE] == f'{{"version":0,"brokerEpoch":{epoch}}}'.encode()
+            assert files["recovery-point-offset-checkpoint"].decode().split("\n")[2].endswith(" 10")
+            assert files["replication-offset-checkpoint"].decode().split("\n")[2].endswith(" 10")
+        await cluster.start(1, "ab")
+        for letter in "ab":
+            assert CLEAN_SHUTDOWN_FILE not in cluster.world.disk(path(1, letter)).files()
+        cluster.controller.change(0, leader=1)
+        assert cluster[1].partition().high_watermark == 10
+        assert await cluster.read_all(1, offset=9) == ["v9"]
+        assert cluster.world.events_named("log_recovered") == []
+
+    run(scenario)
+
+
+def test_an_orderly_end_with_a_dead_disk_marks_the_others_only() -> None:
+    """The dead disk must be recovered when it comes back."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], [1])
+        for index in (0, 1):
+            await cluster.started(index)
+        cluster.world.disk(path(1, "a")).fail_with(5)
+        await cluster.stop(1)
+        assert CLEAN_SHUTDOWN_FILE not in cluster.world.disk(path(1, "a")).files()
+        assert CLEAN_SHUTDOWN_FILE in cluster.world.disk(path(1, "b")).files()
+
+    run(scenario)
+
+
+def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
+    """A log of an unknown topic, one of another topic's id, one without partition.metadata: renamed -stray with all that is
+    in them. lost+found, futures and older strays stay as they are."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        disk.write("lost+found/inode", b"x")
+        disk.write("unknown-0/partition.metadata", partition_metadata(OTHER))
+        disk.write("unknown-0/00000000000000000000.log", b"data")
+        disk.write("t-0/partition.metadata", partition_metadata(OTHER))
+        disk.write("t-1/00000000000000000000.log", b"data")
+        disk.write("t-2/partition.metadata", partition_metadata(TOPIC))
+        future = f"t-0.{'0' * 32}-future"
+        disk.write(f"{future}/partition.metadata", partition_metadata(TOPIC))
+        disk.write("__cluster_metadata-0/quorum-state", b"{}")
+        cluster.controller.create_topic([1], [2], [2])
+        await cluster.start(1)
+        await cluster.until(lambda: len(cluster.world.events_named("stray_log_put_aside")) == 4)
+        folders = top_folders(cluster, "a")
+        assert "lost+found" in folders and future in folders and "__cluster_metadata-0" in folders
+        assert sorted(name.partition(".")[0] for name in folders if name.endswith("-stray")) == [
+            "t-0",
+            "t-1",
+            "t-2",
+            "unknown-0",
+        ]
+        [stray] = [name for name in folders if name.startswith("unknown")]
+        assert disk.files()[f"{stray}/00000000000000000000.log"] == b"data"
+        assert cluster.world.events_named("foreign_folder_ignored")[0].fields["folder"] == "lost+found"
+
+    run(scenario)
+
+
+def test_two_current_logs_of_one_partition_end_the_start() -> None:
+    """In the ISR, and the metadata names neither: nobody can tell which one is right; the error names both directories."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for letter in "ab":
+            disk = cluster.world.disk(path(1, letter))
+            disk.write("t-0/partition.metadata", partition_metadata(TOPIC))
+            disk.write("t-0/00000000000000000000.log", b"")
+        cluster.controller.create_topic([1])
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await cluster.run_until_it_ends(1, "ab")
+        [error] = raised.value.exceptions
+        assert isinstance(error, DuplicateLog)
+        assert path(1, "a") in str(error) and path(1, "b") in str(error)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("assigned", "kept"), [("a", "a"), ("b", "b"), ("", "b")])
+def test_of_two_current_logs_the_metadata_or_the_longer_one_decides(assigned: str, kept: str) -> None:
+    """A disk was away, the replica was made anew elsewhere, the disk is back: no manual step. The named directory is right;
+    where none is named, a replica outside the ISR keeps the longer log. The other is put aside, not deleted."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for letter, content in (("a", b""), ("b", bytes(encode_batch([Record(key=None, value=b"x", timestamp_ms=0)])))):
+            disk = cluster.world.disk(path(1, letter))
+            disk.write("t-0/partition.metadata", partition_metadata(TOPIC))
+            disk.write("t-0/00000000000000000000.log", content)
+        cluster.controller.create_topic([2, 1])
+        places = [UNASSIGNED, directory(1, assigned) if assigned else UNASSIGNED]
+        cluster.controller.change(isr=[2], directories=places)
+        await cluster.start(1, "ab")
+        for letter in "ab":
+            is_stray = any(name.endswith("-stray") for name in top_folders(cluster, letter))
+            assert is_stray is (letter != kept)
+
+    run(scenario)
+
+
+def test_leftover_deletions_are_finished_after_the_delay() -> None:
+    """A -delete folder found at start goes after file.delete.delay.ms."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        folder = f"t-0.{'ab' * 16}-delete"
+        disk.write(f"{folder}/00000000000000000000.log", b"x")
+        await cluster.start(1)
+        await cluster.world.sleep(4)
+        assert folder in top_folders(cluster, "a")
+        await cluster.world.sleep(2)
+        assert folder not in top_folders(cluster, "a")
+
+    run(scenario, log_segment_delete_delay_ms="5000")
+
+
+def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
+    """The files of a large partition go one after the other, or one operation would outlast its deadline. A folder that
+    somebody has removed by hand is no error of the disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        folders = [f"t-{number}.{'ab' * 16}-delete" for number in range(2)]
+        for folder in folders:
+            for base in range(3):
+                disk.write(f"{folder}/{base:020d}.log", b"x")
+        await cluster.start(1)
+        log_dir = cluster[1].directories.online[directory(1, "a")]
+        removed: list[str] = []
+        remove = log_dir.remove
+
+        def noting(name: str) -> Awaitable[None]:
+            removed.append(name)
+            return remove(name)
+
+        log_dir.remove = noting  # type: ignore[method-assign]
+        for base in range(3):
+            disk.delete(f"{folders[1]}/{base:020d}.log")
+        disk.delete(folders[1])
+        await cluster.world.sleep(6)
+        assert top_folders(cluster, "a") == []
+        assert removed == [*(f"{folders[0]}/{base:020d}.log" for base in range(3)), folders[0]]
+        assert list(cluster[1].directories.offline) == []
+
+    run(scenario, log_segment_delete_delay_ms="5000")
+
+
+def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
+    """Requests are answered UNKNOWN_TOPIC; the folder is -delete in a moment and gone after file.delete.delay.ms. A topic of
+    the same name can live there meanwhile."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"file.delete.delay.ms": "3000"})
+        await cluster.started()
+        await cluster.produce(1, "old")
+        cluster.controller.remove_topic()
+        assert (await cluster.produce(1, "x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await cluster.fetch(1)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        await cluster.started(0, OTHER)
+        assert (await cluster.produce(1, "new")).base_offset == 0
+        assert sorted(name.rpartition("-")[2] for name in top_folders(cluster, "a")) == ["0", "delete"]
+        await cluster.world.sleep(4)
+        assert top_folders(cluster, "a") == ["t-0"]
+        assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
+
+    run(scenario)
+
+
+def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() -> None:
+    """A kill came between a cut and the checkpoint. The next records grow past the old recovery point, which after a power
+    cut would vouch for them although nothing synced them."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        await cluster.produce(1, "a", "b", "c")
+        cluster.crash(1)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.write("recovery-point-offset-checkpoint", b"0\n1\nt 0 100\n")
+        await cluster.start(1)
+        await cluster.started()
+        assert disk.durable_files()["recovery-point-offset-checkpoint"] == b"0\n1\nt 0 3\n"
+
+    run(scenario)
+
+
+def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
+    """The old topic of the name had a recovery point, a log start and a high watermark. After a crash they would be taken
+    for the new one's: unsynced bytes believed, records below the log start dropped."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic(
+            [1], configs={"segment.bytes": "200", "retention.bytes": "600", "retention.ms": "-1"}
+        )
+        await cluster.started()
+        for number in range(20):
+            await cluster.produce(1, f"old-{number}")
+        await cluster.world.sleep(2.5)
+        disk = cluster.world.disk(path(1, "a"))
+        stored = [name for name in disk.files() if name.endswith("-offset-checkpoint")]
+        assert len(stored) == 3
+        assert all(b"\nt 0 " in disk.files()[name] for name in stored)
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        await cluster.started(0, OTHER)
+        assert not any(b"\nt 0 " in disk.durable_files()[name] for name in stored)
+        await cluster.produce(1, "new")
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.started(0, OTHER)
+        assert cluster[1].partition(0, OTHER).log.log_start_offset == 0
+        assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
+
+    run(
+        scenario,
+        log_retention_check_interval_ms="500",
+        log_flush_offset_checkpoint_interval_ms="1000",
+        log_flush_start_offset_checkpoint_interval_ms="1000",
+        replica_high_watermark_checkpoint_interval_ms="1000",
+    )
+
+
+def test_a_topic_deleted_before_its_log_is_created() -> None:
+    """The disk was busy, and when the creation's turn comes nobody wants the log any more."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        cluster.controller.remove_topic()
+        await cluster.world.sleep(1)
+        assert top_folders(cluster, "a") == []
+        assert cluster[1].replicas.hosted_directories() == {}
+        assert cluster.world.events_named("log_created") == []
+
+    run(scenario)
+
+
+def test_a_topic_deleted_while_its_log_is_being_created() -> None:
+    """The creation ends, nobody wants the log any more, and it is taken away again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await create_on_a_hanging_disk(cluster)
+        cluster.controller.remove_topic()
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.world.sleep(1)
+        assert [name.rpartition("-")[2] for name in top_folders(cluster, "a")] == ["delete"]
+        assert cluster[1].replicas.hosted_directories() == {}
+
+    run(scenario)
+
+
+def test_a_new_topic_of_the_name_keeps_its_log_when_the_old_one_is_created_late() -> None:
+    """A slow disk is at the old topic's log while that topic is deleted and another one of its name is created. The folder
+    is the new one's from then on: it is not taken away for the old one (seed 110615)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await create_on_a_hanging_disk(cluster)
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.started(0, OTHER)
+        await cluster.produce(1, "new")
+        await cluster.world.sleep(1)
+        assert sorted(name.rpartition("-")[2] for name in top_folders(cluster, "a")) == ["0", "delete"]
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.started(0, OTHER)
+        assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
+
+    run(scenario)
+
+
+async def create_on_a_hanging_disk(cluster: Cluster) -> None:
+    """Broker 1 is at the creation of a log."""
+    disk = cluster.world.disk(path(1, "a"))
+    cluster.controller.create_topic([1])
+    await cluster.until(lambda: "t-0" in disk.folders())
+    disk.hang()
+
+
+# --- absent logs -------------------------------------------------------------------------------------------------
+
+
+def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
+    """The disk was replaced by an empty one: the log is absent and the metadata has the broker in the ISR. Nothing is
+    created, LOST is wished; out of the ISR it is created and replicated again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        await cluster.produce(1, "a")
+        cluster.controller.change(directories=[directory(1, "a"), directory(2, "a")])
+        cluster.crash(2)
+        cluster.world.disk(path(2, "a")).wipe()
+        cluster.world.disk(path(2, "b"))
+        await cluster.start(2, "b")
+        assert cluster[2].replicas.wished_assignments() == {(TOPIC, 0): LOST}
+        assert top_folders(cluster, "b", 2) == []
+        cluster.controller.change(directories=[directory(1, "a"), LOST], isr=[1])
+        await cluster.until(lambda: cluster[2].follows() and cluster[2].partition().log.written_offset == 1)
+        assert cluster[2].replicas.wished_assignments() == {(TOPIC, 0): directory(2, "b")}
+        # It has everything, but as long as the metadata calls it lost it counts as offline and may not join.
+        await cluster.world.sleep(1)
+        assert cluster.controller.requests == []
+        cluster.controller.change(directories=[directory(1, "a"), directory(2, "b")])
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        assert cluster.log_bytes(2, "b") == cluster.log_bytes(1)
+
+    run(scenario)
+
+
+def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> None:
+    """The topic was created while the broker was down, or it died before it created the log: with every directory of the
+    previous registration online the replica certainly never held anything. With one missing it may have."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.controller.register(1, "ab")
+        cluster.controller.create_topic([1])
+        for previous, expected in (("abc", {(TOPIC, 0): LOST}), ("ab", {(TOPIC, 0): directory(1, "a")})):
+            broker = await cluster.start(1, "ab")
+            broker.replicas.previous_directories = [directory(1, letter) for letter in previous]
+            broker.replicas.reconcile((TOPIC, 0))
+            await broker.replicas.settled()
+            assert broker.replicas.wished_assignments() == expected
+            cluster.crash(1)
+
+    run(scenario)
+
+
+def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> None:
+    """Created on the directory with the fewest logs, and the choice is told to the controller until the metadata agrees."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "abc")
+        cluster.controller.create_topic([1], [1], [1], [1])
+        for index in range(4):
+            await cluster.started(index)
+        wishes = cluster[1].replicas.wished_assignments()
+        assert [wishes[TOPIC, index] for index in range(4)] == [directory(1, letter) for letter in "abca"]
+        cluster.controller.change(0, directories=[directory(1, "a")])
+        assert (TOPIC, 0) not in cluster[1].replicas.wished_assignments()
+        # A wrong idea of the controller is corrected, whenever it comes up.
+        cluster.controller.change(0, directories=[directory(1, "b")])
+        assert cluster[1].replicas.wished_assignments()[TOPIC, 0] == directory(1, "a")
+
+    run(scenario)
+
+
+def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
+    """A broker that lags is given a snapshot, in which registrations and partitions have the same offset. It knows when it
+    registered, and that what the image before did not have is younger: created, not lost."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        broker = cluster[1]
+        fresh = MetadataState()
+        other = TopicRecord(name="other", topic_id=OTHER)
+        partition = PartitionRecord(
+            partition_id=0,
+            topic_id=OTHER,
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[UNASSIGNED],
+        )
+        for record in (*cluster.controller.records, other, partition):
+            fresh.replay(record, offset=Offset(1_000))
+        before = broker.state.replace_with(fresh)
+        broker.replicas.apply(broker.state.delta_since(before))
+        await cluster.world.until(lambda: broker.leads(0, OTHER))
+        assert broker.replicas.wished_assignments()[OTHER, 0] == broker.replicas.hosted_directories()[OTHER, 0]
+
+    run(scenario)
+
+
+def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
+    """Below the free-space floor nothing is created; an ISR member says LOST. With space again it is created."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        space = await cluster[1].directories.online[directory(1, "a")].statvfs()
+        full = type(space)(total_bytes=space.total_bytes, usable_bytes=1000, free_inodes=space.free_inodes)
+        cluster[1].directories.space[directory(1, "a")] = full
+        cluster.controller.create_topic([1])
+        assert cluster[1].replicas.wished_assignments() == {(TOPIC, 0): LOST}
+        assert cluster[1].replicas.is_unplaceable((TOPIC, 0))
+        assert cluster[1].replicas.gauges().unplaceable_replica_count == 1
+        await cluster.world.sleep(3)
+        assert len(cluster.world.events_named("replica_not_placeable")) == 1
+        cluster[1].directories.space[directory(1, "a")] = space
+        await cluster.until(cluster[1].leads)
+        assert cluster[1].replicas.wished_assignments() == {(TOPIC, 0): directory(1, "a")}
+        assert not cluster[1].replicas.is_unplaceable((TOPIC, 0))
+
+    run(scenario)
+
+
+def test_an_unreadable_disk_at_start_leads_nothing() -> None:
+    """One of two disks fails while its logs are loaded: it is offline, its replicas are not created elsewhere, and the other
+    disk's partitions serve."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], [1])
+        for index in (0, 1):
+            await cluster.started(index)
+            await cluster.produce(1, "x", index=index)
+        hosted = cluster[1].replicas.hosted_directories()
+        for index in (0, 1):
+            cluster.controller.change(index, directories=[hosted[TOPIC, index]])
+        cluster.crash(1)
+        cluster.world.disk(path(1, "a")).fail_with(5, {"open", "read", "read_file"})
+        await cluster.start(1, "ab")
+        await cluster.world.sleep(3)
+        [dead] = [index for index in (0, 1) if hosted[TOPIC, index] == directory(1, "a")]
+        assert cluster[1].replicas.hosted_directories() == {(TOPIC, 1 - dead): directory(1, "b")}
+        assert cluster[1].replicas.find(TOPIC, dead) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster[1].replicas.wished_assignments() == {}
+        assert await cluster.read_all(1, index=1 - dead) == ["x"]
+
+    run(scenario)
+
+
+def test_a_folder_in_the_way_is_put_aside() -> None:
+    """Somebody left a folder with the name of a new log, and without partition.metadata it was not there at start."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.world.disk(path(1, "a")).write("t-0/00000000000000000000.log", b"what is this")
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        assert sorted(name.rpartition("-")[2] for name in top_folders(cluster, "a")) == ["0", "stray"]
+        assert (await cluster.produce(1, "a")).base_offset == 0
+
+    run(scenario)
+
+
+# --- upkeep ------------------------------------------------------------------------------------------------------
+
+
+def test_high_watermarks_are_checkpointed_and_only_when_they_changed() -> None:
+    """After replica.high.watermark.checkpoint.interval.ms the file has the offset; an idle broker writes nothing more."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        await cluster.produce(1, "a", "b")
+        await cluster.world.sleep(1.5)
+        disk = cluster.world.disk(path(1, "a"))
+        assert disk.files()["replication-offset-checkpoint"] == b"0\n1\nt 0 2\n"
+        disk.delete("replication-offset-checkpoint")
+        await cluster.world.sleep(3)
+        assert "replication-offset-checkpoint" not in disk.files()
+        await cluster.produce(1, "c")
+        await cluster.world.sleep(1.5)
+        assert disk.files()["replication-offset-checkpoint"] == b"0\n1\nt 0 3\n"
+
+    run(scenario, replica_high_watermark_checkpoint_interval_ms="1000")
+
+
+def test_recovery_points_follow_the_rolled_segments() -> None:
+    """A rolled segment is synced in the background, and the checkpoint then names its end."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
+        await cluster.started()
+        for number in range(10):
+            await cluster.produce(1, f"value-{number}")
+        await cluster.world.sleep(1.5)
+        log = cluster[1].partition().log
+        assert log.segment_count > 2
+        assert log.recovery_point == log.segment_base_offsets[-1]
+        content = cluster.world.disk(path(1, "a")).files()["recovery-point-offset-checkpoint"]
+        assert content == f"0\n1\nt 0 {log.recovery_point}\n".encode()
+
+    run(scenario, log_flush_offset_checkpoint_interval_ms="1000")
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"segment.bytes": "200", "retention.bytes": "600", "retention.ms": "-1"},
+        {"segment.bytes": "200", "retention.ms": "1000"},
+    ],
+)
+def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
+    """Old segments go on the leader, by size or by time, the log start is checkpointed, and the follower goes along."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], configs=configs)
+        await cluster.started()
+        for number in range(20):
+            await cluster.produce(1, f"value-{number:03}")
+        await cluster.until(lambda: cluster[1].partition().log.log_start_offset > 0)
+        await cluster.world.sleep(3)
+        leader, follower = cluster[1].partition().log, cluster[2].partition().log
+        assert leader.log_start_offset == follower.log_start_offset
+        assert leader.size_bytes <= 1000
+        assert (await cluster.fetch(1, offset=0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        data = await cluster.fetch(1, offset=leader.log_start_offset)
+        assert (data.error_code, data.log_start_offset) == (ErrorCode.NONE, leader.log_start_offset)
+        content = cluster.world.disk(path(1, "a")).files()["log-start-offset-checkpoint"]
+        assert content == f"0\n1\nt 0 {leader.log_start_offset}\n".encode()
+
+    run(scenario, log_retention_check_interval_ms="500", log_flush_start_offset_checkpoint_interval_ms="500")
+
+
+def test_a_damaged_segment_does_not_end_the_broker() -> None:
+    """Retention cannot tell how old a segment is whose time index is gone and whose batches are none: it says so."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200", "retention.ms": "1000000"})
+        await cluster.started()
+        for number in range(10):
+            await cluster.produce(1, f"value-{number}")
+        await cluster.stop(1)
+        disk = cluster.world.disk(path(1, "a"))
+        first = "t-0/00000000000000000000"
+        disk.write(f"{first}.log", bytes(len(disk.files()[f"{first}.log"])))
+        disk.delete(f"{first}.timeindex")
+        await cluster.start(1)
+        await cluster.until(lambda: cluster.world.events_named("segment_damaged"))
+        assert cluster[1].partition().log.log_start_offset == 0
+        await cluster.produce(1, "after")
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
+def test_topic_configuration_changes_reach_hosted_partitions() -> None:
+    """min.insync.replicas and max.message.bytes count from the next request on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.controller.configure("max.message.bytes", "100")
+        assert (await cluster.produce(1, "x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        cluster.controller.configure("max.message.bytes", None)
+        assert (await cluster.produce(1, "x" * 200)).error_code == ErrorCode.NONE
+        cluster.controller.change(isr=[1])
+        cluster.controller.fence(2)
+        cluster.controller.configure("min.insync.replicas", "2")
+        assert (await cluster.produce(1, "x")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_loaded_again", [False, True])
+def test_a_topic_configuration_that_changes_while_the_log_is_being_opened_counts(is_loaded_again: bool) -> None:
+    """The disk hangs at it for a while, and what the log is opened with is out of date when it is there."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = cluster.world.disk(path(1, "a"))
+        await cluster.start(1)
+        if is_loaded_again:
+            cluster.controller.create_topic([1])
+            await cluster.started()
+            disk.fail_next("append", errno.ENOMEM)
+            assert (await cluster.produce(1, "short of memory")).error_code != ErrorCode.NONE
+            await cluster.until(lambda: cluster[1].partition().log.is_closed)
+            disk.hang()
+        else:
+            await create_on_a_hanging_disk(cluster)
+        cluster.controller.configure("segment.bytes", "123456")
+        await cluster.world.sleep(1)
+        disk.thaw()
+        if is_loaded_again:
+            await cluster.world.event("log_reloaded")
+        await cluster.started()
+        partition = cluster[1].partition()
+        assert (partition.config.segment_bytes, partition.log.config.segment_bytes) == (123456, 123456)
+
+    run(scenario)
+
+
+def test_a_replica_that_is_moved_to_other_brokers_is_deleted_here() -> None:
+    """The metadata takes the broker out of the replicas: its log goes, and the failed one of another is forgotten."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.controller.change(replicas=[1], isr=[1], directories=[UNASSIGNED])
+        await cluster.world.sleep(1)
+        assert cluster[2].replicas.hosted_directories() == {}
+        assert [name.rpartition("-")[2] for name in top_folders(cluster, "a", 2)] == ["delete"]
+        assert cluster[2].replicas.find(TOPIC, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await cluster.produce(1, "x")).error_code == ErrorCode.NONE
+
+    run(scenario)

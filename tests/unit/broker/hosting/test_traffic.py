@@ -1,0 +1,64 @@
+"""What was produced and fetched is counted by topic and in all, and the sums outlive the topics."""
+
+from broker.hosting.traffic import Traffic
+from common.protocol.errors import ErrorCode
+from tests.unit.broker.cluster import Cluster, run
+
+
+def series(traffic: Traffic, name: str, topics: list[str]) -> dict[str, float]:
+    """Value by topic; the empty name is the series over all of them."""
+    return {
+        dict(sample.labels)["topic"]: sample.value
+        for sample in traffic.samples(topics)
+        if sample.name == f"kafka_server_brokertopicmetrics_{name}"
+    }
+
+
+def test_counts_by_topic_and_in_all() -> None:
+    """Batches of two topics; followers and consumers are counted apart."""
+    traffic = Traffic()
+    traffic.produced("a", messages=3, size=100)
+    traffic.produced("b", messages=1, size=10)
+    traffic.fetched("a", size=100, is_follower=False)
+    traffic.fetched("a", size=70, is_follower=True)
+    assert series(traffic, "messagesin", ["a", "b"]) == {"": 4, "a": 3, "b": 1}
+    assert series(traffic, "bytesin", ["a", "b"]) == {"": 110, "a": 100, "b": 10}
+    assert series(traffic, "bytesout", ["a", "b"]) == {"": 100, "a": 100, "b": 0}
+    assert series(traffic, "replicationbytesout", ["a", "b"]) == {"": 70, "a": 70, "b": 0}
+    assert series(traffic, "totalfetchrequests", ["a", "b"]) == {"": 2, "a": 2, "b": 0}
+
+
+def test_a_deleted_topic_leaves_the_sums_alone() -> None:
+    """Its series goes; a sum that fell would look like a restart to Prometheus."""
+    traffic = Traffic()
+    traffic.produced("a", messages=3, size=100)
+    traffic.produced("b", messages=1, size=10)
+    assert series(traffic, "messagesin", ["b"]) == {"": 4, "b": 1}
+
+
+def test_only_refusals_for_the_content_are_failures() -> None:
+    """A leader that moved is met in the normal course of things; an unknown topic gets no series."""
+    traffic = Traffic()
+    traffic.produce_refused("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    traffic.produce_refused("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    traffic.produce_refused("a", ErrorCode.CORRUPT_MESSAGE)
+    assert series(traffic, "failedproducerequests", ["a"]) == {"": 1}
+    assert series(traffic, "totalproducerequests", ["a"]) == {"": 3}
+
+
+def test_the_handlers_count() -> None:
+    """Two records produced to a real broker and read back once appear with the batch's size."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        assert (await cluster.produce(1, "one", "two")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["one", "two"]
+        counts = broker.replicas.traffic.all
+        size = broker.partition().log.size_bytes
+        assert (counts.messages_in, counts.bytes_in, counts.bytes_out) == (2, size, size)
+        assert (counts.total_produce_requests, counts.failed_produce_requests) == (1, 0)
+        assert counts.total_fetch_requests >= 1
+
+    run(scenario)

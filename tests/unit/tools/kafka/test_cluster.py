@@ -1,0 +1,56 @@
+"""kafka-cluster: the cluster's id for health checks, and unregistering a broker."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.metadata import MetadataResponse
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from tests.unit.tools.fake_broker import FakeBroker
+from tools.kafka.cluster import main
+
+
+def unregister(request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    if request.broker_id == 3:
+        return UnregisterBrokerResponse()
+    return UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=None)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    answers = {ApiKey.METADATA: lambda _: MetadataResponse(cluster_id="the-cluster"), ApiKey.UNREGISTER_BROKER: unregister}
+    with FakeBroker(answers) as fake:
+        yield fake
+
+
+def test_cluster_id(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the long and by the short flag."""
+    for flag in ("--bootstrap-server", "-b"):
+        assert main(["cluster-id", flag, str(broker.address)]) == 0
+        assert capsys.readouterr().out == "Cluster ID: the-cluster\n"
+
+
+def test_unregister(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Success, and a broker that is not registered."""
+    assert main(["unregister", "-b", str(broker.address), "--id", "3"]) == 0
+    assert capsys.readouterr().out == "Broker 3 is no longer registered.\n"
+    assert main(["unregister", "-b", str(broker.address), "-i", "4"]) == 1
+    assert capsys.readouterr().err == "broker 4 cannot be unregistered: BROKER_ID_NOT_REGISTERED\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["cluster-id"], ["unregister", "-b", "h:1"], ["unregister", "-b", "h:1", "-i", "x"]]
+)
+def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 1, the usage on stderr."""
+    with pytest.raises(SystemExit, match="1"):
+        main(arguments)
+    assert "usage: kafka-cluster" in capsys.readouterr().err
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """The health check fails with one line."""
+    assert main(["cluster-id", "-b", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.startswith("cannot connect to 127.0.0.1:1: ")

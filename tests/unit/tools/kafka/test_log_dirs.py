@@ -1,0 +1,159 @@
+"""kafka-log-dirs: one line of JSON in Kafka's form, asked of each broker itself."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from common.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from tests.unit.tools.fake_broker import FakeBroker
+from tools.kafka.log_dirs import main
+
+INTRODUCTION = "Querying brokers for log directories information"
+
+
+def held(topic: str, *indexes: int) -> DescribeLogDirsTopic:
+    partitions = [DescribeLogDirsPartition(partition_index=i, partition_size=100 + i, offset_lag=i) for i in indexes]
+    return DescribeLogDirsTopic(name=topic, partitions=partitions)
+
+
+class Cluster:
+    """Two brokers: 1 with an offline directory, 2 with two topics."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.results = {
+            1: [DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir="/d1")],
+            2: [
+                DescribeLogDirsResult(log_dir="/d1", topics=[held("a", 0, 1)]),
+                DescribeLogDirsResult(log_dir="/d2", topics=[held("b", 7)]),
+            ],
+        }
+        self.error_code = ErrorCode.NONE
+        self.brokers = {id_: self._broker(id_) for id_ in (1, 2)}
+
+    def _broker(self, broker_id: int) -> FakeBroker:
+        return FakeBroker(
+            {
+                ApiKey.METADATA: lambda _: MetadataResponse(
+                    brokers=[
+                        MetadataResponseBroker(node_id=id_, host=broker.address.host, port=broker.address.port)
+                        for id_, broker in reversed(self.brokers.items())
+                    ]
+                ),
+                ApiKey.DESCRIBE_LOG_DIRS: lambda _: DescribeLogDirsResponse(
+                    error_code=self.error_code, results=self.results[broker_id]
+                ),
+            }
+        )
+
+    def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
+        """Exit status, lines of stdout, lines of stderr."""
+        status = main(["--bootstrap-server", str(self.brokers[1].address), "--describe", *arguments])
+        captured = self._capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    def described(self, *arguments: str) -> list[dict[str, Any]]:
+        status, (first, second, text), err = self(*arguments)
+        assert (status, err) == (0, [])
+        content = json.loads(text)
+        ids = ",".join(str(broker["broker"]) for broker in content["brokers"])
+        assert (first, second) == (INTRODUCTION, f"Received log directory information from brokers {ids}")
+        assert content["version"] == 1
+        brokers: list[dict[str, Any]] = content["brokers"]
+        return brokers
+
+
+@pytest.fixture
+def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
+    made = Cluster(capsys)
+    yield made
+    for broker in made.brokers.values():
+        broker.close()
+
+
+def test_all_brokers(cluster: Cluster) -> None:
+    """Sorted by id; Kafka's names for everything; an offline directory has its Java exception and no partitions."""
+    status, lines, _ = cluster()
+    assert status == 0
+    assert lines[2] == (
+        '{"version":1,"brokers":['
+        '{"broker":1,"logDirs":[{"logDir":"/d1","error":"org.apache.kafka.common.errors.KafkaStorageException",'
+        '"partitions":[]}]},'
+        '{"broker":2,"logDirs":[{"logDir":"/d1","error":null,"partitions":['
+        '{"partition":"a-0","size":100,"offsetLag":0,"isFuture":false},'
+        '{"partition":"a-1","size":101,"offsetLag":1,"isFuture":false}]},'
+        '{"logDir":"/d2","error":null,"partitions":[{"partition":"b-7","size":107,"offsetLag":7,"isFuture":false}]}]}]}'
+    )
+    assert cluster.brokers[2].requests[0].topics is None
+
+
+def test_some_brokers_and_some_topics(cluster: Cluster) -> None:
+    """Directories without any of the topics are shown, empty; a broker named twice is asked once."""
+    assert cluster.described("--broker-list", "2,2", "--topic-list", "b,c") == [
+        {
+            "broker": 2,
+            "logDirs": [
+                {"logDir": "/d1", "error": None, "partitions": []},
+                {
+                    "logDir": "/d2",
+                    "error": None,
+                    "partitions": [{"partition": "b-7", "size": 107, "offsetLag": 7, "isFuture": False}],
+                },
+            ],
+        }
+    ]
+    assert len(cluster.brokers[2].requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (57, "org.apache.kafka.common.errors.LogDirNotFoundException"),
+        (29, "TOPIC_AUTHORIZATION_FAILED"),
+        (4711, "error 4711"),
+    ],
+)
+def test_other_errors_of_a_directory(cluster: Cluster, code: int, shown: str) -> None:
+    """Also of a newer broker, whose code is not known here."""
+    cluster.results[1] = [DescribeLogDirsResult(error_code=code, log_dir="/d1")]
+    assert cluster.described("--broker-list", "1")[0]["logDirs"][0]["error"] == shown
+
+
+def test_brokers_that_do_not_exist(cluster: Cluster) -> None:
+    """Kafka's line, before anything was asked; also when only one of them is unknown."""
+    line = "ERROR: The given brokers do not exist from --broker-list: 9,8. Current existent brokers: 1,2"
+    assert cluster("--broker-list", "1,9,8") == (1, [], [line])
+
+
+def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
+    """One line."""
+    assert cluster("--broker-list", "one") == (
+        1,
+        [],
+        ["--broker-list one is not a list of numbers separated by commas"],
+    )
+
+
+def test_a_broker_that_refuses(cluster: Cluster) -> None:
+    """An error of the whole request names the broker."""
+    cluster.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    status, out, (line,) = cluster()
+    assert (status, out) == (1, [INTRODUCTION])
+    assert line.endswith("refuses to describe its log directories: CLUSTER_AUTHORIZATION_FAILED")
+
+
+def test_describe_is_required(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in Kafka, where it is the only action."""
+    with pytest.raises(SystemExit, match="1"):
+        main(["--bootstrap-server", str(cluster.brokers[1].address)])
+    assert "--describe" in capsys.readouterr().err

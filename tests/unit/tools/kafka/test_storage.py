@@ -1,0 +1,517 @@
+"""kafka-storage: every message and exit status, on simulated disks for what disks do and on real folders for the tool."""
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from common.configuration.server import ServerConfig, load_server_config
+from common.ids import DirectoryId, Uuid, uuid_from_text, uuid_text
+from common.metadata.metadata_version import DEFAULT_LEVEL
+from common.raft.bootstrap import bootstrap_records, read_bootstrap_checkpoint
+from common.storage.meta_properties import MetaProperties, format_meta_properties, parse_meta_properties
+from tests.simulation.environment import SimulatedWorld
+from tools.errors import ToolError
+from tools.kafka.storage import format_directories, main
+
+CLUSTER = "cluster-of-the-tests--"
+OTHER_CLUSTER = "another-cluster-------"
+LEVEL = "3.9-IV0"
+
+
+def properties(log_dirs: Sequence[str], metadata_log_dir: str, **more: str) -> dict[str, str]:
+    return {
+        "process.roles": "broker",
+        "node.id": "1",
+        "controller.quorum.voters": "100@controller:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "log.dirs": ",".join(log_dirs),
+        "metadata.log.dir": metadata_log_dir,
+        **more,
+    }
+
+
+def meta(
+    directory_id: bytes | None, *, cluster_id: str | None = CLUSTER, node_id: int | None = 1, version: int = 1
+) -> bytes:
+    """The content of a meta.properties."""
+    id_ = None if directory_id is None else DirectoryId(Uuid(directory_id))
+    return format_meta_properties(MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=id_, version=version))
+
+
+# --- formatting, on simulated disks ----------------------------------------------------------------------------------
+
+
+class Disks:
+    """/d1, /d2 and the metadata directory /m of node 1, some of them formatted already."""
+
+    def __init__(self, contents: Mapping[str, bytes] | None = None) -> None:
+        self.world = SimulatedWorld(seed=1)
+        for path in ("/d1", "/d2", "/m"):
+            self.world.disk(path)
+        for path, content in (contents or {}).items():
+            self.world.disk(path).write("meta.properties", content)
+        self.config: ServerConfig = load_server_config(properties(["/d1", "/d2"], "/m"))
+        self.said: list[str] = []
+        self.explained: list[str] = []
+
+    def format(self, *, ignore_formatted: bool = False, cluster_id: str = CLUSTER, level: int = DEFAULT_LEVEL) -> list[str]:
+        """What the tool said. Every lock must be free again afterwards."""
+
+        async def scenario(world: SimulatedWorld) -> None:
+            await format_directories(
+                world.node("tool"),
+                self.config,
+                cluster_id=cluster_id,
+                level=level,
+                ignore_formatted=ignore_formatted,
+                say=self.said.append,
+                explain=self.explained.append,
+            )
+
+        try:
+            self.world.run(scenario)
+        finally:
+            assert all(self.world.disk(path).lock_holder is None for path in ("/d1", "/d2", "/m"))
+        return self.said
+
+    def refused(self, *, ignore_formatted: bool = False, cluster_id: str = CLUSTER) -> str:
+        with pytest.raises(ToolError) as caught:
+            self.format(ignore_formatted=ignore_formatted, cluster_id=cluster_id)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    def meta(self, path: str) -> MetaProperties:
+        return parse_meta_properties(self.world.disk(path).files()["meta.properties"])
+
+    def formatted(self) -> list[str]:
+        return [path for path in ("/d1", "/d2", "/m") if "meta.properties" in self.world.disk(path).files()]
+
+
+def test_every_directory_gets_an_id_of_its_own_and_the_bootstrap_records() -> None:
+    """Data and metadata directory, in the order of their paths, with Kafka's lines."""
+    disks = Disks()
+    assert disks.format() == [
+        f"Formatting data directory /d1 with metadata.version {LEVEL}.",
+        f"Formatting data directory /d2 with metadata.version {LEVEL}.",
+        f"Formatting metadata directory /m with metadata.version {LEVEL}.",
+    ]
+    ids = {disks.meta(path).directory_id for path in ("/d1", "/d2", "/m")}
+    assert len(ids) == 3
+    assert None not in ids
+    for path in ("/d1", "/d2", "/m"):
+        found = disks.meta(path)
+        assert (found.cluster_id, found.node_id, found.version) == (CLUSTER, 1, 1)
+        checkpoint = disks.world.disk(path).files()["bootstrap.checkpoint"]
+        assert read_bootstrap_checkpoint(checkpoint) == bootstrap_records(DEFAULT_LEVEL)
+
+
+def test_another_metadata_version() -> None:
+    """It stands in the line and in the bootstrap records."""
+    disks = Disks()
+    assert disks.format(level=17)[0] == "Formatting data directory /d1 with metadata.version 3.7-IV2."
+    assert read_bootstrap_checkpoint(disks.world.disk("/m").files()["bootstrap.checkpoint"]) == bootstrap_records(17)
+
+
+def test_a_formatted_directory_is_refused() -> None:
+    """Without -g not even the empty ones are touched."""
+    disks = Disks({"/d2": meta(b"2" * 16)})
+    assert disks.refused() == (
+        "Log directory /d2 is already formatted. Use --ignore-formatted to ignore this directory and format the others."
+    )
+    assert disks.formatted() == ["/d2"]
+
+
+def test_ignore_formatted_formats_the_others() -> None:
+    """The way to replace a dead disk: ids that exist stay, the empty disk gets a new one."""
+    disks = Disks({"/d1": meta(b"1" * 16), "/m": meta(b"m" * 16)})
+    assert disks.format(ignore_formatted=True) == [f"Formatting data directory /d2 with metadata.version {LEVEL}."]
+    assert disks.meta("/d1").directory_id == b"1" * 16
+    assert disks.meta("/d2").directory_id not in (None, b"1" * 16, b"m" * 16)
+    # Ours: a data directory that is formatted already gets no bootstrap records either.
+    assert "bootstrap.checkpoint" not in disks.world.disk("/d1").files()
+
+
+def test_all_are_formatted_already() -> None:
+    """Idempotent with -g: nothing changes, and that is no error."""
+    contents = {"/d1": meta(b"1" * 16), "/d2": meta(b"2" * 16), "/m": meta(b"m" * 16)}
+    disks = Disks(contents)
+    assert disks.format(ignore_formatted=True) == ["All of the log directories are already formatted."]
+    assert {path: disks.world.disk(path).files()["meta.properties"] for path in contents} == contents
+
+
+def test_a_missing_directory_id_is_added() -> None:
+    """A directory from before KIP-858, with -g: it keeps everything else."""
+    disks = Disks({"/d1": meta(None), "/d2": meta(b"2" * 16), "/m": meta(b"m" * 16)})
+    lines = disks.format(ignore_formatted=True)
+    found = disks.meta("/d1")
+    assert found.directory_id is not None
+    assert found.directory_id not in (b"2" * 16, b"m" * 16)
+    assert (found.cluster_id, found.node_id, found.version) == (CLUSTER, 1, 1)
+    assert lines == [
+        f"Added directory.id {uuid_text(found.directory_id)} to /d1.",
+        "All of the log directories are already formatted.",
+    ]
+
+
+def test_an_unreadable_directory_is_named_and_skipped() -> None:
+    """One dead disk must not keep the others from being formatted (KAFKA-16363); the reason goes beside Kafka's line."""
+    disks = Disks()
+    disks.world.disk("/d1").fail_with(errno.EIO)
+    assert disks.format() == [
+        "I/O error trying to read log directory /d1. Ignoring...",
+        f"Formatting data directory /d2 with metadata.version {LEVEL}.",
+        f"Formatting metadata directory /m with metadata.version {LEVEL}.",
+    ]
+    (reason,) = disks.explained
+    assert reason.startswith("/d1: ")
+    assert "EIO" in reason
+    assert disks.formatted() == ["/d2", "/m"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe not properties \\u12", b"version=1\nnode.id=1\n", b"version=7\n"])
+def test_a_meta_properties_that_cannot_be_read_makes_its_directory_unreadable(content: bytes) -> None:
+    """It is never taken for unformatted and overwritten: whatever is on that disk may still be wanted."""
+    disks = Disks({"/d1": content})
+    assert disks.format()[0] == "I/O error trying to read log directory /d1. Ignoring..."
+    assert disks.world.disk("/d1").files()["meta.properties"] == content
+
+
+def test_a_read_only_directory_is_unreadable() -> None:
+    """Its lock cannot be taken, so nothing could be written either."""
+    disks = Disks()
+    disks.world.disk("/d2").fail_with(errno.EROFS, ["lock", "replace_file"])
+    assert "I/O error trying to read log directory /d2. Ignoring..." in disks.format()
+    assert disks.formatted() == ["/d1", "/m"]
+
+
+def test_a_disk_that_hangs_is_skipped_at_its_deadline() -> None:
+    """And does not hold up the end of the tool."""
+    disks = Disks()
+    disks.world.disk("/d1").hang()
+    disks.format()
+    assert "ETIMEDOUT" in disks.explained[0]
+    assert disks.formatted() == ["/d2", "/m"]
+
+
+def test_nothing_that_could_be_formatted() -> None:
+    """Every directory is unreadable: an error, after the lines that name them."""
+    disks = Disks()
+    for path in ("/d1", "/d2", "/m"):
+        disks.world.disk(path).fail_with(errno.EIO)
+    assert disks.refused() == "No available log directories to format."
+    assert disks.said == [f"I/O error trying to read log directory {path}. Ignoring..." for path in ("/d1", "/d2", "/m")]
+
+
+@pytest.mark.parametrize(
+    ("contents", "texts"),
+    [
+        ({"/d1": meta(b"1" * 16, cluster_id=OTHER_CLUSTER)}, ["Invalid cluster.id in: /d1/meta.properties", OTHER_CLUSTER]),
+        ({"/d1": meta(b"1" * 16, node_id=2)}, ["Stored node id 2", "node.id 1", "/d1/meta.properties"]),
+        ({"/d1": meta(b"1" * 16), "/d2": meta(b"1" * 16)}, ["Duplicate directory ID", "/d1", "/d2"]),
+        ({"/d1": meta(bytes(15) + b"\x02")}, ["reserved directory ID AAAAAAAAAAAAAAAAAAAAAg", "/d1"]),
+    ],
+)
+@pytest.mark.parametrize("ignore_formatted", [False, True])
+def test_directories_that_contradict_are_refused(
+    contents: dict[str, bytes], texts: list[str], ignore_formatted: bool
+) -> None:
+    """Of another cluster, of another node, copied, or with an id that no directory may have: one line, nothing written."""
+    disks = Disks(contents)
+    line = disks.refused(ignore_formatted=ignore_formatted)
+    assert all(text in line for text in texts), line
+    assert disks.formatted() == list(contents)
+    assert disks.said == []
+
+
+def test_a_directory_in_use_is_refused() -> None:
+    """A running node holds its lock; the directories that were opened before it are let go."""
+    disks = Disks({"/d1": meta(b"1" * 16), "/d2": meta(b"2" * 16), "/m": meta(b"m" * 16)})
+
+    async def scenario(world: SimulatedWorld) -> None:
+        holder = world.node("running").log_dir("/d2", operation_timeout_ns=10**9)
+        await holder.attach()
+        await holder.lock()
+        with pytest.raises(ToolError, match="Log directory /d2 is in use"):
+            await format_directories(world.node("tool"), disks.config, cluster_id=CLUSTER, level=21, ignore_formatted=True)
+        assert disks.world.disk("/d1").lock_holder is None
+
+    disks.world.run(scenario)
+
+
+def test_a_disk_that_dies_while_it_is_formatted_is_an_error() -> None:
+    """And the directory counts as unformatted, since meta.properties comes last."""
+    disks = Disks()
+    disks.world.disk("/d2").fail_next("replace_file", errno.EIO)
+    assert "cannot format: replace_file on /d2/bootstrap.checkpoint failed with EIO" in disks.refused()
+    assert disks.formatted() == ["/d1"]
+
+
+# --- the tool, on real folders ---------------------------------------------------------------------------------------
+
+
+class Tool:
+    """main() with a server.properties of two data directories and a metadata directory below tmp_path."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.d1, self.d2, self.m = (str(folder / name) for name in ("d1", "d2", "m"))
+        self.config = folder / "server.properties"
+        self._capsys = capsys
+        self.write()
+
+    def write(self, **more: str) -> None:
+        lines = properties([self.d1, self.d2], self.m, **{key.replace("_", "."): value for key, value in more.items()})
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+    def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
+        """Exit status, lines of stdout, lines of stderr."""
+        try:
+            status = main(list(arguments))
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else -1
+        captured = self._capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    def format(self, *more: str) -> tuple[int, list[str], list[str]]:
+        return self("format", "--config", str(self.config), "--cluster-id", CLUSTER, *more)
+
+    def info(self) -> tuple[int, list[str]]:
+        status, out, err = self("info", "-c", str(self.config))
+        assert err == []
+        return status, out
+
+    def put(self, path: str, content: bytes) -> None:
+        Path(path).mkdir(exist_ok=True)
+        (Path(path) / "meta.properties").write_bytes(content)
+
+
+@pytest.fixture
+def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tool:
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    return Tool(tmp_path, capsys)
+
+
+def test_random_uuid(tool: Tool) -> None:
+    """22 characters that a command line never takes for an option."""
+    drawn = set()
+    for _ in range(20):
+        status, (text,), err = tool("random-uuid")
+        assert (status, err) == (0, [])
+        assert not text.startswith("-")
+        assert len(uuid_from_text(text)) == 16
+        drawn.add(text)
+    assert len(drawn) == 20
+
+
+def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
+    """The usual sequence, with what it leaves on the disk."""
+    assert tool.format() == (
+        0,
+        [
+            f"Formatting data directory {tool.d1} with metadata.version {LEVEL}.",
+            f"Formatting data directory {tool.d2} with metadata.version {LEVEL}.",
+            f"Formatting metadata directory {tool.m} with metadata.version {LEVEL}.",
+        ],
+        [],
+    )
+    found = parse_meta_properties((Path(tool.d1) / "meta.properties").read_bytes())
+    assert found.directory_id is not None
+    assert sorted(path.name for path in Path(tool.d1).iterdir()) == [".lock", "bootstrap.checkpoint", "meta.properties"]
+    directory_id = uuid_text(found.directory_id)
+    assert tool.info() == (
+        0,
+        [
+            "Found log directories:",
+            f"  {tool.d1}",
+            f"  {tool.d2}",
+            f"  {tool.m}",
+            "",
+            f"Found metadata: {{cluster.id={CLUSTER}, directory.id={directory_id}, node.id=1, version=1}}",
+            "",
+        ],
+    )
+
+
+def test_format_twice(tool: Tool) -> None:
+    """The second time it is an error on stderr, and none with -g."""
+    tool.format()
+    status, out, err = tool.format()
+    assert (status, out) == (1, [])
+    assert err == [
+        f"Log directory {tool.d1} is already formatted. "
+        "Use --ignore-formatted to ignore this directory and format the others."
+    ]
+    assert tool.format("-g") == (0, ["All of the log directories are already formatted."], [])
+
+
+def test_format_with_an_unreadable_directory(tool: Tool) -> None:
+    """A file stands where a directory should: Kafka's line on stdout, the reason on stderr, status 0."""
+    Path(tool.d1).write_text("no directory")
+    status, out, err = tool.format()
+    assert status == 0
+    assert out[0] == f"I/O error trying to read log directory {tool.d1}. Ignoring..."
+    assert len(err) == 1
+    assert err[0].startswith(f"{tool.d1}: ")
+
+
+def test_format_for_another_cluster(tool: Tool) -> None:
+    """One line and status 1, no traceback."""
+    tool.format()
+    status, out, (line,) = tool("format", "-c", str(tool.config), "-t", OTHER_CLUSTER, "-g")
+    assert (status, out) == (1, [])
+    assert f"Expected {OTHER_CLUSTER}, but read {CLUSTER}" in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        (["--release-version", "3.7"], "3.7-IV4"),
+        (["-r", "3.8-IV0"], "3.8-IV0"),
+        (["--feature", "metadata.version=17"], "3.7-IV2"),
+        (["-f", "metadata.version=3.9"], "3.9-IV0"),
+        ([], LEVEL),
+    ],
+)
+def test_format_with_a_release_or_a_level(tool: Tool, flags: list[str], level: str) -> None:
+    """By name, by release, by number, and the default."""
+    status, out, _ = tool.format(*flags)
+    assert status == 0
+    assert out[0].endswith(f"with metadata.version {level}.")
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["-r", "9.9"], "'9.9' is no metadata.version"),
+        (["-f", "metadata.version="], "'' is no metadata.version"),
+        (["-f", "metadata.version"], "it takes metadata.version=LEVEL"),
+        (["-f", "group.version=1"], "group.version=1 is not served"),
+        (["-r", "3.9", "-f", "metadata.version=21"], "exclude each other"),
+        (["-r", "3.2-IV0"], "metadata.version 3.2-IV0 cannot be formatted; it is between 3.3-IV0 and 4.0-IV0"),
+        (["-r", "4.0-IV3"], "metadata.version 4.0-IV3 cannot be formatted"),
+    ],
+)
+def test_format_with_a_level_that_is_none(tool: Tool, flags: list[str], text: str) -> None:
+    """One line, status 1, and no directory was even made."""
+    status, out, (line,) = tool.format(*flags)
+    assert (status, out) == (1, [])
+    assert text in line
+    assert not Path(tool.d1).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "required"),
+        (["format"], "--config"),
+        (["format", "-c", "x"], "--cluster-id"),
+        (["frobnicate"], "invalid choice"),
+        (["info"], "--config"),
+        (["format", "-c", "x", "-t", "y", "--no-such-flag"], "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_command_line(tool: Tool, arguments: list[str], text: str) -> None:
+    """Status 1, as Kafka's tools, and not argparse's 2."""
+    status, out, err = tool(*arguments)
+    assert (status, out) == (1, [])
+    assert text in err[0]
+
+
+def test_a_configuration_that_cannot_be_used(tool: Tool) -> None:
+    """Unreadable file, missing role, bad value: one line each, which names the file or the key."""
+    status, _, (line,) = tool("info", "-c", str(tool.folder / "missing"))
+    assert (status, "cannot read the configuration" in line) == (1, True)
+    tool.write(process_roles="")
+    status, _, (line,) = tool.format()
+    assert (status, "process.roles" in line) == (1, True)
+    tool.write(log_dirs="relative")
+    status, _, (line,) = tool.format()
+    assert (status, "log.dirs=relative" in line) == (1, True)
+
+
+def test_info_of_directories_that_are_missing_or_none(tool: Tool) -> None:
+    """Each problem in Kafka's words, status 1. What is unformatted is found all the same."""
+    Path(tool.d1).write_text("no directory")
+    Path(tool.m).mkdir()
+    assert tool.info() == (
+        1,
+        [
+            "Found log directory:",
+            f"  {tool.m}",
+            "",
+            "Found problems:",
+            f"  {tool.d2} does not exist",
+            f"  {tool.d1} is not a directory",
+            f"  {tool.m} is not formatted.",
+            "",
+        ],
+    )
+    assert not Path(tool.d2).exists()
+
+
+def test_info_of_a_file_that_cannot_be_read(tool: Tool) -> None:
+    """The directory is there and listed; one problem is "Found problem"."""
+    tool.format()
+    tool.put(tool.d2, b"version=1\ncluster.id=x\n")
+    status, out = tool.info()
+    assert status == 1
+    assert f"  {tool.d2}" in out
+    assert out[-3:] == ["Found problem:", f"  Error loading {tool.d2}/meta.properties: node.id is missing", ""]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (meta(b"2" * 16, cluster_id=OTHER_CLUSTER), "Mismatched cluster IDs between storage directories."),
+        (meta(b"2" * 16, node_id=2), "Mismatched node IDs between storage directories."),
+        (meta(bytes(16)), "Invalid reserved directory ID AAAAAAAAAAAAAAAAAAAAAA found in {d2}"),
+    ],
+)
+def test_info_of_directories_that_disagree(tool: Tool, content: bytes, problem: str) -> None:
+    """Kafka's line where it has one; else the reason why the node would not start."""
+    tool.format()
+    tool.put(tool.d2, content)
+    status, out = tool.info()
+    assert status == 1
+    assert out[-3] == "Found problem:"
+    assert out[-2].startswith("  " + problem.format(d2=tool.d2))
+
+
+def test_info_of_another_nodes_directories(tool: Tool) -> None:
+    """All agree with each other, and not with the configuration."""
+    tool.format()
+    tool.write(node_id="2")
+    status, out = tool.info()
+    assert status == 1
+    assert "Stored node id 1 doesn't match the configured node.id 2" in out[-2]
+
+
+def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
+    """Version 0 names broker.id; Kafka says what that means."""
+    tool.put(tool.d1, meta(None, version=0))
+    tool.put(tool.d2, meta(None, version=0))
+    tool.put(tool.m, meta(None, version=0))
+    status, out = tool.info()
+    assert status == 1
+    assert f"Found metadata: {{broker.id=1, cluster.id={CLUSTER}, version=0}}" in out
+    assert "legacy mode" in out[-2]
+
+
+def test_version_mapping(tool: Tool) -> None:
+    """The default release, a given one, and none."""
+    assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})"], [])
+    assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)"], [])
+    assert tool("version-mapping", "-r", "1.0")[0] == 1
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["format", "--version"]])
+def test_the_version_is_shown_everywhere(tool: Tool, arguments: list[str]) -> None:
+    """Also by the actions."""
+    status, (line,), _ = tool(*arguments)
+    assert status == 0
+    assert line.startswith("diskraft ")

@@ -1,0 +1,268 @@
+"""kafka-topics: what it asks for, Kafka's output to the tab, and the status of what went wrong."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common.ids import uuid_text
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from common.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.unit.common.metadata.builders import topic_id
+from tests.unit.tools.fake_broker import Answer, FakeBroker
+from tools.kafka.topics import main
+
+IDS = {"orders": topic_id(1), "order-lines": topic_id(2), "__consumer_offsets": topic_id(3)}
+
+
+def partition(index: int, leader: int, replicas: list[int], isr: list[int]) -> MetadataResponsePartition:
+    return MetadataResponsePartition(partition_index=index, leader_id=leader, replica_nodes=replicas, isr_nodes=isr)
+
+
+TOPICS = [
+    MetadataResponseTopic(name="orders", topic_id=IDS["orders"], partitions=[partition(0, 1, [1, 2, 3], [1, 2, 3])]),
+    MetadataResponseTopic(
+        name="order-lines",
+        topic_id=IDS["order-lines"],
+        partitions=[partition(0, 2, [2, 3], [2, 3]), partition(1, -1, [3, 2], [3]), partition(2, 2, [2, 3], [2])],
+    ),
+    MetadataResponseTopic(name="__consumer_offsets", topic_id=IDS["__consumer_offsets"], is_internal=True),
+]
+
+
+def describe_configs(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    entries = [
+        DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1),
+        DescribeConfigsResourceResult(name="min.insync.replicas", value="2", config_source=1),
+        DescribeConfigsResourceResult(name="segment.bytes", value="7", config_source=5),
+    ]
+    (resource,) = request.resources
+    is_set = resource.resource_name == "order-lines"
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                resource_type=2, resource_name=resource.resource_name, configs=entries if is_set else entries[2:]
+            )
+        ]
+    )
+
+
+class Tool:
+    """main() against a broker with three topics."""
+
+    def __init__(self, broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+        self.broker = broker
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
+        """Exit status, lines of stdout, lines of stderr."""
+        try:
+            status = main(["--bootstrap-server", str(self.broker.address), *arguments])
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else -1
+        captured = self._capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    def sent(self, kind: type[Any]) -> list[Any]:
+        return [request for request in self.broker.requests if isinstance(request, kind)]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
+    def create(request: CreateTopicsRequest) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(
+                    name=topic.name,
+                    error_code=ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in IDS else ErrorCode.NONE,
+                    error_message=f"Topic '{topic.name}' already exists." if topic.name in IDS else None,
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def delete(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        # In another order than asked for, as a controller may.
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(
+                    name=None,
+                    topic_id=topic.topic_id,
+                    error_code=ErrorCode.TOPIC_DELETION_DISABLED if topic.topic_id == IDS["orders"] else ErrorCode.NONE,
+                )
+                for topic in reversed(request.topics)
+            ]
+        )
+
+    answers: dict[ApiKey, Answer] = {
+        ApiKey.METADATA: lambda _: MetadataResponse(topics=TOPICS),
+        ApiKey.CREATE_TOPICS: create,
+        ApiKey.DELETE_TOPICS: delete,
+        ApiKey.DESCRIBE_CONFIGS: describe_configs,
+    }
+    with FakeBroker(answers) as broker:
+        yield Tool(broker, capsys)
+
+
+# --- create ----------------------------------------------------------------------------------------------------------
+
+
+def test_create_with_the_clusters_defaults(tool: Tool) -> None:
+    """What is not given is the controller's to decide."""
+    assert tool("--create", "--topic", "new") == (0, ["Created topic new."], [])
+    (request,) = tool.sent(CreateTopicsRequest)
+    (topic,) = request.topics
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("new", -1, -1)
+    assert (topic.assignments, topic.configs, request.validate_only) == ([], [], False)
+
+
+def test_create_with_numbers_and_configuration(tool: Tool) -> None:
+    """A value may hold the sign that separates it from its key."""
+    flags = ["--partitions", "6", "--replication-factor", "3", "--config", "a=1", "--config", "b=x=y"]
+    assert tool("--create", "--topic", "new", *flags)[0] == 0
+    (topic,) = tool.sent(CreateTopicsRequest)[0].topics
+    assert (topic.num_partitions, topic.replication_factor) == (6, 3)
+    assert [(config.name, config.value) for config in topic.configs] == [("a", "1"), ("b", "x=y")]
+
+
+def test_create_with_a_replica_assignment(tool: Tool) -> None:
+    """Broker ids by colons, partitions by commas; the numbers follow from it."""
+    assert tool("--create", "--topic", "new", "--replica-assignment", "1:2,2:3")[0] == 0
+    (topic,) = tool.sent(CreateTopicsRequest)[0].topics
+    assert [(each.partition_index, each.broker_ids) for each in topic.assignments] == [(0, [1, 2]), (1, [2, 3])]
+    assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+
+
+def test_create_what_exists(tool: Tool) -> None:
+    """An error in the controller's words; none with --if-not-exists, and nothing is said to be created."""
+    assert tool("--create", "--topic", "orders") == (
+        1,
+        [],
+        ["Error while executing topic command : Topic 'orders' already exists."],
+    )
+    assert tool("--create", "--topic", "orders", "--if-not-exists") == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--create"], "--create needs --topic"),
+        (["--delete"], "--delete needs --topic"),
+        (["--create", "--topic", "t", "--partitions", "0"], "The partitions must be greater than 0"),
+        (["--create", "--topic", "t", "--replication-factor", "0"], "must be between 1 and 32767 inclusive"),
+        (["--create", "--topic", "t", "--replication-factor", "40000"], "must be between 1 and 32767 inclusive"),
+        (["--create", "--topic", "t", "--replica-assignment", "1,2", "--partitions", "2"], "leave --partitions"),
+        (["--create", "--topic", "t", "--replica-assignment", "1:x"], "'1:x' is not a list of broker ids"),
+        (["--create", "--topic", "t", "--replica-assignment", "99999999999"], "this cannot be asked"),
+        (["--create", "--topic", "t", "--config", "novalue"], "--config novalue is not KEY=VALUE"),
+        (["--describe", "--topic", "("], "is not a regular expression"),
+        (["--create", "--list"], "not allowed with"),
+        ([], "required"),
+        (["--create", "--topic", "t", "--partitions", "many"], "invalid int value"),
+        (["--list", "--top", "t"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_command_lines(tool: Tool, flags: list[str], text: str) -> None:
+    """Status 1 and a first line that says what is wrong; nothing is changed."""
+    status, out, err = tool(*flags)
+    assert (status, out) == (1, [])
+    assert text in err[0]
+    assert tool.sent(CreateTopicsRequest) == []
+
+
+# --- list ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ([], ["__consumer_offsets", "order-lines", "orders"]),
+        (["--exclude-internal"], ["order-lines", "orders"]),
+        (["--topic", "order.*"], ["order-lines", "orders"]),
+        (["--topic", "order"], []),
+        (["--topic", "orders,__consumer_offsets"], ["__consumer_offsets", "orders"]),
+        (["--topic", "'orders, order-lines'"], ["order-lines", "orders"]),
+    ],
+)
+def test_list(tool: Tool, flags: list[str], names: list[str]) -> None:
+    """Sorted; --topic is a regular expression for the whole name, with commas between alternatives."""
+    assert tool("--list", *flags) == (0, names, [])
+
+
+# --- describe --------------------------------------------------------------------------------------------------------
+
+
+def test_describe(tool: Tool) -> None:
+    """The header with the topic's own configuration, then a line for each partition, all with tabs."""
+    tail = "Elr: N/A\tLastKnownElr: N/A"
+    assert tool("--describe", "--topic", "order.*") == (
+        0,
+        [
+            f"Topic: order-lines\tTopicId: {uuid_text(IDS['order-lines'])}\tPartitionCount: 3\tReplicationFactor: 2\t"
+            "Configs: min.insync.replicas=2,retention.ms=5",
+            f"\tTopic: order-lines\tPartition: 0\tLeader: 2\tReplicas: 2,3\tIsr: 2,3\t{tail}",
+            f"\tTopic: order-lines\tPartition: 1\tLeader: none\tReplicas: 3,2\tIsr: 3\t{tail}",
+            f"\tTopic: order-lines\tPartition: 2\tLeader: 2\tReplicas: 2,3\tIsr: 2\t{tail}",
+            f"Topic: orders\tTopicId: {uuid_text(IDS['orders'])}\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: ",
+            f"\tTopic: orders\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3\t{tail}",
+        ],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "partitions"),
+    [
+        ("--under-replicated-partitions", ["order-lines-1", "order-lines-2"]),
+        ("--unavailable-partitions", ["order-lines-1"]),
+        ("--under-min-isr-partitions", ["order-lines-1", "order-lines-2"]),
+        ("--at-min-isr-partitions", ["order-lines-0"]),
+    ],
+)
+def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[str]) -> None:
+    """Without headers, over all topics, by each topic's own min.insync.replicas."""
+    status, out, _ = tool("--describe", flag)
+    assert status == 0
+    fields = [dict(field.split(": ", 1) for field in line.strip().split("\t")) for line in out]
+    assert [f"{each['Topic']}-{each['Partition']}" for each in fields] == partitions
+
+
+@pytest.mark.parametrize("action", ["--describe", "--delete"])
+def test_a_topic_that_does_not_exist(tool: Tool, action: str) -> None:
+    """Kafka's line and status 1; nothing at all with --if-exists."""
+    assert tool(action, "--topic", "unknown") == (
+        1,
+        [],
+        ["Error while executing topic command : Topic 'unknown' does not exist as expected"],
+    )
+    assert tool(action, "--topic", "unknown", "--if-exists") == (0, [], [])
+    assert tool.sent(DeleteTopicsRequest) == []
+
+
+# --- delete ----------------------------------------------------------------------------------------------------------
+
+
+def test_delete_by_regular_expression(tool: Tool) -> None:
+    """Every topic that matches, by its id, in one request; Kafka says nothing when it went well."""
+    assert tool("--delete", "--topic", "order-.*,__.*") == (0, [], [])
+    (request,) = tool.sent(DeleteTopicsRequest)
+    assert [topic.topic_id for topic in request.topics] == [IDS["__consumer_offsets"], IDS["order-lines"]]
+    assert all(topic.name is None for topic in request.topics)
+
+
+def test_delete_that_is_refused(tool: Tool) -> None:
+    """The error names the topic that it is about, in whatever order the answers come."""
+    assert tool("--delete", "--topic", ".*") == (
+        1,
+        [],
+        ["Error while executing topic command : orders: TOPIC_DELETION_DISABLED"],
+    )

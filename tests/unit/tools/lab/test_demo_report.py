@@ -1,0 +1,33 @@
+"""The check of `diskraft demo --report`: any difference between what died and what the report says is told."""
+
+from typing import Any
+
+import pytest
+
+from tools.lab.demo_report import ExpectedFailure, compare
+
+EXPECTED = ExpectedFailure(broker_id=2, directory_id="D", topic="demo", partitions=frozenset({1, 2}))
+
+
+def failure(*partitions: tuple[str, int], broker_id: int = 2, directory_id: str = "D") -> dict[str, Any]:
+    named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return {"broker_id": broker_id, "directory_id": directory_id, "partitions": named}
+
+
+@pytest.mark.parametrize(
+    ("failures", "told"),
+    [
+        ([failure(("demo", 1), ("demo", 2))], []),
+        ([], ["the report names [], dead is [(2, 'D')]"]),
+        ([failure(("demo", 1), directory_id="E")], ["the report names [(2, 'E')], dead is [(2, 'D')]"]),
+        ([failure(), failure(broker_id=1)], ["the report names [(2, 'D'), (1, 'D')], dead is [(2, 'D')]"]),
+        ([failure(("demo", 1))], ["the report lacks [('demo', 2)]"]),
+        (
+            [failure(("demo", 1), ("demo", 2), ("demo", 3))],
+            ["the report names [('demo', 3)], which were not on the disk"],
+        ),
+    ],
+)
+def test_every_difference_is_told(failures: list[dict[str, Any]], told: list[str]) -> None:
+    """None, another directory, one too many, a partition too few, one too many."""
+    assert compare(failures, EXPECTED) == told

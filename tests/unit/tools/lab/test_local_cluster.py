@@ -1,0 +1,260 @@
+"""The folder of a local cluster: what is made in it, what a later command finds, and what is removed again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from common.configuration.server import load_server_config
+from tools.errors import ToolError
+from tools.lab import local_cluster
+from tools.lab.disk_lab import Disk
+from tools.lab.local_cluster import CLUSTER_FILE, CONTROLLER_ID, LocalCluster, LocalNode, NodeFiles, free_ports
+from tools.node.configuration_file import read_properties
+
+
+@pytest.fixture
+def tool_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Calls of other tools, which answer at once instead of in a process of their own."""
+    calls: list[tuple[str, ...]] = []
+
+    def tool(module: str, *arguments: str) -> str:
+        calls.append((module, *arguments))
+        return "the-cluster-id\n" if arguments == ("random-uuid",) else ""
+
+    monkeypatch.setattr(local_cluster, "_tool", tool)
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    return calls
+
+
+def make(folder: Path, **options: object) -> LocalCluster:
+    return LocalCluster.create(folder, **{"brokers": 2, "disks": 3, "loop": False, "first_port": 9092, **options})  # type: ignore[arg-type]
+
+
+# --- creating and loading --------------------------------------------------------------------------------------------
+
+
+def test_every_node_gets_directories_and_a_configuration_that_loads(
+    tmp_path: Path, tool_calls: list[tuple[str, ...]]
+) -> None:
+    """Two brokers with three disks each and a controller, formatted for one new cluster id, on ports in a row."""
+    cluster = make(tmp_path / "cluster", overrides={"num.partitions": "7"})
+    assert cluster.cluster_id == "the-cluster-id"
+    assert cluster.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
+    for number, broker in enumerate(cluster.brokers, start=1):
+        config = load_server_config(read_properties(broker.files.config))
+        home = tmp_path / "cluster" / f"broker-{number}"
+        assert (config.node_id, config.process_roles, config.num_partitions) == (number, ("broker",), 7)
+        assert config.log_dirs == tuple(str(home / f"disk-{disk}") for disk in (1, 2, 3))
+        assert config.metadata_log_dir == str(home / "metadata")
+        assert all(Path(path).is_dir() for path in config.all_log_dirs)
+        assert [voter.port for voter in config.controller_quorum_voters] == [9094]
+    controller = load_server_config(read_properties(cluster.controller.files.config))
+    assert (controller.node_id, controller.process_roles) == (CONTROLLER_ID, ("controller",))
+    assert controller.log_dirs == (controller.metadata_log_dir,)
+    formatted = [call[3] for call in tool_calls if call[1] == "format"]
+    assert formatted == [node.files.config for node in cluster.nodes.values()]
+    assert all(call[-1] == "the-cluster-id" for call in tool_calls if call[1] == "format")
+
+
+@pytest.mark.usefixtures("tool_calls")
+def test_a_later_command_finds_the_same_cluster(tmp_path: Path) -> None:
+    """Everything that it needs stands in cluster.json."""
+    made = make(tmp_path / "cluster")
+    loaded = LocalCluster.load(tmp_path / "cluster")
+    assert (loaded.cluster_id, loaded.loop) == (made.cluster_id, made.loop)
+    assert [node.files for node in loaded.nodes.values()] == [node.files for node in made.nodes.values()]
+    assert loaded.broker(2).files.name == "broker-2"
+    assert all(node.pid is None for node in loaded.nodes.values())
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"nodes": [{}]}'])
+def test_a_folder_without_a_readable_cluster_is_an_error(tmp_path: Path, content: str | None) -> None:
+    """One line that names the folder or the file."""
+    if content is not None:
+        (tmp_path / CLUSTER_FILE).write_text(content)
+    with pytest.raises(ToolError, match="holds no cluster" if content is None else "cannot be read"):
+        LocalCluster.load(tmp_path)
+
+
+@pytest.mark.usefixtures("tool_calls")
+def test_a_cluster_is_not_made_over_another_one_or_over_somebodys_files(tmp_path: Path) -> None:
+    """`diskraft local up --dir .` must never lead to a `down --delete` of one's home folder."""
+    make(tmp_path / "cluster")
+    with pytest.raises(ToolError, match="holds a cluster already"):
+        make(tmp_path / "cluster")
+    (tmp_path / "letters").write_text("dear")
+    with pytest.raises(ToolError, match="is not empty"):
+        make(tmp_path)
+    with pytest.raises(ToolError, match="cannot be used"):
+        make(tmp_path / "letters")
+    assert (tmp_path / "letters").read_text() == "dear"
+
+
+def test_a_cluster_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second format fails: directories, configurations and the description are gone again."""
+    formats = 0
+
+    def tool(_module: str, *arguments: str) -> str:
+        nonlocal formats
+        formats += arguments[0] == "format"
+        if formats == 2:
+            raise ToolError("no")
+        return "the-cluster-id\n"
+
+    monkeypatch.setattr(local_cluster, "_tool", tool)
+    with pytest.raises(ToolError, match="no"):
+        make(tmp_path / "cluster")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_free_ports_are_distinct() -> None:
+    """As many as asked for, none twice, all above the privileged ones."""
+    ports = free_ports(10)
+    assert len(set(ports)) == 10
+    assert min(ports) > 1023
+
+
+# --- deleting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("tool_calls")
+def test_delete_removes_what_the_cluster_made(tmp_path: Path) -> None:
+    """Directories with what is in them, logs and the folder itself."""
+    cluster = make(tmp_path / "cluster")
+    (Path(cluster.brokers[0].files.data_dirs[0]) / "t-0").mkdir()
+    Path(cluster.controller.files.log).write_text("{}\n")
+    cluster.delete()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("tool_calls")
+def test_delete_leaves_other_files(tmp_path: Path) -> None:
+    """Somebody put notes into the folder: they stay, and so does the folder."""
+    cluster = make(tmp_path / "cluster")
+    (tmp_path / "cluster" / "notes").write_text("mine")
+    cluster.delete()
+    assert [path.name for path in (tmp_path / "cluster").iterdir()] == ["notes"]
+
+
+@pytest.mark.usefixtures("tool_calls")
+def test_delete_stops_at_a_mounted_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody mounted a disk there by hand: nothing on it is removed."""
+    cluster = make(tmp_path / "cluster")
+    disk = Path(cluster.brokers[0].files.data_dirs[1])
+    (disk / "data").write_text("precious")
+    monkeypatch.setattr(Disk, "mounted_file_system", property(lambda self: "ext4" if self.path == disk else None))
+    with pytest.raises(ToolError, match="disk-2 is still mounted"):
+        cluster.delete()
+    assert (disk / "data").read_text() == "precious"
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> LocalNode:
+    """A node whose files are in tmp_path and whose process does not run."""
+    return LocalNode(
+        NodeFiles(
+            name="broker-1",
+            node_id=1,
+            role="broker",
+            port=9092,
+            config=str(tmp_path / "server.properties"),
+            log=str(tmp_path / "broker-1.log"),
+            pid_file=str(tmp_path / "pid"),
+            data_dirs=(),
+            metadata_dir=str(tmp_path),
+        )
+    )
+
+
+Run = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Starts a process that waits, with these arguments on its command line; all are gone after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str, code: str = "") -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-S", "-c", f"import sys; {code}print(flush=True); sys.stdin.read()", *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_events_are_whole_json_lines(node: LocalNode) -> None:
+    """Of what a node prints, the events count; the last line may still be on its way."""
+    assert list(node.events()) == []
+    Path(node.files.log).write_text('not json\n{"event": "a", "n": 1}\n{"event": "b"}\n{"event": "unfini')
+    assert [event["event"] for event in node.events()] == ["a", "b"]
+    assert node.wait_for("a", n=1) == {"event": "a", "n": 1}
+
+
+def test_waiting_for_a_node_that_does_not_run(node: LocalNode) -> None:
+    """Its last line is the reason."""
+    with pytest.raises(ToolError, match="broker-1 ended before broker_running: it printed nothing"):
+        node.wait_for("broker_running")
+    Path(node.files.log).write_text('{"event": "a"}\nport 9092 is taken\n')
+    with pytest.raises(ToolError, match="ended before broker_running: port 9092 is taken"):
+        node.wait_for("broker_running")
+
+
+def test_the_process_of_an_earlier_command_is_known_by_its_pid_file(node: LocalNode, run: Run) -> None:
+    """It counts only if it is this node's: numbers of processes are used again."""
+    assert node.pid is None
+    process = run(node.files.config)
+    Path(node.files.pid_file).write_text(f"{process.pid}\n")
+    assert node.pid == process.pid
+    with pytest.raises(ToolError, match=rf"broker-1 is running already \(process {process.pid}\)"):
+        node.start()
+    Path(node.files.pid_file).write_text(f"{os.getpid()}\n")
+    assert node.pid is None
+    Path(node.files.pid_file).write_text("not a number")
+    assert node.pid is None
+
+
+def test_ending_the_process_of_an_earlier_command(node: LocalNode, run: Run) -> None:
+    """It is not our child, so its end is awaited by a descriptor and its status is not known."""
+    process = run(node.files.config)
+    Path(node.files.pid_file).write_text(f"{process.pid}\n")
+    assert node.stop() is None
+    assert process.wait() == -signal.SIGTERM
+    assert node.pid is None
+    # Once more is harmless.
+    node.kill()
+
+
+def test_a_process_that_does_not_end_is_an_error(node: LocalNode, run: Run) -> None:
+    """SIGTERM is ignored; after the time for it one line says which process stays."""
+    process = run(node.files.config, code="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); ")
+    Path(node.files.pid_file).write_text(f"{process.pid}\n")
+    node.signal(signal.SIGTERM)
+    with pytest.raises(ToolError, match=f"broker-1 did not end within 0.05 s .process {process.pid}."):
+        node.wait_until_ended(seconds=0.05)
+
+
+@pytest.mark.slow
+def test_a_node_that_cannot_start_says_why(node: LocalNode) -> None:
+    """The real daemon with a configuration that is missing: its line on stderr is in the log and in the error."""
+    Path(node.files.log).write_text('{"event": "broker_running"}\n')
+    node.start()
+    with pytest.raises(ToolError, match="ended before broker_running: cannot read the configuration"):
+        node.wait_for("broker_running")
+    assert node.wait_until_ended() == 1
+    assert json.loads(Path(node.files.log).read_text().splitlines()[0]) == {"event": "broker_running"}

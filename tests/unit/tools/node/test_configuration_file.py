@@ -1,0 +1,86 @@
+"""server.properties from the disk: Java's syntax, the environment over it, and one line for whatever is wrong with it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tools.errors import ToolError
+from tools.node.configuration_file import load_config, read_properties
+
+GOOD = """
+# A comment.
+process.roles = broker
+node.id: 1
+controller.quorum.voters=100@localhost:9093
+controller.listener.names=CONTROLLER
+log.dirs=/d1,\\
+         /d2
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(GOOD)
+    return path
+
+
+def test_javas_syntax(file: Path) -> None:
+    """Comments, both separators, blanks around them, continued lines, escapes and UTF-8."""
+    file.write_text(GOOD + "broker.rack=gr\\u00fcn \\\\ größe\n", encoding="utf-8")
+    found = read_properties(str(file))
+    assert found["process.roles"] == "broker"
+    assert found["node.id"] == "1"
+    assert found["log.dirs"] == "/d1,/d2"
+    assert found["broker.rack"] == "grün \\ größe"
+
+
+def test_the_environment_beats_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA_* as in the official image: '_' for '.', and variables of its scripts are none of ours."""
+    monkeypatch.setenv("KAFKA_NODE_ID", "7")
+    monkeypatch.setenv("KAFKA_MIN_INSYNC_REPLICAS", "2")
+    monkeypatch.setenv("KAFKA_HEAP_OPTS", "-Xmx1G")
+    found = read_properties(str(file))
+    assert (found["node.id"], found["min.insync.replicas"]) == ("7", "2")
+    assert "heap.opts" not in found
+    assert load_config(found, str(file)).node_id == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [(b"a=\\u12", "is not a properties file"), (b"broker.rack=gr\xfcn", "is not a properties file")]
+)
+def test_a_file_that_is_none(file: Path, content: bytes, text: str) -> None:
+    """Broken escapes, and bytes that are not UTF-8."""
+    file.write_bytes(content)
+    with pytest.raises(ToolError, match=text) as caught:
+        read_properties(str(file))
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """Missing, or a folder."""
+    with pytest.raises(ToolError, match=r"cannot read the configuration .*missing: No such file or directory"):
+        read_properties(str(tmp_path / "missing"))
+    with pytest.raises(ToolError, match="Is a directory"):
+        read_properties(str(tmp_path))
+
+
+def test_a_configuration_that_cannot_be_used_names_the_file_and_the_key(file: Path) -> None:
+    """The person who reads the line has to find the place."""
+    with pytest.raises(ToolError, match=r"server\.properties: node\.id=x is not valid; it takes a whole number"):
+        load_config(read_properties(str(file)) | {"node.id": "x"}, str(file))
+
+
+def test_a_listener_without_a_host_is_advertised_by_this_machines_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All interfaces are listened on; clients need a name."""
+    monkeypatch.setattr("socket.gethostname", lambda: "this-machine")
+    config = load_config(read_properties(str(file)) | {"listeners": "PLAINTEXT://:9092"}, str(file))
+    assert [endpoint.host for endpoint in config.advertised_listeners] == ["this-machine"]

@@ -1,0 +1,69 @@
+"""A node is healthy when its loop reports and, for a broker, when it is running."""
+
+import socket
+import threading
+from pathlib import Path
+
+import javaproperties
+import pytest
+
+from tools.node.docker_health import find_problem, judge
+
+FRESH = "diskraft_metrics_snapshot_age_seconds 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("exposition", "is_broker", "problem"),
+    [
+        (FRESH, False, None),
+        (FRESH + "kafka_server_kafkaserver_brokerstate 3.0\n", True, None),
+        (FRESH + "kafka_server_kafkaserver_brokerstate 2.0\n", True, "the broker is in state 2.0, not running (3)"),
+        (FRESH, True, "the broker is in state None, not running (3)"),
+        ("diskraft_metrics_snapshot_age_seconds 60.0\n", False, "the node's loop has not reported for 60.0 s"),
+        ("", False, "the node's loop has not reported for None s"),
+    ],
+)
+def test_judgement(exposition: str, is_broker: bool, problem: str | None) -> None:
+    """Every state that a health check can meet."""
+    assert judge(exposition, is_broker=is_broker) == problem
+
+
+def configuration(folder: Path, **properties: str) -> str:
+    """A file as docker_run writes it, with the colons escaped."""
+    path = folder / "server.properties"
+    lines = {key.replace("_", "."): value for key, value in properties.items()}
+    path.write_text(javaproperties.dumps(lines, timestamp=False))
+    return str(path)
+
+
+def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path) -> None:
+    """A server of one answer stands for the node; the address 0.0.0.0 is reached through loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                body = FRESH + "kafka_server_kafkaserver_brokerstate 3.0\n"
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + body.encode())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = server.getsockname()[1]
+        path = configuration(tmp_path, process_roles="broker", diskraft_prometheus_listener=f"0.0.0.0:{port}")
+        assert find_problem(path) is None
+        thread.join()
+
+
+def test_without_metrics_an_open_port_is_enough(tmp_path: Path) -> None:
+    """And a closed one is a problem."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        path = configuration(tmp_path, process_roles="broker", listeners=f"PLAINTEXT://:{port},OTHER://:1")
+        assert find_problem(path) is None
+    assert str(find_problem(path)).startswith("the node does not answer: ")
+
+
+def test_before_the_node_is_configured_it_is_not_healthy(tmp_path: Path) -> None:
+    """The file appears when the node starts."""
+    assert str(find_problem(str(tmp_path / "absent"))).startswith("the node does not answer: ")

@@ -1,0 +1,142 @@
+"""Where a container's configuration comes from, and when its directories are formatted."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from common.configuration.server import ServerConfig, load_server_config
+from common.environment.real import RealEnvironment
+from tools.errors import ToolError
+from tools.node.configuration_file import read_properties
+from tools.node.docker_run import DEFAULT_PROPERTIES, is_first_start, main, node_properties
+
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+
+
+def config_of(folder: Path) -> ServerConfig:
+    """A broker with two data directories and one for metadata."""
+    return load_server_config(
+        {
+            "process.roles": "broker",
+            "node.id": "7",
+            "controller.quorum.voters": "100@controller:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://:9092",
+            "log.dirs": f"{folder}/data-0,{folder}/data-1",
+            "metadata.log.dir": f"{folder}/metadata",
+        }
+    )
+
+
+def is_first(folder: Path) -> bool:
+    async def run() -> bool:
+        return await is_first_start(RealEnvironment("test"), config_of(folder))
+
+    return asyncio.run(run())
+
+
+def format_all(folder: Path) -> None:
+    for name in ("data-0", "data-1", "metadata"):
+        (folder / name).mkdir()
+        (folder / name / "meta.properties").write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=7\n")
+
+
+def test_a_start_without_any_formatted_directory_is_the_first(tmp_path: Path) -> None:
+    """An empty volume of ext4 holds lost+found, which does not count."""
+    (tmp_path / "data-0" / "lost+found").mkdir(parents=True)
+    assert is_first(tmp_path)
+
+
+def test_a_later_start_is_not(tmp_path: Path) -> None:
+    """Nothing is formatted then."""
+    format_all(tmp_path)
+    assert not is_first(tmp_path)
+
+
+def test_an_empty_volume_among_formatted_ones_is_named(tmp_path: Path) -> None:
+    """A volume that was forgotten must not become a directory without data."""
+    format_all(tmp_path)
+    (tmp_path / "data-1" / "meta.properties").unlink()
+    with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 is empty while .* is formatted.*--format-empty"):
+        is_first(tmp_path)
+
+
+def test_a_damaged_volume_among_formatted_ones_is_left_to_the_broker(tmp_path: Path) -> None:
+    """The broker starts without it and reports it offline."""
+    format_all(tmp_path)
+    (tmp_path / "data-1" / "meta.properties").write_bytes(b"version=1\nnode.id=x\n")
+    assert not is_first(tmp_path)
+
+
+def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path) -> None:
+    """Otherwise it would be left out, and be an empty one among formatted ones for ever after."""
+    (tmp_path / "data-1").write_bytes(b"a file, not a directory")
+    with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 cannot be used: .*make it writable for user"):
+        is_first(tmp_path)
+
+
+def test_the_node_is_configured_formatted_once_and_becomes_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two starts from variables alone; exec is recorded instead of done. An empty KAFKA_LISTENERS counts as left out."""
+    final = tmp_path / "config" / "server.properties"
+    started: list[list[str]] = []
+    monkeypatch.setattr("tools.node.docker_run.FINAL_FILE", final)
+    monkeypatch.setattr("tools.node.docker_run.MOUNTED_FILE", tmp_path / "absent")
+    monkeypatch.setattr("os.execv", lambda _path, arguments: started.append(arguments))
+    variables = {
+        "CLUSTER_ID": "AAAAAAAAAAAAAAAAAAAAZA",
+        "KAFKA_PROCESS_ROLES": "broker",
+        "KAFKA_NODE_ID": "7",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "100@controller:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_LISTENERS": "",
+        "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+        "KAFKA_LOG_DIRS": f"{tmp_path}/data-0,{tmp_path}/data-1",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main([]) == 0
+    assert read_properties(str(final))["listeners"] == "PLAINTEXT://0.0.0.0:9092"
+    assert "cluster.id=AAAAAAAAAAAAAAAAAAAAZA" in (tmp_path / "data-1" / "meta.properties").read_text()
+    assert capfd.readouterr().out.count("Formatting ") == 2
+    assert main([]) == 0
+    assert capfd.readouterr().out == ""
+    assert [arguments[1:] for arguments in started] == [["-m", "tools.node.server_start", str(final)]] * 2
+    shutil.rmtree(tmp_path / "data-1")
+    assert main([]) == 1
+    assert f"Log directory {tmp_path}/data-1 is empty" in capfd.readouterr().err
+    assert main(["--format-empty"]) == 0
+    assert (tmp_path / "data-1" / "meta.properties").exists()
+    assert len(started) == 2
+
+
+def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> None:
+    """Variables of the shell and of the JVM are no configuration."""
+    properties = node_properties({"PATH": "/bin", "KAFKA_HEAP_OPTS": "-Xmx1g"}, tmp_path / "absent")
+    assert properties == DEFAULT_PROPERTIES
+    assert load_server_config(properties).warnings == ()
+
+
+def test_variables_beat_the_mounted_file_and_either_replaces_the_default(tmp_path: Path) -> None:
+    """As in Kafka's official image."""
+    mounted = tmp_path / "server.properties"
+    mounted.write_text("node.id=1\nnum.partitions=3\n")
+    assert node_properties({"KAFKA_NODE_ID": "2"}, mounted) == {"node.id": "2", "num.partitions": "3"}
+    assert node_properties({"KAFKA_NODE_ID": "2"}, tmp_path / "absent") == {"node.id": "2"}
+
+
+def test_listeners_follow_from_the_advertised_ones(tmp_path: Path) -> None:
+    """Every host becomes all addresses; ports stay."""
+    given = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker-1:19092,OUT://127.0.0.1:29092"}
+    properties = node_properties(given, tmp_path / "absent")
+    assert properties["listeners"] == "PLAINTEXT://0.0.0.0:19092,OUT://0.0.0.0:29092"
+
+
+def test_a_controller_advertises_nothing(tmp_path: Path) -> None:
+    """One line that names the variable."""
+    given = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://c:9093"}
+    with pytest.raises(ToolError, match="KAFKA_ADVERTISED_LISTENERS"):
+        node_properties(given, tmp_path / "absent")

@@ -1,0 +1,1 @@
+"""The tools that Kafka names, and the admin client under them (shell)."""

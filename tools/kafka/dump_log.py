@@ -1,0 +1,402 @@
+"""kafka-dump-log: what is in segments, snapshots and index files, with Kafka's flags and output (shell).
+
+Answers to Kafka's DumpLogSegments. It reads plain files, also those of a running node and those of Apache Kafka. Easy to get
+wrong: the tool is for files that may be damaged, so a batch with a wrong checksum is printed with `isvalid: false`, bytes
+that are no batch end the dump of that file with their number, and only what cannot be read at all is an error (status 1).
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from common.protocol.errors import ProtocolError
+from common.protocol.numbering import Numbering
+from common.records.batch import (
+    BATCH_OVERHEAD,
+    DELETE_HORIZON_BIT,
+    BatchError,
+    BatchHeader,
+    Record,
+    iterate_records,
+    read_header,
+    validate_integrity,
+)
+from common.records.control import (
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    UnknownControlRecord,
+    VotersRecord,
+    decode_control_message,
+)
+from common.records.decompression import compression_name, decompress
+from common.records.metadata_frame import UnknownRecord, decode_any_record, read_frame_head
+from common.records.metadata_records import MetadataRecordType
+from common.storage.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    parse_segment_file,
+    parse_snapshot_file,
+)
+from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.time_index import TimeIndex
+from tools.arguments import ToolParser
+from tools.errors import ToolError, run_tool
+from tools.kafka.record_json import to_json
+
+BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
+MESSAGE_SIZE_MAX = 5 * 1024 * 1024
+OPENED_BYTES_MAX = 256 * 1024 * 1024
+NO_LIMIT = 2**31 - 1
+_TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
+# An index file says nothing about where its segment ends.
+_OFFSETS_MAX = 2**31
+
+
+@dataclass(slots=True)
+class Findings:
+    """What looked wrong, told on stderr at the end, file by file."""
+
+    mismatches: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, title: str, line: str) -> None:
+        """One more line under a title."""
+        self.mismatches.setdefault(title, []).append(line)
+
+    def print(self) -> None:
+        for title, lines in self.mismatches.items():
+            print(title, file=sys.stderr)
+            for line in lines:
+                print(f"  {line}", file=sys.stderr)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The tool. Returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    return run_tool(lambda: _dump_all(arguments))
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+def _parser() -> ToolParser:
+    parser = ToolParser("kafka-dump-log", "Print the contents of log segments, snapshots and indexes.")
+    parser.add_argument("--files", required=True, metavar="F1,F2", help="the files, separated by commas")
+    parser.add_argument("--print-data-log", action="store_true", help="print the records' keys and values")
+    parser.add_argument("--deep-iteration", action="store_true", help="go through the records of each batch")
+    parser.add_argument("--skip-record-metadata", action="store_true", help="print no offsets, sizes and headers of records")
+    parser.add_argument("--cluster-metadata-decoder", action="store_true", help="print metadata records as JSON")
+    parser.add_argument("--verify-index-only", action="store_true", help="compare indexes with their segment, print nothing")
+    parser.add_argument("--index-sanity-check", action="store_true", help="check indexes as a start of the server does")
+    parser.add_argument(
+        "--max-message-size", type=int, default=MESSAGE_SIZE_MAX, metavar="SIZE", help="largest batch to read"
+    )
+    parser.add_argument(
+        "--max-bytes", type=int, default=NO_LIMIT, metavar="SIZE", help="read only this much of each segment"
+    )
+    return parser
+
+
+def _dump_all(arguments: argparse.Namespace) -> int:
+    findings = Findings()
+    for name in arguments.files.split(","):
+        path = Path(name)
+        print(f"Dumping {path}")
+        try:
+            _dump(path, arguments, findings)
+        except OSError as error:
+            raise ToolError(f"cannot read {error.filename or path}: {error.strerror}") from error
+        except CorruptIndex as error:
+            raise ToolError(f"{path} is corrupt: {error}. It is rebuilt when a server starts without it.") from error
+    findings.print()
+    return 0
+
+
+def _dump(path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
+    if path.suffix in (LOG_SUFFIX, SNAPSHOT_SUFFIX):
+        _dump_log(path, arguments, findings)
+    elif path.suffix == INDEX_SUFFIX:
+        _dump_index(path, arguments, findings)
+    elif path.suffix == TIME_INDEX_SUFFIX:
+        _dump_time_index(path, arguments, findings)
+    else:
+        print(f"Ignoring unknown file {path}", file=sys.stderr)
+
+
+# --- segments and snapshots ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Batch:
+    header: BatchHeader
+    content: bytes
+    position: int
+
+
+class Batches:
+    """Reads batches one by one, never more than one into memory; stops where the bytes are none."""
+
+    def __init__(self, file: BinaryIO, *, end: int, position: int = 0) -> None:
+        self._file = file
+        self._end = end
+        self.position = position
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.position + BATCH_OVERHEAD <= self._end:
+            self._file.seek(self.position)
+            head = self._file.read(BATCH_OVERHEAD)
+            try:
+                header = read_header(head)
+            except BatchError:
+                return
+            # A size is only a claim until the file is known to have that many bytes.
+            if self.position + header.size > self._end:
+                return
+            batch = Batch(header, head + self._file.read(header.size - BATCH_OVERHEAD), self.position)
+            self.position += header.size
+            yield batch
+
+
+def _dump_log(path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
+    _print_title(path)
+    printer = _RecordPrinter(path, arguments, findings)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        batches = Batches(file, end=min(size, arguments.max_bytes))
+        for batch in batches:
+            _print_batch(batch)
+            if printer.is_wanted:
+                printer.print_records(batch)
+    trailing = size - batches.position
+    if trailing > 0 and arguments.max_bytes == NO_LIMIT:
+        print(f"Found {trailing} invalid bytes at the end of {path.name}")
+
+
+def _print_title(path: Path) -> None:
+    if path.suffix == LOG_SUFFIX:
+        print(f"Log starting offset: {_base_offset(path)}")
+    elif path.name == BOOTSTRAP_SNAPSHOT:
+        print("KRaft bootstrap snapshot")
+    else:
+        snapshot = parse_snapshot_file(path.name)
+        if snapshot is None:
+            raise ToolError(f"{path} has not the name of a snapshot, <end offset>-<epoch>{SNAPSHOT_SUFFIX}")
+        print(f"Snapshot end offset: {snapshot[0]}, epoch: {snapshot[1]}")
+
+
+def _base_offset(path: Path) -> int:
+    parsed = parse_segment_file(path.name)
+    if parsed is None:
+        raise ToolError(f"{path} has not the name of a segment's file, twenty digits and {path.suffix}")
+    return parsed[0]
+
+
+def _print_batch(batch: Batch) -> None:
+    header = batch.header
+    last_sequence = header.base_sequence
+    if last_sequence >= 0:
+        # Sequences wrap around behind the greatest 32-bit number.
+        last_sequence = (last_sequence + header.last_offset_delta) % 2**31
+    horizon = f"OptionalLong[{header.base_timestamp}]" if header.attributes & DELETE_HORIZON_BIT else "OptionalLong.empty"
+    identity = (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
+        f"baseSequence: {header.base_sequence} lastSequence: {last_sequence} producerId: {header.producer_id} "
+        f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.partition_leader_epoch} "
+        f"isTransactional: {_java(header.is_transactional)} isControl: {_java(header.is_control)} deleteHorizonMs: {horizon}"
+    )
+    storage = (
+        f"position: {batch.position} {_time_type(header)}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
+        f"compresscodec: {compression_name(header.compression)} crc: {header.crc} isvalid: {_java(_is_valid(batch))}"
+    )
+    print(identity, storage)
+
+
+def _is_valid(batch: Batch) -> bool:
+    try:
+        validate_integrity(batch.header, batch.content)
+    except BatchError:
+        return False
+    return True
+
+
+def _java(truth: bool) -> str:
+    return "true" if truth else "false"
+
+
+def _time_type(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.has_log_append_time else "CreateTime"
+
+
+class _RecordPrinter:
+    """Prints the records of one file's batches and notices offsets that are left out."""
+
+    def __init__(self, path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
+        self._path = path
+        self._decodes_metadata: bool = arguments.cluster_metadata_decoder
+        self._prints_content: bool = arguments.print_data_log or arguments.cluster_metadata_decoder
+        self._prints_metadata: bool = not arguments.skip_record_metadata
+        self.is_wanted: bool = arguments.deep_iteration or self._prints_content
+        self._findings = findings
+        self._last_offset = -1
+
+    def print_records(self, batch: Batch) -> None:
+        try:
+            for number, record in enumerate(
+                iterate_records(batch.content, decompress=partial(decompress, size_max=OPENED_BYTES_MAX))
+            ):
+                self._note_offset(record.offset)
+                print(self._line(batch.header, number, record))
+        except BatchError as error:
+            self._findings.note(f"Unreadable records in {self._path}", f"batch at {batch.position}: {error}")
+
+    def _note_offset(self, offset: int) -> None:
+        if self._last_offset not in (-1, offset - 1):
+            self._findings.note(
+                f"Non-consecutive offsets in {self._path.absolute()}", f"{self._last_offset} is followed by {offset}"
+            )
+        self._last_offset = offset
+
+    def _line(self, header: BatchHeader, number: int, record: Record) -> str:
+        parts = []
+        if self._prints_metadata:
+            sequence = (header.base_sequence + number) % 2**31 if header.base_sequence >= 0 else -1
+            names = ",".join(name for name, _ in record.headers)
+            parts.append(
+                f"offset: {record.offset} {_time_type(header)}: {record.timestamp_ms} keySize: {_size(record.key)} "
+                f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: [{names}]"
+            )
+            if header.is_control:
+                parts.append(_control_text(record))
+        if self._prints_content and not header.is_control:
+            parts += self._content(record)
+        return " ".join(("|", *parts)) if parts else ""
+
+    def _content(self, record: Record) -> list[str]:
+        if self._decodes_metadata:
+            return [f"payload: {_metadata_text(record)}"]
+        found = []
+        if record.key is not None:
+            found.append(f"key: {_text(record.key)}")
+        if record.value is not None:
+            found.append(f"payload: {_text(record.value)}")
+        return found
+
+
+def _size(content: bytes | bytearray | memoryview | None) -> int:
+    return -1 if content is None else len(content)
+
+
+def _text(content: bytes | bytearray | memoryview) -> str:
+    return bytes(content).decode("utf-8", errors="replace")
+
+
+def _control_text(record: Record) -> str:
+    message = decode_control_message(record)
+    if isinstance(message, UnknownControlRecord):
+        marker = _TRANSACTION_MARKERS.get(message.record_type)
+        if marker is not None and len(message.value) >= 6:
+            # int16 version, int32 coordinator epoch.
+            return f"endTxnMarker: {marker} coordinatorEpoch: {int.from_bytes(message.value[2:6], 'big', signed=True)}"
+        return f"controlType: UNKNOWN({message.record_type})"
+    text = _json(to_json(message, message.version))
+    if isinstance(message, LeaderChangeMessage):
+        return f"LeaderChange: {text}"
+    if isinstance(message, SnapshotHeaderRecord):
+        return f"SnapshotHeader {text}"
+    if isinstance(message, SnapshotFooterRecord):
+        return f"SnapshotFooter {text}"
+    if isinstance(message, VotersRecord):
+        return f"KRaftVoters {text}"
+    return f"KRaftVersion {text}"
+
+
+def _metadata_text(record: Record) -> str:
+    frame = record.value if record.value is not None else b""
+    try:
+        record_type, version, _ = read_frame_head(frame)
+        # The numbering of reserved directory ids stays what it is in the file.
+        decoded = decode_any_record(frame, Numbering.KIP858)
+    except ProtocolError as error:
+        return f"Error at {record.offset}, skipping. {error}"
+    if isinstance(decoded, UnknownRecord):
+        return f"Error at {record.offset}, skipping. Unknown metadata record type {decoded.record_type} version {version}"
+    return _json({"type": MetadataRecordType(record_type).name, "version": version, "data": to_json(decoded, version)})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+# --- indexes ------------------------------------------------------------------------------------------------------
+def _dump_index(path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
+    log_path = path.with_suffix(LOG_SUFFIX)
+    index = _load_index(path)
+    if not len(index):
+        print(f"{path} is empty.")
+        return
+    if arguments.index_sanity_check:
+        print(f"{path} passed sanity check.")
+        return
+    with log_path.open("rb") as log:
+        size = log_path.stat().st_size
+        for offset, position in index.entries:
+            batch = next(iter(Batches(log, end=min(size, position + arguments.max_message_size), position=position)), None)
+            if batch is None or batch.header.last_offset != offset:
+                found = "none" if batch is None else batch.header.last_offset
+                findings.note(f"Mismatches in :{path.absolute()}", f"Index offset: {offset}, log offset: {found}")
+            if not arguments.verify_index_only:
+                print(f"offset: {offset} position: {position}")
+
+
+def _dump_time_index(path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
+    log_path = path.with_suffix(LOG_SUFFIX)
+    base_offset = _base_offset(path)
+    content = _without_preallocated(path.read_bytes(), 12)
+    times = TimeIndex.from_bytes(content, base_offset=base_offset, end_offset=base_offset + _OFFSETS_MAX)
+    if arguments.index_sanity_check:
+        print(f"{path} passed sanity check.")
+        return
+    index_path = path.with_suffix(INDEX_SUFFIX)
+    index = _load_index(index_path) if index_path.exists() else OffsetIndex(base_offset)
+    with log_path.open("rb") as log:
+        size = log_path.stat().st_size
+        for timestamp, offset in times.entries:
+            batches = Batches(log, end=size, position=index.position_for(offset))
+            batch = next((each for each in batches if each.header.last_offset >= offset), None)
+            if batch is None or batch.header.last_offset != offset:
+                found = -1 if batch is None else batch.header.last_offset
+                findings.note(
+                    f"The following indexed offsets are not found in the log of {path.absolute()}.",
+                    f"Indexed offset: {offset}, found log offset: {found}",
+                )
+            elif batch.header.max_timestamp != timestamp:
+                findings.note(
+                    f"Found timestamp mismatch in :{path.absolute()}",
+                    f"Index timestamp: {timestamp}, log timestamp: {batch.header.max_timestamp}",
+                )
+            if not arguments.verify_index_only:
+                print(f"timestamp: {timestamp} offset: {offset}")
+
+
+def _load_index(path: Path) -> OffsetIndex:
+    base_offset = _base_offset(path)
+    content = _without_preallocated(path.read_bytes(), 8)
+    return OffsetIndex.from_bytes(
+        content, base_offset=base_offset, end_offset=base_offset + _OFFSETS_MAX, segment_size=_OFFSETS_MAX
+    )
+
+
+def _without_preallocated(content: bytes, entry_size: int) -> bytes:
+    """Apache Kafka allocates the index of its newest segment in advance: zeros behind the last entry."""
+    return content[: -(-len(content.rstrip(b"\0")) // entry_size) * entry_size]
+
+
+if __name__ == "__main__":
+    entry()

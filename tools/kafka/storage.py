@@ -1,0 +1,340 @@
+"""kafka-storage: random-uuid, format and info of a node's log directories, with Kafka's output (shell).
+
+Answers to Kafka's StorageTool and Formatter. Formatting writes bootstrap.checkpoint and meta.properties into each directory
+that has none. Easy to get wrong: a directory that cannot be read is named and skipped, so that one dead disk does not keep
+the others from being formatted; and one that is formatted already keeps its id for ever.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from common.configuration.server import ServerConfig
+from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked
+from common.environment.real import RealEnvironment
+from common.ids import DirectoryId, uuid_text
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    LATEST_LEVEL,
+    LEVEL_NAMES,
+    METADATA_VERSION_FEATURE,
+    MINIMUM_BOOTSTRAP_LEVEL,
+    UnknownMetadataVersion,
+    level_name,
+    parse_level,
+)
+from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
+from common.storage.meta_properties import (
+    VERSION_ZOOKEEPER,
+    MalformedMetaProperties,
+    MetaProperties,
+    MetaPropertiesConflict,
+    MetaPropertiesEnsemble,
+    generate_directory_id,
+    verify_agreement,
+)
+from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
+from common.storage.names import META_PROPERTIES_FILE
+from tools.arguments import ToolParser
+from tools.errors import ToolError, run_tool
+from tools.node.configuration_file import load_config, read_properties
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+OPERATION_TIMEOUT_NS = 30 * 10**9
+
+
+@dataclass(slots=True)
+class _Found:
+    """The configured directories by what they hold; in the order of their paths."""
+
+    open: dict[str, LogDir] = field(default_factory=dict)
+    formatted: dict[str, MetaProperties] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
+    # These two only without `create`: formatting makes what is missing, and cannot use what is no directory.
+    missing: list[str] = field(default_factory=list)
+    no_directory: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    async def close(self) -> None:
+        """Lets everything go. What was written is on the disk already, so an error here changes nothing."""
+        for log_dir in self.open.values():
+            with contextlib.suppress(LogDirError):
+                await log_dir.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The tool. Returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    actions: Mapping[str, Callable[[argparse.Namespace], int]] = {
+        "random-uuid": _random_uuid,
+        "format": lambda given: asyncio.run(_format(given)),
+        "info": lambda given: asyncio.run(_info(given)),
+        "version-mapping": _version_mapping,
+    }
+    return run_tool(lambda: actions[arguments.action](arguments))
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ToolParser("kafka-storage", "Prepare and inspect the log directories of a node.")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("random-uuid", help="print a new cluster id")
+    info = actions.add_parser("info", help="show what the directories hold and what is wrong with them")
+    format_ = actions.add_parser("format", help="format the directories that are not formatted yet")
+    for sub_parser in (info, format_):
+        sub_parser.add_argument("-c", "--config", required=True, metavar="FILE", help="the node's server.properties")
+    format_.add_argument("-t", "--cluster-id", required=True, help="the cluster's id, from random-uuid")
+    format_.add_argument("-g", "--ignore-formatted", action="store_true", help="leave formatted directories alone")
+    format_.add_argument("-r", "--release-version", help="the release whose metadata.version is used")
+    format_.add_argument("-f", "--feature", action="append", default=[], metavar="NAME=LEVEL")
+    mapping = actions.add_parser("version-mapping", help="show the metadata.version of a release")
+    mapping.add_argument("-r", "--release-version", default=None)
+    return parser
+
+
+def _random_uuid(_: argparse.Namespace) -> int:
+    async def draw() -> str:
+        return uuid_text(RealEnvironment("kafka-storage").uuid())
+
+    print(asyncio.run(draw()))
+    return 0
+
+
+def _version_mapping(arguments: argparse.Namespace) -> int:
+    level = DEFAULT_LEVEL if arguments.release_version is None else _level(arguments.release_version)
+    print(f"{METADATA_VERSION_FEATURE}={level} ({level_name(level)})")
+    return 0
+
+
+# --- format ------------------------------------------------------------------------------------------------------------
+
+
+async def _format(arguments: argparse.Namespace) -> int:
+    config = load_config(read_properties(arguments.config), arguments.config)
+    level = _chosen_level(arguments)
+    await format_directories(
+        RealEnvironment("kafka-storage"),
+        config,
+        cluster_id=arguments.cluster_id,
+        level=level,
+        ignore_formatted=arguments.ignore_formatted,
+        say=print,
+        explain=lambda line: print(line, file=sys.stderr),
+    )
+    return 0
+
+
+def _nothing(_line: str) -> None:
+    """For whoever wants no output."""
+
+
+async def format_directories(
+    env: Environment,
+    config: ServerConfig,
+    *,
+    cluster_id: str,
+    level: int,
+    ignore_formatted: bool,
+    say: Callable[[str], None] = _nothing,
+    explain: Callable[[str], None] = _nothing,
+) -> None:
+    """Formats what is not formatted. `say` gets Kafka's lines as things are done, `explain` what lies behind one of them.
+
+    Raises ToolError."""
+    found = await _look(env, config, create=True, lock=True)
+    try:
+        _verify(config, found, cluster_id)
+        if found.formatted and not ignore_formatted:
+            path = next(iter(found.formatted))
+            raise ToolError(
+                f"Log directory {path} is already formatted. "
+                "Use --ignore-formatted to ignore this directory and format the others."
+            )
+        for path, why in found.unreadable.items():
+            say(f"I/O error trying to read log directory {path}. Ignoring...")
+            explain(f"{path}: {why}")
+        if not found.empty and not found.formatted:
+            raise ToolError("No available log directories to format.")
+        await _format_found(env, config, found, cluster_id, level, say)
+    finally:
+        await found.close()
+
+
+async def _format_found(
+    env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, say: Callable[[str], None]
+) -> None:
+    ids = {known.directory_id for known in found.formatted.values() if known.directory_id is not None}
+    # A directory that was formatted before KIP-858 gets its id here; a server start would add one too.
+    for path, known in found.formatted.items():
+        if known.directory_id is None:
+            added = generate_directory_id(env.uuid, ids)
+            ids.add(added)
+            await _write(store_meta_properties(found.open[path], known.with_directory_id(added)))
+            say(f"Added directory.id {uuid_text(added)} to {path}.")
+    if not found.empty:
+        say("All of the log directories are already formatted.")
+    for path in found.empty:
+        directory_id = generate_directory_id(env.uuid, ids)
+        ids.add(directory_id)
+        kind = "metadata" if path == config.metadata_log_dir else "data"
+        say(f"Formatting {kind} directory {path} with metadata.version {level_name(level)}.")
+        await _format_one(config, found.open[path], cluster_id, directory_id, level)
+
+
+async def _format_one(config: ServerConfig, log_dir: LogDir, cluster_id: str, directory_id: DirectoryId, level: int) -> None:
+    content = make_bootstrap_checkpoint(bootstrap_records(level))
+    properties = MetaProperties(cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
+    # meta.properties comes last: a directory that has it is complete.
+    await _write(log_dir.replace_file(BOOTSTRAP_FILE, content))
+    await _write(store_meta_properties(log_dir, properties))
+
+
+async def _write(operation: Awaitable[None]) -> None:
+    try:
+        await operation
+    except LogDirError as error:
+        raise ToolError(f"cannot format: {error}") from error
+
+
+def _verify(config: ServerConfig, found: _Found, cluster_id: str | None) -> None:
+    ensemble = MetaPropertiesEnsemble(
+        formatted=found.formatted,
+        unformatted=tuple(found.empty),
+        unreadable=found.unreadable,
+        metadata_log_dir=config.metadata_log_dir,
+    )
+    try:
+        verify_agreement(ensemble, node_id=config.node_id, cluster_id=cluster_id)
+    except MetaPropertiesConflict as conflict:
+        raise ToolError(str(conflict)) from conflict
+
+
+def _chosen_level(arguments: argparse.Namespace) -> int:
+    features: dict[str, str] = {}
+    for text in arguments.feature:
+        name, separator, level = text.partition("=")
+        if not separator or name != METADATA_VERSION_FEATURE:
+            raise ToolError(f"--feature {text} is not served; it takes {METADATA_VERSION_FEATURE}=LEVEL")
+        features[name] = level
+    if features and arguments.release_version is not None:
+        raise ToolError("--release-version and --feature metadata.version exclude each other; give one of them")
+    text = features.get(METADATA_VERSION_FEATURE, arguments.release_version)
+    level = DEFAULT_LEVEL if text is None else _level(text)
+    if not MINIMUM_BOOTSTRAP_LEVEL <= level <= LATEST_LEVEL:
+        low, high = LEVEL_NAMES[MINIMUM_BOOTSTRAP_LEVEL], LEVEL_NAMES[LATEST_LEVEL]
+        raise ToolError(f"metadata.version {level_name(level)} cannot be formatted; it is between {low} and {high}")
+    return level
+
+
+def _level(text: str) -> int:
+    try:
+        return parse_level(text)
+    except UnknownMetadataVersion as error:
+        raise ToolError(str(error)) from error
+
+
+# --- info --------------------------------------------------------------------------------------------------------------
+
+
+async def _info(arguments: argparse.Namespace) -> int:
+    config = load_config(read_properties(arguments.config), arguments.config)
+    found = await _look(RealEnvironment("kafka-storage"), config, create=False, lock=False)
+    await found.close()
+    problems = _problems(config, found)
+    directories = sorted({*found.formatted, *found.empty, *found.unreadable})
+    if directories:
+        print("Found log directory:" if len(directories) == 1 else "Found log directories:")
+        print("".join(f"  {path}\n" for path in directories))
+    if found.formatted:
+        print(f"Found metadata: {next(iter(found.formatted.values()))}\n")
+    if not problems:
+        return 0
+    print("Found problem:" if len(problems) == 1 else "Found problems:")
+    print("".join(f"  {problem}\n" for problem in problems))
+    return 1
+
+
+def _problems(config: ServerConfig, found: _Found) -> list[str]:
+    return [
+        *(f"{path} does not exist" for path in found.missing),
+        *(f"{path} is not a directory" for path in found.no_directory),
+        *(f"{path} is not formatted." for path in found.empty),
+        *(f"Error loading {path}/{META_PROPERTIES_FILE}: {why}" for path, why in found.unreadable.items()),
+        *_disagreements(config, found),
+    ]
+
+
+def _disagreements(config: ServerConfig, found: _Found) -> list[str]:
+    """What is wrong with files that can each be read: Kafka's lines, or the reason why a node would not start."""
+    lines: list[str] = []
+    known = list(found.formatted.values())
+    if any(each.version == VERSION_ZOOKEEPER for each in known[:1]):
+        lines.append(
+            "The kafka configuration file appears to be for a KRaft cluster, but the directories are formatted for "
+            "legacy mode."
+        )
+    if any(each.cluster_id != known[0].cluster_id for each in known):
+        lines.append("Mismatched cluster IDs between storage directories.")
+    elif any(each.node_id != known[0].node_id for each in known):
+        lines.append("Mismatched node IDs between storage directories.")
+    if not lines:
+        try:
+            _verify(config, found, None)
+        except ToolError as conflict:
+            lines.append(str(conflict))
+    return lines
+
+
+# --- the directories ---------------------------------------------------------------------------------------------------
+
+
+async def _look(env: Environment, config: ServerConfig, *, create: bool, lock: bool) -> _Found:
+    """Opens every configured directory. Raises ToolError; what it opened is then closed again."""
+    found = _Found()
+    try:
+        for path in sorted(config.all_log_dirs):
+            await _look_at(env, found, path, create=create, lock=lock)
+    except ToolError:
+        await found.close()
+        raise
+    return found
+
+
+async def _look_at(env: Environment, found: _Found, path: str, *, create: bool, lock: bool) -> None:
+    log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
+    try:
+        await log_dir.attach(create=create)
+        found.open[path] = log_dir
+        if lock:
+            await log_dir.lock()
+        properties = await load_meta_properties(log_dir)
+    except LogDirLocked:
+        raise ToolError(f"Log directory {path} is in use by a running node (its .lock is held). Stop that node.") from None
+    except MalformedMetaProperties as malformed:
+        found.unreadable[path] = str(malformed)
+    except LogDirError as error:
+        # A disk that hangs must not hold up the closing of the others.
+        log_dir.take_offline(error)
+        found.open.pop(path, None)
+        if not create and error.operation == "attach" and error.errno_code == errno.ENOENT:
+            found.missing.append(path)
+        elif not create and error.operation == "attach" and error.errno_code == errno.ENOTDIR:
+            found.no_directory.append(path)
+        else:
+            found.unreadable[path] = str(error)
+    else:
+        if properties is None:
+            found.empty.append(path)
+        else:
+            found.formatted[path] = properties
+
+
+if __name__ == "__main__":
+    entry()

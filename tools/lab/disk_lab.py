@@ -1,0 +1,309 @@
+"""Loop-mounted disks that can be made, killed, revived and replaced on one machine (shell).
+
+A disk is a folder that is the mount point of an image file beside it (`disk-1` and `disk-1.img`). Between the loop device
+and the image of a *faulty* disk stands FUSE (`disk-1.fuse`), so that its blocks can fail; `disk-1.faults` says how. Killing
+is the file system's shutdown ioctl: from its return on, every operation on the disk gives EIO, also on files that are open;
+`disk_faults.py` beside this file has other ends. A dead disk must be unmounted before it is mounted again, and that needs
+every process to have let go of it.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.errors import ToolError
+from tools.lab import faulty_image
+
+# EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN share this number; flag 2 drops everything that was not synced, like a power cut.
+SHUTDOWN_IOCTL = 0x8004587D
+SHUTDOWN_WITHOUT_FLUSH = 2
+
+FILE_SYSTEMS = ("ext4", "xfs")
+MIB = 1024 * 1024
+PACKAGES = {
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "umount": "mount",
+    "fsfreeze": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "nft": "nftables",
+}
+"""Debian's package of each tool, where it has another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One disk of the lab, by its mount point."""
+
+    path: Path
+
+    @property
+    def image(self) -> Path:
+        return self.path.with_name(self.path.name + ".img")
+
+    @property
+    def control(self) -> Path:
+        """Says how the blocks of a faulty disk behave; other disks have none."""
+        return self.path.with_name(self.path.name + ".faults")
+
+    @property
+    def fuse(self) -> Path:
+        """Where the image of a faulty disk is served."""
+        return self.path.with_name(self.path.name + ".fuse")
+
+    @property
+    def is_faulty(self) -> bool:
+        return self.control.exists()
+
+    @property
+    def watchdog(self) -> Path:
+        """The process that will thaw the disk, while it is frozen."""
+        return self.path.with_name(self.path.name + ".frozen")
+
+    @property
+    def source(self) -> Path:
+        """What the loop device lies on."""
+        return self.fuse / faulty_image.SERVED_NAME if self.is_faulty else self.image
+
+    @property
+    def is_mounted(self) -> bool:
+        # Asking the path itself would not do: on a dead XFS even stat fails.
+        return self.mounted_file_system is not None
+
+    @property
+    def mounted_file_system(self) -> str | None:
+        """The kind of the file system that is mounted there, None when nothing is."""
+        found = self.mounts
+        # The last of several mounts at one place is the one that is seen.
+        return found[-1][1] if found else None
+
+    @property
+    def mounts(self) -> list[tuple[str, str]]:
+        """Device and file system of each mount at the path, the oldest first."""
+        return mounts_at(self.path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything of a disk is here, mounted or not."""
+        return self.is_mounted or self.image.exists()
+
+
+def make_disk(path: Path, *, size_mib: int = 256, file_system: str = "ext4", faulty: bool = False) -> Disk:
+    """Makes an image, a file system on it, and mounts it at `path`. Raises ToolError; what was made is then gone again."""
+    disk = Disk(path)
+    if disk.exists:
+        raise ToolError(f"{path} is a disk already; `diskraft disks remove {path}` removes it")
+    with explained(path):
+        was_there = path.is_dir()
+        if was_there and any(path.iterdir()):
+            raise ToolError(f"{path} is not empty; a disk that is mounted there would hide what it holds")
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            if faulty:
+                faulty_image.set_mode(disk.control, "ok")
+            _write_image(disk, size_mib, file_system)
+            mount_disk(disk)
+        except (ToolError, OSError):
+            _delete_image(disk)
+            if not was_there:
+                path.rmdir()
+            raise
+    return disk
+
+
+def kill_disk(path: Path, *, flag: int = SHUTDOWN_WITHOUT_FLUSH) -> None:
+    """Shuts the file system down: when this returns, the disk is dead. Raises ToolError."""
+    disk = mounted_disk(path)
+    with explained(path):
+        descriptor = os.open(disk.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN_IOCTL, struct.pack("I", flag))
+        finally:
+            os.close(descriptor)
+
+
+def heal_disk(path: Path) -> None:
+    """Ends what was done to the disk from outside: a frozen one thaws, blocks work again, a swap is undone. What the file
+    system has made of it stays. Raises ToolError."""
+    disk = mounted_disk(path)
+    if disk.is_faulty:
+        faulty_image.set_mode(disk.control, "ok")
+    if disk.watchdog.exists():
+        thaw(disk)
+    while len(disk.mounts) > 1:
+        _unmount(disk)
+
+
+def revive_disk(path: Path) -> None:
+    """Mounts a dead disk again, with what had been synced on it. Raises ToolError."""
+    heal_disk(path)
+    disk = mounted_disk(path)
+    _unmount(disk)
+    mount_disk(disk)
+
+
+def replace_disk(path: Path) -> None:
+    """Puts an empty disk of the same size in the place of this one. Raises ToolError."""
+    heal_disk(path)
+    disk = mounted_disk(path)
+    file_system = disk.mounted_file_system or "ext4"
+    with explained(path):
+        _unmount(disk)
+        put_empty_image(disk, file_system)
+
+
+def remove_disk(path: Path) -> None:
+    """Unmounts and deletes the disk, its image and its mount point. Raises ToolError."""
+    disk = Disk(path)
+    if not disk.exists:
+        raise ToolError(f"{path} is not a disk of the lab: it is not mounted, and {disk.image} is missing")
+    with explained(path):
+        if disk.is_mounted:
+            heal_disk(path)
+            _unmount(disk)
+        _delete_image(disk)
+        if path.is_dir():
+            path.rmdir()
+
+
+def why_no_loop_disks(folder: Path, *, faulty: bool = False) -> str | None:
+    """None when loop-mounted disks can be made here, else the reason; found by making one."""
+    trial = folder / "trial-disk"
+    try:
+        make_disk(trial, size_mib=16, faulty=faulty)
+        try:
+            kill_disk(trial)
+        finally:
+            remove_disk(trial)
+    except ToolError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def thaw(disk: Disk) -> None:
+    """Lets a frozen file system go on, and ends the watchdog that would have done it. Raises ToolError."""
+    # A file system that the watchdog has thawed already is no error.
+    with contextlib.suppress(ToolError):
+        run("fsfreeze", "-u", str(disk.path))
+    with contextlib.suppress(OSError, ValueError):
+        os.killpg(int(disk.watchdog.read_text()), signal.SIGKILL)
+    disk.watchdog.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What the operating system refuses inside becomes one line for a person."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror or error}") from error
+
+
+def mounted_disk(path: Path) -> Disk:
+    """The disk at the path, which must be mounted. Raises ToolError."""
+    disk = Disk(path)
+    if not disk.image.exists():
+        raise ToolError(f"{path} is not a disk of the lab: {disk.image} is missing; `diskraft disks make {path}` makes one")
+    if not disk.is_mounted:
+        raise ToolError(f"{path} is not mounted; `mount -o loop {disk.image} {path}` mounts it")
+    return disk
+
+
+def _write_image(disk: Disk, size_mib: int, file_system: str) -> None:
+    if file_system not in FILE_SYSTEMS:
+        raise ToolError(f"file system {file_system} is not known; it is one of {', '.join(FILE_SYSTEMS)}")
+    with disk.image.open("wb") as image:
+        image.truncate(size_mib * MIB)
+    if disk.is_faulty:
+        _serve_image(disk)
+    if file_system == "ext4":
+        # No lazy initialisation: a background thread of the kernel would write to the disk while tests measure it.
+        run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(disk.source))
+    else:
+        run("mkfs.xfs", "-q", "-f", str(disk.source))
+
+
+def put_empty_image(disk: Disk, file_system: str) -> None:
+    """A new file system of the same size, mounted at the path; who has the old image open keeps it. Raises ToolError."""
+    size_mib = disk.image.stat().st_size // MIB
+    if disk.is_faulty:
+        _unserve_image(disk)
+    disk.image.unlink()
+    _write_image(disk, size_mib, file_system)
+    mount_disk(disk)
+
+
+def mount_disk(disk: Disk) -> None:
+    """Mounts the disk at its path. Raises ToolError."""
+    if disk.is_faulty:
+        _serve_image(disk)
+    run("mount", "-o", "loop", str(disk.source), str(disk.path))
+
+
+def _serve_image(disk: Disk) -> None:
+    """The server goes into the background when it serves, and lives until its mount is gone."""
+    if not mounts_at(disk.fuse):
+        disk.fuse.mkdir(exist_ok=True)
+        # Without -P the folder of the program would stand before the standard library.
+        paths = [str(path.absolute()) for path in (disk.image, disk.fuse, disk.control)]
+        run(sys.executable, "-P", faulty_image.__file__, *paths)
+
+
+def _unserve_image(disk: Disk) -> None:
+    # Lazily: the loop device of a file system that somebody still holds lies on it.
+    if mounts_at(disk.fuse):
+        run("umount", "--lazy", str(disk.fuse))
+
+
+def _delete_image(disk: Disk) -> None:
+    _unserve_image(disk)
+    if disk.fuse.is_dir():
+        disk.fuse.rmdir()
+    disk.control.unlink(missing_ok=True)
+    disk.image.unlink(missing_ok=True)
+
+
+def mounts_at(path: Path) -> list[tuple[str, str]]:
+    """Device and file system of each mount at the path, the oldest first."""
+    # Only the last component may be the disk itself; what leads there can be resolved.
+    mount_point = os.path.join(os.path.realpath(path.parent), path.name)
+    rows = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [(device, kind) for device, point, kind, *_ in rows if _unescaped(point) == mount_point]
+
+
+def _unmount(disk: Disk) -> None:
+    try:
+        run("umount", str(disk.path))
+    except ToolError as error:
+        raise ToolError(f"{error}; stop the broker that uses it, or wait until it has closed its files") from error
+
+
+def _unescaped(text: str) -> str:
+    """Blanks and the like stand in /proc as a backslash and three octal digits."""
+    first, *others = text.split("\\")
+    return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in others)
+
+
+def run(*command: str) -> None:
+    """One of the system's tools. Raises ToolError."""
+    done = subprocess.run([program(command[0]), *command[1:]], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        raise ToolError(f"{' '.join(command)} failed: {reason[0] if reason else f'exit status {done.returncode}'}")
+
+
+def program(name: str) -> str:
+    """Where one of the system's tools is. Raises ToolError."""
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if found is None:
+        raise ToolError(f"{name} is missing (Debian: apt install {PACKAGES.get(name, name)})")
+    return found

@@ -1,0 +1,59 @@
+"""`diskraft disks`: loop-mounted disks for trying out failures (shell)."""
+
+import argparse
+from pathlib import Path
+
+from tools.lab.disk_faults import HOWS, SECONDS, make_happen, make_room
+from tools.lab.disk_lab import FILE_SYSTEMS, heal_disk, make_disk, remove_disk, replace_disk, revive_disk
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the sub-commands."""
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    make = commands.add_parser("make", help="make an image beside PATH, a file system on it, and mount it at PATH")
+    make.add_argument("--size", type=int, default=256, metavar="MIB", help="size of each disk in MiB (default 256)")
+    make.add_argument("--fs", choices=FILE_SYSTEMS, default="ext4", help="file system (default ext4)")
+    make.add_argument(
+        "--faulty", action="store_true", help="with FUSE below it, so that its blocks can fail, hang and be slow"
+    )
+    kill = commands.add_parser(
+        "kill",
+        help="let the disk die, hang, fill up or vanish",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="HOW is one of\n" + "\n".join(f"  {name:18}{how.about}" for name, how in HOWS.items()),
+    )
+    kill.add_argument("--how", choices=HOWS, default="power-cut", metavar="HOW", help="in which way (default power-cut)")
+    kill.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help=f"how long it hangs at most (default {SECONDS:g})"
+    )
+    actions = {
+        "heal": "end what was done to the disk from outside: thaw it, let its blocks work, undo a swap, take fillers away",
+        "revive": "mount a dead disk again, with what had been synced",
+        "replace": "put an empty disk in the place of this one",
+        "remove": "unmount and delete the disk and its image",
+    }
+    parsers = [make, kill, *(commands.add_parser(name, help=text) for name, text in actions.items())]
+    for sub_parser in parsers:
+        sub_parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="mount point of the disk")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carries out one action on the disks named. Raises ToolError."""
+    paths = [path.absolute() for path in arguments.paths]
+    if arguments.action == "kill":
+        make_happen(arguments.how, paths, seconds=arguments.seconds)
+    for path in paths:
+        match arguments.action:
+            case "make":
+                make_disk(path, size_mib=arguments.size, file_system=arguments.fs, faulty=arguments.faulty)
+            case "heal":
+                heal_disk(path)
+                make_room(path)
+            case "revive":
+                revive_disk(path)
+            case "replace":
+                replace_disk(path)
+            case "remove":
+                remove_disk(path)
+        print(f"{path}: {arguments.action} done")
+    return 0

@@ -1,0 +1,132 @@
+"""One image file behind FUSE whose blocks fail, hang, dawdle or run out as a control file says (shell).
+
+A real file system on a loop device on this file then sees what a broken disk shows it: errors that it has to turn into its
+own. `python faulty_image.py IMAGE MOUNT_POINT CONTROL` serves the image as `MOUNT_POINT/disk` until it is unmounted.
+Easy to get wrong: a thread that waits for a hung block cannot be killed, so a hang has an end that the server itself keeps,
+and the control file lies outside of the mount, where no hung request stands before it.
+"""
+
+import argparse
+import errno
+import json
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+SERVED_NAME: Final = "disk"
+MODES: Final = ("ok", "read-errors", "write-errors", "io-errors", "hang", "slow", "out-of-blocks")
+# A device answers each request of its queue by itself; a hung one must not keep others from being counted as hung.
+_LOOK_SECONDS: Final = 0.01
+
+
+def set_mode(control: Path, mode: str, *, seconds: float = 0.0, delay_ms: float = 0.0) -> None:
+    """From now on the image behaves so, for so many seconds (0: until told otherwise); `delay_ms` is for `slow`."""
+    until_ns = time.monotonic_ns() + int(seconds * 1e9) if seconds else 0
+    text = json.dumps({"mode": mode, "until_ns": until_ns, "delay_ms": delay_ms})
+    whole = control.with_name(control.name + ".new")
+    whole.write_text(text)
+    whole.replace(control)
+
+
+class Faults:
+    """What the control file says at this moment."""
+
+    def __init__(self, control: Path) -> None:
+        self._control = control
+
+    def mode(self) -> tuple[str, float]:
+        """Mode and delay in milliseconds. A mode whose time is over is `ok`, and so is a control file that is gone."""
+        try:
+            content = json.loads(self._control.read_bytes())
+        except FileNotFoundError:
+            return "ok", 0.0
+        if content["until_ns"] and time.monotonic_ns() > content["until_ns"]:
+            return "ok", 0.0
+        return content["mode"], content["delay_ms"]
+
+    def pass_through(self, failing: tuple[str, ...]) -> str:
+        """Returns when the request may reach the image, with the mode. Raises OSError where it fails instead."""
+        while True:
+            mode, delay_ms = self.mode()
+            if mode in failing:
+                raise OSError(errno.EIO, mode)
+            if mode == "slow":
+                time.sleep(delay_ms / 1000)
+            if mode != "hang":
+                return mode
+            time.sleep(_LOOK_SECONDS)
+
+
+class FaultyImage:
+    """The operations of a file system that holds one file. Called by FUSE's own threads, many at a time."""
+
+    use_ns = True
+
+    def __init__(self, image: Path, faults: Faults) -> None:
+        self._fd = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+        self._faults = faults
+
+    def getattr(self, path: str, _fh: object = None) -> dict[str, Any]:
+        found = os.fstat(self._fd)
+        times = {"st_atime": found.st_atime_ns, "st_mtime": found.st_mtime_ns, "st_ctime": found.st_ctime_ns}
+        if path == "/":
+            return times | {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
+        if path != f"/{SERVED_NAME}":
+            raise OSError(errno.ENOENT, path)
+        return times | {
+            "st_mode": stat.S_IFREG | 0o600,
+            "st_nlink": 1,
+            "st_size": found.st_size,
+            "st_blocks": found.st_blocks,
+        }
+
+    def readdir(self, _path: str, _fh: object) -> list[str]:
+        return [".", "..", SERVED_NAME]
+
+    def open(self, _path: str, info: Any) -> int:
+        # Every read has to come here: what FUSE had cached would be read without an error.
+        info.direct_io = 1
+        return 0
+
+    def read(self, _path: str, size: int, offset: int, _info: object) -> bytes:
+        self._faults.pass_through(("read-errors", "io-errors"))
+        return os.pread(self._fd, size, offset)
+
+    def write(self, _path: str, data: bytes, offset: int, _info: object) -> int:
+        mode = self._faults.pass_through(("write-errors", "io-errors"))
+        if mode == "out-of-blocks" and self._has_hole(offset, len(data)):
+            raise OSError(errno.ENOSPC, "a block that was never written")
+        return os.pwrite(self._fd, data, offset)
+
+    def _has_hole(self, offset: int, size: int) -> bool:
+        return os.lseek(self._fd, offset, os.SEEK_HOLE) < offset + size
+
+    def fsync(self, _path: str, _datasync: int, _info: object) -> int:
+        self._faults.pass_through(("write-errors", "io-errors"))
+        os.fdatasync(self._fd)
+        return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("image", type=Path)
+    parser.add_argument("mount_point")
+    parser.add_argument("control", type=Path)
+    arguments = parser.parse_args()
+    try:
+        import mfusepy
+    except (ImportError, OSError) as error:
+        sys.exit(f"faulty disks need mfusepy and FUSE (pip install mfusepy; Debian: apt install fuse3): {error}")
+    mfusepy.FUSE(
+        FaultyImage(arguments.image, Faults(arguments.control)),
+        arguments.mount_point,
+        raw_fi=True,
+        fsname="diskraft-faulty",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""A cluster of real daemons on this machine, in one folder: made, started, stopped, killed and followed (shell).
+
+Used by `diskraft local`, by the demo and by the integration tests. Each node is its own process with its own log file of
+JSON lines; that a node is ready is read from its events. Easy to get wrong: the folder outlives the process that made the
+cluster, so everything that a later command needs stands in `cluster.json` and in pid files.
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.errors import ToolError
+from tools.lab.disk_lab import Disk, make_disk, remove_disk
+
+CLUSTER_FILE = "cluster.json"
+CONTROLLER_ID = 100
+POLL_SECONDS = 0.02
+START_SECONDS = 60.0
+STOP_SECONDS = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """Where one node keeps its things; `port` is that of its listener."""
+
+    name: str
+    node_id: int
+    role: str
+    port: int
+    config: str
+    log: str
+    pid_file: str
+    data_dirs: tuple[str, ...]
+    metadata_dir: str
+    host: str = "127.0.0.1"
+
+    @property
+    def address(self) -> str:
+        """Where clients find the node."""
+        return f"{self.host}:{self.port}"
+
+
+class LocalNode:
+    """One daemon process."""
+
+    def __init__(self, files: NodeFiles) -> None:
+        self.files = files
+        self.prefix: tuple[str, ...] = ()
+        """A command that the daemon is started by, for example in a network namespace."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_position = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while the node runs, else None."""
+        if self._process is not None:
+            return self._process.pid if self._process.poll() is None else None
+        try:
+            pid = int(Path(self.files.pid_file).read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if self.files.config.encode() in command else None
+
+    def start(self) -> None:
+        """Starts the process; `wait_for` tells when it is ready."""
+        if self.pid is not None:
+            raise ToolError(f"{self.files.name} is running already (process {self.pid})")
+        log = Path(self.files.log)
+        self._log_position = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*self.prefix, sys.executable, "-m", "tools.node.server_start", self.files.config],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=os.environ | {"LOG_FORMAT": "json", "PYTHONPATH": _source_root()},
+            )
+        Path(self.files.pid_file).write_text(f"{self._process.pid}\n")
+
+    def wait_for(self, event: str, *, seconds: float = START_SECONDS, **fields: object) -> dict[str, Any]:
+        """The first event of this name (and fields) since the last start. Raises ToolError when it does not come."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for found in self.events():
+                if found.get("event") == event and all(found.get(key) == value for key, value in fields.items()):
+                    return found
+            if self.pid is None:
+                raise ToolError(f"{self.files.name} ended before {event}: {self.last_line()} (see {self.files.log})")
+            if time.monotonic() > deadline:
+                raise ToolError(f"{self.files.name} reported no {event} within {seconds:g} s (see {self.files.log})")
+            time.sleep(POLL_SECONDS)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The events since the last start, oldest first."""
+        try:
+            with Path(self.files.log).open("rb") as log:
+                log.seek(self._log_position)
+                lines = log.read().split(b"\n")
+        except FileNotFoundError:
+            return
+        for line in lines[:-1]:
+            if line.startswith(b"{"):
+                yield json.loads(line)
+
+    def last_line(self) -> str:
+        """The last line of the log, for an error message."""
+        log = Path(self.files.log)
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1] if lines else "it printed nothing"
+
+    def signal(self, number: int) -> None:
+        """Sends a signal if the node runs."""
+        pid = self.pid
+        if pid is not None:
+            # It may end at this very moment.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def wait_until_ended(self, *, seconds: float = STOP_SECONDS) -> int | None:
+        """Waits for the process to end; its exit status when it is a child of ours. Raises ToolError when it stays."""
+        if self._process is not None:
+            try:
+                return self._process.wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise ToolError(f"{self.files.name} did not end within {seconds:g} s (process {self.pid})") from None
+        pid = self.pid
+        if pid is None:
+            return None
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        try:
+            ready, _, _ = select.select([descriptor], [], [], seconds)
+        finally:
+            os.close(descriptor)
+        if not ready:
+            raise ToolError(f"{self.files.name} did not end within {seconds:g} s (process {pid})")
+        return None
+
+    def stop(self) -> int | None:
+        """SIGTERM, a controlled shutdown, and its end."""
+        self.signal(signal.SIGTERM)
+        return self.wait_until_ended()
+
+    def kill(self) -> None:
+        """SIGKILL, and its end."""
+        self.signal(signal.SIGKILL)
+        self.wait_until_ended()
+
+
+class LocalCluster:
+    """A controller and brokers in one folder."""
+
+    def __init__(self, folder: Path, cluster_id: str, nodes: list[NodeFiles], *, loop: bool) -> None:
+        self.folder = folder
+        self.cluster_id = cluster_id
+        self.loop = loop
+        self.nodes = {files.name: LocalNode(files) for files in nodes}
+
+    @property
+    def controller(self) -> LocalNode:
+        return next(node for node in self.nodes.values() if node.files.role == "controller")
+
+    @property
+    def brokers(self) -> list[LocalNode]:
+        return [node for node in self.nodes.values() if node.files.role == "broker"]
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client takes as bootstrap.servers."""
+        return ",".join(node.files.address for node in self.brokers)
+
+    def broker(self, node_id: int) -> LocalNode:
+        return next(node for node in self.brokers if node.files.node_id == node_id)
+
+    @classmethod
+    def load(cls, folder: Path) -> "LocalCluster":
+        """The cluster that an earlier command made. Raises ToolError."""
+        try:
+            content = json.loads((folder / CLUSTER_FILE).read_text())
+            nodes = [NodeFiles(**(node | {"data_dirs": tuple(node["data_dirs"])})) for node in content["nodes"]]
+            return cls(folder, content["cluster_id"], nodes, loop=content["loop"])
+        except FileNotFoundError:
+            raise ToolError(f"{folder} holds no cluster; `diskraft local up --dir {folder}` makes one") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ToolError(f"{folder / CLUSTER_FILE} cannot be read: {error!r}") from error
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        brokers: int,
+        disks: int,
+        loop: bool,
+        disk_mib: int = 256,
+        first_port: int | None = None,
+        overrides: dict[str, str] | None = None,
+    ) -> "LocalCluster":
+        """Makes folders, disks and configuration, and formats every node. Nothing runs yet."""
+        if (folder / CLUSTER_FILE).exists():
+            raise ToolError(f"{folder} holds a cluster already; `diskraft local down --dir {folder} --delete` removes it")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise ToolError(f"{folder} is not empty; a cluster takes a folder of its own, name another one")
+        except OSError as error:
+            raise ToolError(f"{folder} cannot be used: {error.strerror}") from error
+        ports = free_ports(brokers + 1) if first_port is None else [first_port + index for index in range(brokers + 1)]
+        cluster_id = _tool("tools.kafka.storage", "random-uuid").strip()
+        nodes = [_node_files(folder, f"broker-{n}", n, "broker", ports[n - 1], disks) for n in range(1, brokers + 1)]
+        nodes.append(_node_files(folder, "controller", CONTROLLER_ID, "controller", ports[-1], 0))
+        cluster = cls(folder, cluster_id, nodes, loop=loop)
+        description = {"cluster_id": cluster_id, "loop": loop, "nodes": [asdict(files) for files in nodes]}
+        # First of all, so that whatever becomes of the rest can be taken down by a later command.
+        (folder / CLUSTER_FILE).write_text(json.dumps(description, indent=2) + "\n")
+        try:
+            for files in nodes:
+                _make_directories(files, loop=loop, disk_mib=disk_mib)
+                Path(files.config).write_text(_configuration(files, controller_port=ports[-1], overrides=overrides or {}))
+                _tool("tools.kafka.storage", "format", "--config", files.config, "--cluster-id", cluster_id)
+        except ToolError:
+            cluster.delete()
+            raise
+        return cluster
+
+    def start(self) -> None:
+        """Starts every node that does not run and waits until each is ready."""
+        started = [node for node in self.nodes.values() if node.pid is None]
+        for node in started:
+            node.start()
+        for node in started:
+            node.wait_for("controller_active" if node.files.role == "controller" else "broker_running")
+
+    def stop(self) -> None:
+        """Ends the brokers in order, then the controller."""
+        for node in self.brokers:
+            node.signal(signal.SIGTERM)
+        for node in self.brokers:
+            node.wait_until_ended()
+        self.controller.stop()
+
+    def kill(self) -> None:
+        """Ends every process at once."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def remove_disks(self) -> None:
+        """Unmounts and deletes loop-mounted disks; plain directories stay. The nodes must have ended."""
+        if self.loop:
+            for node in self.nodes.values():
+                for path in map(Path, node.files.data_dirs):
+                    if Disk(path).exists:
+                        remove_disk(path)
+
+    def delete(self) -> None:
+        """Removes the disks and everything that the cluster made, then the folder if nothing else is in it. The nodes must
+        have ended."""
+        self.remove_disks()
+        for node in self.nodes.values():
+            _remove_tree(Path(node.files.config).parent)
+            Path(node.files.log).unlink(missing_ok=True)
+        (self.folder / CLUSTER_FILE).unlink(missing_ok=True)
+        # Somebody's own files in it are not ours to remove.
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _node_files(folder: Path, name: str, node_id: int, role: str, port: int, disks: int) -> NodeFiles:
+    home = folder / name
+    return NodeFiles(
+        name=name,
+        node_id=node_id,
+        role=role,
+        port=port,
+        config=str(home / "server.properties"),
+        log=str(folder / f"{name}.log"),
+        pid_file=str(home / "pid"),
+        data_dirs=tuple(str(home / f"disk-{number}") for number in range(1, disks + 1)),
+        metadata_dir=str(home / "metadata"),
+    )
+
+
+def _make_directories(files: NodeFiles, *, loop: bool, disk_mib: int) -> None:
+    Path(files.metadata_dir).mkdir(parents=True)
+    for path in files.data_dirs:
+        if loop:
+            make_disk(Path(path), size_mib=disk_mib)
+        else:
+            Path(path).mkdir()
+
+
+def _configuration(files: NodeFiles, *, controller_port: int, overrides: dict[str, str]) -> str:
+    listener = "CONTROLLER" if files.role == "controller" else "PLAINTEXT"
+    properties = {
+        "process.roles": files.role,
+        "node.id": str(files.node_id),
+        "controller.quorum.voters": f"{CONTROLLER_ID}@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{listener}://127.0.0.1:{files.port}",
+        "log.dirs": ",".join(files.data_dirs) or files.metadata_dir,
+        "metadata.log.dir": files.metadata_dir,
+    }
+    return "".join(f"{key}={value}\n" for key, value in (properties | overrides).items())
+
+
+def _tool(module: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": _source_root()},
+    )
+    if done.returncode != 0:
+        raise ToolError((done.stderr or done.stdout).strip())
+    return done.stdout
+
+
+def _source_root() -> str:
+    return str(Path(__file__).resolve().parents[2])
+
+
+def _remove_tree(folder: Path) -> None:
+    # Looked for before anything is removed, or what is on the disk would be gone first.
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent) / name for name in names):
+            if Disk(path).is_mounted:
+                raise ToolError(f"{path} is still mounted; `diskraft disks remove {path}` removes it")
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,146 @@
+"""What a container runs: configuration from KAFKA_* variables, format at the first start, then the server (shell).
+
+Answers to /etc/kafka/docker/run of Kafka's official image. The server takes this process's place by exec, so that signals
+of the container runtime reach it. Easy to get wrong: a volume that is empty among formatted ones is a disk that was lost or
+mounted in the wrong place, not a first start. Formatting it would let the broker lead with nothing, so it is an error.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import javaproperties
+
+from common.configuration.server import ServerConfig, properties_from_environment
+from common.environment.interface import Environment, LogDirError
+from common.environment.real import RealEnvironment
+from common.storage.meta_properties import MalformedMetaProperties
+from common.storage.meta_properties_file import load_meta_properties
+from tools.arguments import ToolParser
+from tools.errors import ToolError, run_tool
+from tools.kafka import storage
+from tools.node.configuration_file import load_config, read_properties
+
+# Kafka's official image formats with this id when it is given none, and compose files in the wild rely on that.
+DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+OPERATION_TIMEOUT_NS = 30 * 10**9
+MOUNTED_FILE = Path("/mnt/shared/config/server.properties")
+FINAL_FILE = Path("/opt/kafka/config/server.properties")
+
+# One node with both roles, for whoever runs the image with no configuration at all.
+DEFAULT_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "log.dirs": "/var/lib/kafka/data",
+    "default.replication.factor": "1",
+    "diskraft.prometheus.listener": "0.0.0.0:9404",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prepares the node and becomes its server; returns an exit status when that is not to be."""
+    parser = ToolParser("python -m tools.node.docker_run", "Prepare and run the node of a container.")
+    parser.add_argument(
+        "--format-empty", action="store_true", help="format directories that are empty beside formatted ones, and end"
+    )
+    arguments = parser.parse_args(argv)
+    return run_tool(lambda: _run(format_empty=arguments.format_empty))
+
+
+def _run(*, format_empty: bool) -> int:
+    if not os.environ.get("KAFKA_LISTENERS", "absent"):
+        # Set but empty is how compose files leave it out; the tools below would read it as no listener at all.
+        del os.environ["KAFKA_LISTENERS"]
+    properties = node_properties(os.environ, MOUNTED_FILE)
+    config = load_config(properties, "the container's configuration")
+    _write(properties, FINAL_FILE)
+    if format_empty or asyncio.run(_is_first_start(config)):
+        cluster_id = os.environ.get("CLUSTER_ID") or DEFAULT_CLUSTER_ID
+        arguments = ["format", "--config", str(FINAL_FILE), "--cluster-id", cluster_id, "--ignore-formatted"]
+        status = storage.main(arguments)
+        if status != 0:
+            return status
+    if not format_empty:
+        _become_server(FINAL_FILE)
+    return 0
+
+
+def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, str]:
+    """The mounted file overlaid with KAFKA_* variables; the built-in node where there is neither. Raises ToolError."""
+    given = properties_from_environment(variables)
+    properties = read_properties(str(mounted)) | given if mounted.exists() else given
+    if not properties:
+        return dict(DEFAULT_PROPERTIES)
+    roles = {role.strip() for role in properties.get("process.roles", "").split(",")}
+    if roles == {"controller"} and properties.get("advertised.listeners"):
+        raise ToolError("KAFKA_ADVERTISED_LISTENERS cannot be set where KAFKA_PROCESS_ROLES is controller; leave it out")
+    if properties.get("advertised.listeners") and not properties.get("listeners"):
+        properties["listeners"] = re.sub(r"://[^,]*:", "://0.0.0.0:", properties["advertised.listeners"])
+    return properties
+
+
+async def is_first_start(env: Environment, config: ServerConfig) -> bool:
+    """Whether no directory is formatted yet, so that all of them may be.
+
+    Raises ToolError when a directory is empty among formatted ones, or unusable at the first start."""
+    formatted: list[str] = []
+    empty: list[str] = []
+    unusable: dict[str, str] = {}
+    for path in config.all_log_dirs:
+        log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
+        try:
+            await log_dir.attach(create=True)
+            (empty if await load_meta_properties(log_dir) is None else formatted).append(path)
+            await log_dir.close()
+        except MalformedMetaProperties as malformed:
+            unusable[path] = str(malformed)
+        except LogDirError as error:
+            log_dir.take_offline(error)
+            unusable[path] = str(error)
+    if formatted and empty:
+        raise ToolError(
+            f"Log directory {', '.join(empty)} is empty while {formatted[0]} is formatted: is its volume mounted? If its "
+            "disk is new, format it: docker-compose run --rm --no-deps SERVICE "
+            "python -m tools.node.docker_run --format-empty"
+        )
+    if unusable and not formatted:
+        path, why = next(iter(unusable.items()))
+        raise ToolError(
+            f"Log directory {path} cannot be used: {why}. No directory is formatted yet, and a first start formats all of "
+            f"them; make it writable for user {os.geteuid()}."
+        )
+    return not formatted
+
+
+async def _is_first_start(config: ServerConfig) -> bool:
+    return await is_first_start(RealEnvironment("docker-run"), config)
+
+
+def _write(properties: Mapping[str, str], path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(javaproperties.dumps(dict(properties), timestamp=False), encoding="utf-8")
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _become_server(path: Path) -> NoReturn:
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "tools.node.server_start", str(path)])
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,268 @@
+"""One node: its directories, its metadata log, and the roles that it plays (shell).
+
+Answers to Kafka's KafkaRaftServer and SharedServer: a node with both roles has one metadata log and one quorum driver. Run
+by `kafka-server-start`, and by the tests on simulated environments. Easy to get wrong: a failure of the metadata directory
+ends the node whatever its role, and the halt waits for no disk, since the disk that it would wait for may hang; only for a
+word with the controller, and for that no longer than LAST_WORDS_NS.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+from broker.daemon import BrokerDaemon
+from broker.hosting.log_metrics import LogSizes
+from broker.metrics import broker_samples
+from common.configuration.server import ServerConfig
+from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
+from common.ids import BrokerId, DirectoryId
+from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.failure_channel import FailureChannel
+from common.log_dirs.log_directories import LogDirectories
+from common.log_dirs.probe import probe_log_dir
+from common.log_dirs.startup_scan import scan_directories
+from common.metrics_exposition import Sample, SnapshotCollector
+from common.net.node_channel import NodeChannel
+from common.raft.driver import QuorumDriver, QuorumFailure
+from common.raft.metrics import raft_samples
+from controller.daemon import ControllerDaemon
+
+MS = 1_000_000
+METRICS_INTERVAL_NS = 1_000 * MS
+# What a broker that loses its last directory may take to tell the controller. Untold, its session would have to end first.
+LAST_WORDS_NS = 500 * MS
+
+
+class _EndedInOrder(Exception):
+    """Leaves the TaskGroup, which then cancels the tasks that never end by themselves."""
+
+
+@contextmanager
+def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
+    """Adds to a ListenFailed which line of the configuration asked for the address, and the way out."""
+    try:
+        yield
+    except ListenFailed as failed:
+        value = properties.get(key, "(default)")
+        raise ListenFailed(f"{key}={value}: {failed}; stop what listens there, or name an address that is free") from failed
+
+
+class Node:
+    """One life of one node. `run` once; `on_ready` is called once, when all its roles have loaded what there is and work."""
+
+    def __init__(
+        self,
+        env: Environment,
+        config: ServerConfig,
+        properties: Mapping[str, str],
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._properties = properties
+        self._on_ready = on_ready
+        self._not_ready = dict.fromkeys(config.process_roles)
+        self._has_last_words = False
+        self.controller: ControllerDaemon | None = None
+        self.broker: BrokerDaemon | None = None
+
+    async def run(self, asked_to_end: Callable[[], Awaitable[None]]) -> None:
+        """Returns when the node was asked to end and has ended in order; `asked_to_end()` returns when it is asked.
+
+        Raises StartupError, QuorumFailure and ListenFailed before the node is of any use."""
+        config = self._config
+        for warning in config.warnings:
+            self._env.log.warning("configuration_warning", text=warning)
+        directories = await scan_directories(
+            self._env,
+            node_id=config.node_id,
+            log_dirs=config.log_dirs if config.is_broker else (config.metadata_log_dir,),
+            metadata_log_dir=config.metadata_log_dir,
+            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._run(group, directories, asked_to_end)
+                raise _EndedInOrder
+        except* _EndedInOrder:
+            pass
+        for log_dir in directories.all_by_path.values():
+            try:
+                await log_dir.close()
+            except LogDirError as error:
+                # A disk that hangs at the very end keeps nobody from ending.
+                self._env.log.warning("log_dir_not_closed", log_dir=log_dir.path, reason=str(error))
+
+    def halt(self, reason: str) -> None:
+        """Ends the node at once with status 1."""
+        self._env.log.critical("node_halted", reason=reason)
+        self._env.exit(1)
+
+    def _halt_for_disk(self, group: asyncio.TaskGroup, reason: str) -> None:
+        """The last directory or the metadata directory failed."""
+        if self.broker is None or self.controller is not None:
+            # There is nobody else to tell.
+            self.halt(reason)
+        elif not self._has_last_words:
+            self._has_last_words = True
+            group.create_task(self._halt_after_last_words(self.broker, reason))
+
+    async def _halt_after_last_words(self, broker: BrokerDaemon, reason: str) -> None:
+        await broker.say_last_words(deadline_ns=self._env.now_ns() + LAST_WORDS_NS)
+        self.halt(reason)
+
+    async def _run(
+        self, group: asyncio.TaskGroup, directories: OpenDirectories, asked_to_end: Callable[[], Awaitable[None]]
+    ) -> None:
+        core = LogDirectories(
+            online_data_dirs=[log_dir.path for log_dir in directories.online.values()] if self._config.is_broker else [],
+            metadata_log_dir=self._config.metadata_log_dir,
+        )
+        channel = FailureChannel(
+            self._env,
+            core,
+            id_of_path=directories.id_of_path,
+            on_offline=partial(self._directory_offline, directories),
+            halt=partial(self._halt_for_disk, group),
+        )
+        channel.watch(directories.all_by_path)
+        group.create_task(channel.run())
+        self._start_probes(group, directories, core)
+        driver = self._make_driver(group, directories)
+        await driver.start()
+        group.create_task(self._run_driver(driver, group))
+        if self._config.is_controller:
+            self.controller = ControllerDaemon(
+                self._env,
+                self._config,
+                driver,
+                cluster_id=directories.cluster_id,
+                on_active=partial(self._role_is_ready, "controller"),
+            )
+            with _named("listeners", self._properties):
+                self.controller.start(group)
+        if self._config.is_broker:
+            self.broker = BrokerDaemon(
+                self._env,
+                self._config,
+                properties=self._properties,
+                directories=directories,
+                driver=driver,
+                task_group=group,
+                halt=self.halt,
+                on_running=partial(self._role_is_ready, "broker"),
+            )
+        stop_metrics = self._start_metrics(group, directories, channel, driver)
+        await self._serve_until_asked(group, asked_to_end)
+        stop_metrics()
+        if self.controller is not None:
+            self.controller.close()
+        await driver.close()
+
+    def _role_is_ready(self, role: str) -> None:
+        if self._not_ready.pop(role, role) is None and not self._not_ready:
+            self._on_ready()
+
+    async def _serve_until_asked(self, group: asyncio.TaskGroup, asked_to_end: Callable[[], Awaitable[None]]) -> None:
+        broker = self.broker
+        if broker is None:
+            await asked_to_end()
+            return
+
+        async def pass_on() -> None:
+            await asked_to_end()
+            broker.ask_to_shut_down()
+
+        group.create_task(pass_on())
+        with _named("listeners", self._properties):
+            await broker.run()
+
+    def _directory_offline(self, directories: OpenDirectories, path: str, cause: str) -> None:
+        if self.broker is not None:
+            self.broker.directory_offline(path, cause)
+        else:
+            directories.mark_offline(path, cause)
+
+    def _start_probes(self, group: asyncio.TaskGroup, directories: OpenDirectories, core: LogDirectories) -> None:
+        ids = {log_dir.path: directory_id for directory_id, log_dir in directories.online.items()}
+
+        def note_space(directory_id: DirectoryId | None, space: SpaceStat) -> None:
+            if directory_id is not None:
+                directories.space[directory_id] = space
+
+        for path, log_dir in directories.all_by_path.items():
+            group.create_task(
+                probe_log_dir(
+                    self._env,
+                    log_dir,
+                    interval_ns=self._config.diskraft_log_dir_probe_interval_ms * MS,
+                    is_online=partial(core.is_online, path),
+                    on_space=partial(note_space, ids.get(path)),
+                )
+            )
+
+    def _make_driver(self, group: asyncio.TaskGroup, directories: OpenDirectories) -> QuorumDriver:
+        def open_channel(host: str, port: int) -> NodeChannel:
+            client_id = f"raft-client-{self._config.node_id}"
+            return NodeChannel(self._env, host=host, port=port, client_id=client_id, task_group=group)
+
+        return QuorumDriver(
+            self._env,
+            self._config,
+            node_id=BrokerId(self._config.node_id),
+            cluster_id=directories.cluster_id,
+            log_dir=directories.metadata,
+            directory_id=directories.metadata_directory_id,
+            voters=self._config.controller_quorum_voters,
+            channels=open_channel,
+        )
+
+    async def _run_driver(self, driver: QuorumDriver, group: asyncio.TaskGroup) -> None:
+        try:
+            await driver.run(group)
+        except LogDirError as error:
+            self._halt_for_disk(group, f"the metadata log cannot be written: {error}")
+        except QuorumFailure as error:
+            self.halt(f"the metadata log cannot be followed: {error}")
+
+    def _start_metrics(
+        self, group: asyncio.TaskGroup, directories: OpenDirectories, channel: FailureChannel, driver: QuorumDriver
+    ) -> Callable[[], None]:
+        address = self._config.diskraft_prometheus_listener
+        if address is None:
+            return lambda: None
+        collector = SnapshotCollector(self._env.now_ns)
+        log_sizes = LogSizes()
+
+        def samples() -> list[Sample]:
+            voters = [voter.node_id for voter in self._config.controller_quorum_voters]
+            found = list(raft_samples(driver, node_id=self._config.node_id, voters=voters))
+            if self.controller is not None:
+                found.extend(self.controller.metrics())
+            if self.broker is not None:
+                found.extend(
+                    broker_samples(
+                        state=self.broker.lifecycle.state,
+                        directories=directories,
+                        replicas=self.broker.replicas,
+                        queued_assignments=self.broker.queue.size,
+                        applied_offset=self.broker.follower.applied_offset,
+                        lag_ms=self.broker.follower.lag_ms,
+                        io_errors=channel.io_errors,
+                    )
+                )
+                found.extend(self.broker.replicas.traffic.samples(self.broker.state.topic_ids))
+                found.extend(log_sizes.samples(directories.online, self.broker.replicas))
+            return found
+
+        async def publish() -> None:
+            while True:
+                collector.publish(samples())
+                await self._env.sleep_until(self._env.now_ns() + METRICS_INTERVAL_NS)
+
+        with _named("diskraft.prometheus.listener", self._properties):
+            stop = self._env.serve_metrics(address.host, address.port, collector)
+        group.create_task(publish())
+        return stop

@@ -1,0 +1,72 @@
+"""kafka-server-start: runs one node in the foreground (shell).
+
+process.roles chooses controller, broker or both. What is wrong with the configuration or the directories is one line on
+stderr and exit status 1; after that the node speaks in events, one a line. SIGTERM is a controlled shutdown and status 0.
+"""
+
+import os
+import sys
+from typing import NoReturn
+
+from common.environment.entry import ShutdownSignals, freeze_loaded_objects, run_daemon
+from common.environment.interface import ListenFailed, LogDirError
+from common.environment.real import RealEnvironment
+from common.log_dirs.startup_scan import StartupError
+from common.logging_setup import configure_logging
+from common.raft.driver import QuorumFailure
+from tools.arguments import ToolParser
+from tools.errors import ToolError
+from tools.node.configuration_file import load_config, read_properties
+from tools.node.node import Node
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Runs the node and ends the process."""
+    parser = ToolParser("kafka-server-start", "Run a Diskraft node in the foreground.")
+    parser.add_argument("config", metavar="FILE", help="the node's server.properties")
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="beats the file and KAFKA_*")
+    arguments = parser.parse_args(argv)
+    try:
+        properties = read_properties(arguments.config) | _overrides(arguments.override)
+        config = load_config(properties, arguments.config)
+    except ToolError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    configure_logging(log_format=os.environ.get("LOG_FORMAT"))
+
+    async def run(env: RealEnvironment, signals: ShutdownSignals) -> int:
+        status = 0
+        try:
+            await Node(env, config, properties, on_ready=freeze_loaded_objects).run(signals.wait)
+        except* (StartupError, ListenFailed, QuorumFailure, LogDirError) as group:
+            for error in _leaves(group):
+                print(error, file=sys.stderr)
+            status = 1
+        return status
+
+    run_daemon(run, node_name=f"{'-'.join(config.process_roles)}-{config.node_id}")
+
+
+def entry() -> None:
+    main()
+
+
+def _overrides(lines: list[str]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for line in lines:
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise ToolError(f"--override {line} is not KEY=VALUE")
+        overrides[key.strip()] = value.strip()
+    return overrides
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
+
+
+if __name__ == "__main__":
+    entry()
