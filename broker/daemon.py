@@ -60,11 +60,11 @@ from common.net.request_server import RequestServer, ServerLimits
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.driver import QuorumDriver
+from common.time_units import NS_PER_MS
 
-MS = 1_000_000
 PLAINTEXT = 0
 # A heartbeat or registration that is not answered within this, or the heartbeat interval, is sent again.
-REQUEST_TIMEOUT_MIN_NS = 1_000 * MS
+REQUEST_TIMEOUT_MIN_NS = 1_000 * NS_PER_MS
 
 
 class BrokerDaemon:
@@ -93,7 +93,7 @@ class BrokerDaemon:
         self._incarnation_id = IncarnationId(env.uuid())
         self._serving = Serving(
             env,
-            session_timeout_ns=config.broker_session_timeout_ms * MS,
+            session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
             catch_up=self._catch_up,
             task_group=task_group,
         )
@@ -152,7 +152,7 @@ class BrokerDaemon:
             broker_id=self._broker_id,
             channel=self._controller,
             task_group=task_group,
-            request_timeout_ns=max(config.broker_heartbeat_interval_ms * MS, REQUEST_TIMEOUT_MIN_NS),
+            request_timeout_ns=max(config.broker_heartbeat_interval_ms * NS_PER_MS, REQUEST_TIMEOUT_MIN_NS),
             build_registration=self._build_registration,
             applied_offset=lambda: self.follower.applied_offset,
             on_effect=self._on_effect,
@@ -308,8 +308,8 @@ class BrokerDaemon:
             voters=self._config.controller_quorum_voters,
             leader_id=lambda: self._driver.leader_and_epoch.leader_id,
             open_channel=self._open_channel,
-            retry_backoff_ns=self._config.controller_quorum_retry_backoff_ms * MS,
-            attempt_timeout_ns=self._config.controller_quorum_request_timeout_ms * MS,
+            retry_backoff_ns=self._config.controller_quorum_retry_backoff_ms * NS_PER_MS,
+            attempt_timeout_ns=self._config.controller_quorum_request_timeout_ms * NS_PER_MS,
         )
 
     def _open_channel(self, host: str, port: int) -> NodeChannel:
@@ -326,7 +326,7 @@ class BrokerDaemon:
         limits = ServerLimits(
             connections_max=self._config.max_connections,
             connections_per_host_max=self._config.max_connections_per_ip,
-            idle_ns=self._config.connections_max_idle_ms * MS,
+            idle_ns=self._config.connections_max_idle_ms * NS_PER_MS,
         )
         return {
             endpoint.name: RequestServer(
@@ -375,8 +375,8 @@ class BrokerDaemon:
 
 def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
     return LifecycleSettings(
-        heartbeat_interval_ns=config.broker_heartbeat_interval_ms * MS,
-        registration_timeout_ns=config.initial_broker_registration_timeout_ms * MS,
-        log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS,
-        controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * MS,
+        heartbeat_interval_ns=config.broker_heartbeat_interval_ms * NS_PER_MS,
+        registration_timeout_ns=config.initial_broker_registration_timeout_ms * NS_PER_MS,
+        log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * NS_PER_MS,
+        controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * NS_PER_MS,
     )

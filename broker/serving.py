@@ -12,8 +12,7 @@ from typing import Any
 from broker.core.lease import LOOK_INTERVAL_NS, Lease
 from common.environment.interface import Environment
 from common.net.request_context import Handler, RequestContext
-
-MS = 1_000_000
+from common.time_units import NS_PER_MS
 
 
 class Serving:
@@ -86,7 +85,7 @@ class Serving:
         self._lease.look(self._env.now_ns())
         if self._lease.doubted_since_ns is not None and self._may_serve.is_set():
             self._may_serve.clear()
-            self._env.log.warning("broker_was_stopped", absence_ms=self._lease.absence_ns // MS)
+            self._env.log.warning("broker_was_stopped", absence_ms=self._lease.absence_ns // NS_PER_MS)
             self._task_group.create_task(self._become_certain())
 
     async def _become_certain(self) -> None:
@@ -97,4 +96,4 @@ class Serving:
             self._lease.look(self._env.now_ns())
             self._lease.confirm(asked_ns)
         self._may_serve.set()
-        self._env.log.info("broker_is_certain_again", requests=self._waiting)
+        self._env.log.info("broker_metadata_current", requests=self._waiting)

@@ -15,9 +15,10 @@ from common.metrics_exposition import Sample
 from common.net.request_context import Authorize, Handler, allow_all
 from common.net.request_server import RequestServer, ServerLimits
 from common.protocol.api_keys import ApiKey
+from common.time_units import NS_PER_MS, NS_PER_S
 from controller.core.settings import controller_settings
 from controller.metrics import ControllerMeter
-from controller.quorum_controller import MS, ControllerTimers, MetadataLogDriver, QuorumController
+from controller.quorum_controller import ControllerTimers, MetadataLogDriver, QuorumController
 from controller.requests import ClusterFacts, ControllerRequests, QuorumHandlers
 
 
@@ -43,8 +44,8 @@ class ControllerDaemon:
         self._authorize = authorize
         rebalance_seconds = config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else 0
         timers = ControllerTimers(
-            idle_interval_ns=config.metadata_max_idle_interval_ms * MS,
-            preferred_interval_ns=rebalance_seconds * 1000 * MS,
+            idle_interval_ns=config.metadata_max_idle_interval_ms * NS_PER_MS,
+            preferred_interval_ns=rebalance_seconds * NS_PER_S,
         )
         settings = controller_settings(config, cluster_id)
         self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers, on_active=on_active)
@@ -78,7 +79,7 @@ class ControllerDaemon:
                 limits=ServerLimits(
                     connections_max=self._config.max_connections,
                     connections_per_host_max=self._config.max_connections_per_ip,
-                    idle_ns=self._config.connections_max_idle_ms * MS,
+                    idle_ns=self._config.connections_max_idle_ms * NS_PER_MS,
                 ),
             )
             listener = server.start()

@@ -12,8 +12,9 @@ from common.environment.interface import Environment
 from common.ids import NO_LEADER
 from common.metadata.state import MetadataState
 from common.metrics_exposition import Sample, counter, gauge
+from common.time_units import NS_PER_MS
 from controller.core.preferred import is_led_by_preferred
-from controller.quorum_controller import MS, QuorumController
+from controller.quorum_controller import QuorumController
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +135,8 @@ class ControllerMeter:
             new_active_controllers_count=controller.new_active_count,
             event_queue_operations_started_count=statistics.started_count,
             event_queue_operations_timed_out_count=statistics.timed_out_count,
-            event_queue_time_ms=queue_time_ns / MS,
-            event_queue_processing_time_ms=processing_time_ns / MS,
+            event_queue_time_ms=queue_time_ns / NS_PER_MS,
+            event_queue_processing_time_ms=processing_time_ns / NS_PER_MS,
             unclean_leader_elections_total=controller.unclean_election_count,
         )
 

@@ -31,6 +31,7 @@ from common.records.metadata_records import (
     NoOpRecord,
     PartitionChangeRecord,
 )
+from common.time_units import NS_PER_MS
 from controller.core.activation import generate_activation_records
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
@@ -42,11 +43,10 @@ from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
 from controller.event_queue import EventQueue
 from controller.metadata_feed import MetadataFeed
 
-MS = 1_000_000
 # How often sessions are looked at, at most; a controller that wakes up later than that was not there itself.
-SESSION_CHECK_INTERVAL_NS = 500 * MS
-ABSENCE_MIN_NS = 1_000 * MS
-LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * MS
+SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
+ABSENCE_MIN_NS = 1_000 * NS_PER_MS
+LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
 
 Response = TypeVar("Response")
 
@@ -86,7 +86,7 @@ Operation = Callable[[Turn], ControllerResult[Response]]
 class ControllerTimers:
     """When the controller acts by itself. 0 switches a timer off."""
 
-    idle_interval_ns: int = 500 * MS
+    idle_interval_ns: int = 500 * NS_PER_MS
     preferred_interval_ns: int = 0
 
 
@@ -280,7 +280,7 @@ class QuorumController:
         for event in events:
             fields: dict[str, Any] = dict(event.fields)
             if event.is_about_commit:
-                fields["elapsed_ms"] = round((self._env.now_ns() - begun_ns) / MS, 3)
+                fields["elapsed_ms"] = round((self._env.now_ns() - begun_ns) / NS_PER_MS, 3)
             self._env.log.info(event.name, **fields)
 
     def _fatal(self, event: str, **fields: Any) -> NoReturn:
@@ -355,7 +355,7 @@ class QuorumController:
 
     async def _expire_sessions(self) -> None:
         """Fences silent brokers, one per event. Silence while this process itself was stopped does not count."""
-        interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, MS))
+        interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, NS_PER_MS))
         now_ns = self._env.now_ns()
         while True:
             term = self._term
@@ -365,7 +365,7 @@ class QuorumController:
             deadline_ns = now_ns + interval_ns
             if term is not None:
                 expiry_ns = term.sessions.next_expiry_ns(unfenced_brokers(self.state), now_ns)
-                deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + MS))
+                deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + NS_PER_MS))
             await self._env.sleep_until(deadline_ns)
             now_ns = self._env.now_ns()
             absence_ns += now_ns - deadline_ns
@@ -374,7 +374,7 @@ class QuorumController:
             if term is None:
                 continue
             if absence_ns >= ABSENCE_MIN_NS:
-                self._env.log.warning("controller_was_stopped", absence_ms=absence_ns // MS)
+                self._env.log.warning("controller_was_stopped", absence_ms=absence_ns // NS_PER_MS)
                 term.sessions.excuse(absence_ns, now_ns)
             unfenced = unfenced_brokers(self.state)
             if term.sessions.longest_silent(unfenced, now_ns) is not None:
@@ -389,7 +389,7 @@ class QuorumController:
             # Where nothing may be written, the last append lies ever further back and would be no reason to sleep.
             if term is not None and self.state.metadata_version >= NO_OP_LEVEL:
                 last_ns = term.last_append_ns
-            await self._env.sleep_until(max(last_ns + interval_ns, self._env.now_ns() + MS))
+            await self._env.sleep_until(max(last_ns + interval_ns, self._env.now_ns() + NS_PER_MS))
             if term is None or term is not self._term or self.state.metadata_version < NO_OP_LEVEL:
                 continue
             if self._env.now_ns() - term.last_append_ns >= interval_ns:

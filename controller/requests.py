@@ -44,6 +44,7 @@ from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.registry import APIS
+from common.time_units import NS_PER_MS
 from controller.core.alter_partition import handle_alter_partition
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
@@ -51,7 +52,7 @@ from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.registration import handle_broker_registration
 from controller.core.topics import create_topics, delete_topics
 from controller.core.unregister import handle_unregister_broker
-from controller.quorum_controller import MS, QuorumController
+from controller.quorum_controller import QuorumController
 
 # Kafka's EndpointType in DescribeCluster.
 BROKER_ENDPOINTS = 1
@@ -216,7 +217,7 @@ class ControllerRequests:
         self, context: RequestContext, timeout_ms: int, submit: Callable[[int], Awaitable[Response]]
     ) -> Response:
         """The answer, or REQUEST_TIMED_OUT. What was begun goes on all the same, as in Kafka."""
-        deadline_ns = context.received_ns + max(timeout_ms, 1) * MS
+        deadline_ns = context.received_ns + max(timeout_ms, 1) * NS_PER_MS
         try:
             async with self._env.timeout_at(deadline_ns):
                 return await submit(deadline_ns)

@@ -19,9 +19,9 @@ from common.protocol.messages.assign_replicas_to_dirs import (
     RequestPartitionData,
     RequestTopicData,
 )
+from common.time_units import NS_PER_MS
 
-MS = 1_000_000
-REQUEST_TIMEOUT_NS = 60_000 * MS
+REQUEST_TIMEOUT_NS = 60_000 * NS_PER_MS
 
 
 class AssignmentsSender:

@@ -13,8 +13,8 @@ from broker.controller_link.controller_channel import ControllerChannel, Control
 from common.environment.interface import Environment
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from common.time_units import NS_PER_MS
 
-MS = 1_000_000
 TIMEOUT_MS = 30_000
 # What fits the fields of the request. A configuration that says more is refused by the controller as this is.
 PARTITIONS_MAX = 2**31 - 1
@@ -64,7 +64,7 @@ class AutoTopics:
         request = CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
         try:
             response: CreateTopicsResponse = await self._channel.send(
-                request, deadline_ns=self._env.now_ns() + TIMEOUT_MS * MS
+                request, deadline_ns=self._env.now_ns() + TIMEOUT_MS * NS_PER_MS
             )
             for result in response.topics:
                 if result.error_code not in EXPECTED:

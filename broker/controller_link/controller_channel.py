@@ -19,8 +19,7 @@ from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.envelope import EnvelopeRequest
-
-MS = 1_000_000
+from common.time_units import NS_PER_MS
 
 
 class _Lane(Enum):
@@ -56,7 +55,7 @@ class ControllerChannel:
         self._leader_id = leader_id
         self._open_channel = open_channel
         self._channels: dict[tuple[int, _Lane], NodeChannel] = {}
-        self._retry_backoff_ns = max(retry_backoff_ns, 10 * MS)
+        self._retry_backoff_ns = max(retry_backoff_ns, 10 * NS_PER_MS)
         self._attempt_timeout_ns = attempt_timeout_ns
         self._is_closed = False
 

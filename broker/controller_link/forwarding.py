@@ -19,8 +19,8 @@ from common.protocol.framing import parse_response
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.registry import APIS
+from common.time_units import NS_PER_MS
 
-MS = 1_000_000
 PRINCIPAL_VERSION = 0
 # How long the controller may take, at least. Also for requests that ask for no waiting: what they want set going has to be
 # heard by a controller all the same.
@@ -41,9 +41,9 @@ class Forwarding:
         """The controller's answer to this request. After it, waits until `is_visible(answer)` holds in the own image, no
         longer than the request's timeout. Raises ApiError when no controller answers."""
         now_ns = self._env.now_ns()
-        answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * MS)
+        answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * NS_PER_MS)
         response = _opened(context, answer)
-        await self._follower.wait_until(lambda: is_visible(response), deadline_ns=now_ns + timeout_ms * MS)
+        await self._follower.wait_until(lambda: is_visible(response), deadline_ns=now_ns + timeout_ms * NS_PER_MS)
         return response
 
     async def _send(self, context: RequestContext, deadline_ns: int) -> EnvelopeResponse:
@@ -54,7 +54,7 @@ class Forwarding:
         )
         # One long attempt: creating a topic is not harmless when it arrives twice. And never a shorter one than others have
         # on the same connection, which an attempt that ends takes with it.
-        attempt_ns = max(deadline_ns - self._env.now_ns(), ATTEMPT_MS * MS)
+        attempt_ns = max(deadline_ns - self._env.now_ns(), ATTEMPT_MS * NS_PER_MS)
         try:
             async with self._env.timeout_at(deadline_ns):
                 answer: EnvelopeResponse = await self._channel.send(

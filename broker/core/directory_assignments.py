@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from common.ids import DirectoryId, TopicId
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
 
 if TYPE_CHECKING:
     from random import Random
 
-MS = 1_000_000
 
 # Kafka's numbers: a request of this size stays below 64 KB with ten directories.
 ASSIGNMENTS_PER_REQUEST_MAX = 2250
-BATCHING_DELAY_NS = 100 * MS
-FIRST_RETRY_NS = 100 * MS
-RETRY_MAX_NS = 10_000 * MS
+BATCHING_DELAY_NS = 100 * NS_PER_MS
+FIRST_RETRY_NS = 100 * NS_PER_MS
+RETRY_MAX_NS = 10_000 * NS_PER_MS
 JITTER = 0.02
 
 # The controller will never take these; reconciliation wishes again when the metadata has moved.

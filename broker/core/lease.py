@@ -7,8 +7,10 @@ others have replaced, and must first learn what happened. Easy to get wrong: a r
 so every look counts the time since the last one itself.
 """
 
+from common.time_units import NS_PER_S
+
 # A process that did not look at the clock for so long was stopped. It looks four times as often.
-ABSENCE_MIN_NS = 1_000_000_000
+ABSENCE_MIN_NS = NS_PER_S
 LOOK_INTERVAL_NS = ABSENCE_MIN_NS // 4
 
 

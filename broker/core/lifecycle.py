@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from common.ids import BrokerEpoch, DirectoryId, uuid_text
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
 
 if TYPE_CHECKING:
     from random import Random
 
-MS = 1_000_000
 
 # Kafka polls quickly in the two states in which somebody waits for the next answer.
-STARTING_POLL_NS = 10 * MS
-SHUTDOWN_POLL_NS = 50 * MS
-FIRST_RETRY_NS = 100 * MS
+STARTING_POLL_NS = 10 * NS_PER_MS
+SHUTDOWN_POLL_NS = 50 * NS_PER_MS
+FIRST_RETRY_NS = 100 * NS_PER_MS
 JITTER = 0.02
 
 # Answers to a registration that asking again cannot change.

@@ -12,9 +12,9 @@ from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import uuid_text
 from common.storage.log import Log
+from common.time_units import NS_PER_MS, NS_PER_S
 
-_MILLISECOND = 1_000_000
-_RETRY_NS = 1_000_000_000
+_RETRY_NS = NS_PER_S
 
 
 class LogDeletion:
@@ -60,7 +60,7 @@ class LogDeletion:
         if delay_ms is None:
             delay_ms = self._default_delay_ms
         timer = f"remove {uuid_text(directory.directory_id)}/{folder}"
-        self._timers.after(timer, delay_ms * _MILLISECOND, lambda: directory.upkeep.submit(remove))
+        self._timers.after(timer, delay_ms * NS_PER_MS, lambda: directory.upkeep.submit(remove))
 
     def remove_unfinished(self, directory: HostedDirectory, folder: str) -> None:
         """Removes what a creation left that did not come to its end."""

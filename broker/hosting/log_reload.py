@@ -17,8 +17,9 @@ from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.storage.log import Log
 from common.storage.partition_metadata import MalformedPartitionMetadata
+from common.time_units import NS_PER_S
 
-_RETRY_NS = 1_000_000_000
+_RETRY_NS = NS_PER_S
 
 
 class LogReload:

@@ -7,8 +7,8 @@ end has begun nothing may be started any more, so from then on timers are not ev
 from collections.abc import Callable
 
 from common.environment.interface import Environment
+from common.time_units import NS_PER_MS
 
-_MILLISECOND = 1_000_000
 # Kafka allows an interval of 0 and means "as often as possible"; it must not become a busy loop.
 _INTERVAL_OF_ZERO_MS = 1000
 
@@ -41,7 +41,7 @@ class NamedTimers:
             act()
             self.after(name, delay_ns, tick)
 
-        delay_ns = (interval_ms or _INTERVAL_OF_ZERO_MS) * _MILLISECOND
+        delay_ns = (interval_ms or _INTERVAL_OF_ZERO_MS) * NS_PER_MS
         self.after(name, delay_ns, tick)
 
     def stop(self) -> None:

@@ -38,6 +38,7 @@ from common.protocol.messages.list_offsets import (
 )
 from common.records.batch import BatchError, split_batches, validate_integrity
 from common.storage.errors import LogClosed, UnexpectedOffset
+from common.time_units import NS_PER_MS
 
 # The version with topic ids, the replica's broker epoch, and tagged leader hints.
 FETCH_VERSION = 17
@@ -47,7 +48,6 @@ _EARLIEST = -2
 _FIRST_BACKOFF_NS = 20_000_000
 # Partitions come in bunches; one interruption serves all that come within this time.
 _INTERRUPT_DELAY_NS = 5_000_000
-_MILLISECOND = 1_000_000
 
 
 class Channel(Protocol):
@@ -260,7 +260,7 @@ class ReplicaFetcher:
         """How long the leader may hold the poll: no longer than until a partition that is left out may be asked again."""
         now_ns = self._env.now_ns()
         waits = [each.not_before_ns - now_ns for each in self._followed.values() if each.not_before_ns > now_ns]
-        return min([self._settings.wait_max_ms, *(wait_ns // _MILLISECOND + 1 for wait_ns in waits)])
+        return min([self._settings.wait_max_ms, *(wait_ns // NS_PER_MS + 1 for wait_ns in waits)])
 
     # --- what came back ------------------------------------------------------------------------------------------
 

@@ -41,9 +41,9 @@ from common.protocol.errors import ErrorCode
 from common.records.metadata_records import ConfigResourceType
 from common.storage.log import Log
 from common.storage.names import PartitionFolder, partition_folder
+from common.time_units import NS_PER_MS, NS_PER_S
 
-_MILLISECOND = 1_000_000
-_CREATION_RETRY_NS = 1_000_000_000
+_CREATION_RETRY_NS = NS_PER_S
 _WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
 # Before the first look at a file system nothing speaks against it.
@@ -390,7 +390,7 @@ class Replicas:
             del self._wishes[key]
         else:
             self._wishes[key] = wish
-            self._env.log.info("assignment_wished", partition=self._name(key), directory_id=uuid_text(wish))
+            self._env.log.info("assignment_queued", partition=self._name(key), directory_id=uuid_text(wish))
         if "wishes" not in self._timers:
             # Wishes come in bunches, one for each log that is created.
             self._timers.after("wishes", _WISHES_DELAY_NS, self._wishes_changed)
@@ -542,7 +542,7 @@ class Replicas:
         replica = PartitionReplica(
             self._broker_id,
             self._registration_of,
-            self._config.replica_lag_time_max_ms * _MILLISECOND,
+            self._config.replica_lag_time_max_ms * NS_PER_MS,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.written_offset,
             high_watermark=log.log_start_offset,
@@ -610,6 +610,6 @@ def _fetcher_settings(config: ServerConfig) -> FetcherSettings:
         min_bytes=config.replica_fetch_min_bytes,
         response_max_bytes=config.replica_fetch_response_max_bytes,
         partition_max_bytes=config.replica_fetch_max_bytes,
-        backoff_max_ns=config.replica_fetch_backoff_ms * _MILLISECOND,
-        request_timeout_ns=config.replica_socket_timeout_ms * _MILLISECOND,
+        backoff_max_ns=config.replica_fetch_backoff_ms * NS_PER_MS,
+        request_timeout_ns=config.replica_socket_timeout_ms * NS_PER_MS,
     )

@@ -35,6 +35,7 @@ from common.protocol.messages.fetch import (
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.leader_epochs import UNDEFINED_EPOCH
+from common.time_units import NS_PER_MS
 
 _TOPIC_ID_FIRST_VERSION = 13
 _REPLICA_STATE_FIRST_VERSION = 15
@@ -59,7 +60,7 @@ class FetchHandler:
             # No session was ever given out; the client starts again without one.
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         fetch = _Fetch(self._replicas, context, request, self._response_bytes_max)
-        deadline_ns = self._env.now_ns() + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * 1_000_000
+        deadline_ns = self._env.now_ns() + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * NS_PER_MS
         fetch.look_up()
         fetch.confirm_follower_offsets()
         await fetch.read_all()

@@ -38,6 +38,7 @@ from common.records.batch import (
     validate_produced_batch,
 )
 from common.storage.errors import LogClosed
+from common.time_units import NS_PER_MS
 
 ACKS_ALL = -1
 _KNOWN_ACKS = (0, 1, ACKS_ALL)
@@ -109,7 +110,7 @@ class _Produce:
         self._next_number = 0
         self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         self._env = env
-        self._deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * 1_000_000
+        self._deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
         self._cancel_deadline: Callable[[], None] | None = None
 
     def append_all(self, request: ProduceRequest) -> None:

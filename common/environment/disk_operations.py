@@ -16,6 +16,7 @@ from typing import Final
 
 from common.environment.interface import DirectoryEntry, FileStat, LogDirLocked, SpaceStat
 from common.environment.process import ProcessResources
+from common.time_units import NS_PER_MS
 
 LOCK_FILE: Final = ".lock"
 PROBE_FILE: Final = ".diskraft-probe"
@@ -236,7 +237,7 @@ class HeldDirectory:
             found = os.stat(name, dir_fd=self._held_fd())
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+        return FileStat(found.st_size, found.st_mtime_ns // NS_PER_MS, stat.S_ISDIR(found.st_mode))
 
     def remove(self, name: str) -> None:
         _remove(name, self._held_fd())

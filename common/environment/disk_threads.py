@@ -18,10 +18,11 @@ from typing import Any, Final
 from common.environment import disk_operations
 from common.environment.disk_operations import BUFFERS_PER_WRITE_MAX, HeldDirectory
 from common.environment.interface import LogDirLocked
+from common.time_units import NS_PER_MS
 
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 # How long finished appends may wait for others of the same batch before the loop hears of them.
-_HAND_BACK_NS: Final = 1_000_000
+_HAND_BACK_NS: Final = NS_PER_MS
 _BATCH_MAX: Final = 4096
 
 Job = Callable[[], object]

@@ -27,6 +27,7 @@ from common.environment.real_log_dir import RealLogDir
 from common.environment.real_network import RealListener, Resolver, connected_socket, listening_socket
 from common.environment.real_timers import TimeoutAt, Timer, sleep_until
 from common.ids import Uuid, uuid_text
+from common.time_units import NS_PER_MS
 
 
 class RealEnvironment(Environment):
@@ -44,7 +45,7 @@ class RealEnvironment(Environment):
         return time.monotonic_ns()
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time.time_ns() // NS_PER_MS
 
     async def sleep_until(self, deadline_ns: int) -> None:
         await sleep_until(self._loop, deadline_ns)

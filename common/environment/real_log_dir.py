@@ -33,6 +33,7 @@ from common.environment.page_cache import PageCache
 from common.environment.process import ProcessResources
 from common.environment.real_timers import Timer
 from common.parts import FileRegion
+from common.time_units import NS_PER_MS, NS_PER_S
 
 T = TypeVar("T")
 
@@ -40,8 +41,8 @@ _PENDING_OPERATIONS_MAX: Final = 100_000
 _PENDING_BYTES_MAX: Final = 512 * 1024 * 1024
 # A timer that comes this late says that the whole process stood still, not that the disk did.
 _STALL_NS: Final = 500_000_000
-_GRACE_NS: Final = 1_000_000_000
-_STUCK_REPORT_NS: Final = 1_000_000_000
+_GRACE_NS: Final = NS_PER_S
+_STUCK_REPORT_NS: Final = NS_PER_S
 # With an operation this old the disk may be hanging, and a sendfile could wait for a lock that the operation holds.
 _SUSPICIOUS_AGE_NS: Final = 100_000_000
 
@@ -518,7 +519,7 @@ class RealLogDir(LogDir):
         self.released.add_done_callback(self._report_released)
 
     def _report_released(self, _released: "asyncio.Future[None]") -> None:
-        stuck_ms = (time.monotonic_ns() - self._given_up_ns) // 1_000_000
+        stuck_ms = (time.monotonic_ns() - self._given_up_ns) // NS_PER_MS
         self._log.info("log_dir_threads_released", log_dir=self.path, after_ms=stuck_ms)
 
 

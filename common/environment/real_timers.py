@@ -11,7 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-_MILLISECOND_NS: Final = 1_000_000
+from common.time_units import NS_PER_MS
+
 # Loops overflow on absurd delays; a timer that far away simply looks again once a day.
 _DELAY_MAX_MS: Final = 24 * 3600 * 1000
 
@@ -35,7 +36,7 @@ class Timer:
         remaining_ns = self._deadline_ns - time.monotonic_ns()
         if remaining_ns <= 0:
             return self._loop.call_soon(self._fire)
-        delay_ms = min(-(-remaining_ns // _MILLISECOND_NS), _DELAY_MAX_MS)
+        delay_ms = min(-(-remaining_ns // NS_PER_MS), _DELAY_MAX_MS)
         return self._loop.call_later(delay_ms / 1000, self._fire)
 
     def _fire(self) -> None:

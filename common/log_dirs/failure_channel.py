@@ -67,6 +67,6 @@ class FailureChannel:
                         self._on_offline(log_dir, cause)
                     case Trouble(log_dir, cause):
                         directory_id = self._id_of_path(log_dir)
-                        self._env.log.warning("log_dir_trouble", log_dir=log_dir, directory_id=directory_id, cause=cause)
+                        self._env.log.warning("log_dir_warning", log_dir=log_dir, directory_id=directory_id, cause=cause)
                     case HaltNode(reason):
                         self._halt(reason)

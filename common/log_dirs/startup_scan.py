@@ -118,7 +118,7 @@ async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_
             return
         if not await probe_unless_full(log_dir):
             # As for a disk that fills up later: it stays online, the first append that does not fit takes it offline.
-            env.log.warning("log_dir_trouble", log_dir=path, cause="the directory is full, free some space")
+            env.log.warning("log_dir_warning", log_dir=path, cause="the directory is full, free some space")
         scan.space[path] = await log_dir.statvfs()
         marker = await load_clean_shutdown(log_dir)
         scan.epochs[path] = marker.broker_epoch if marker is not None else None

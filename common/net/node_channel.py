@@ -19,6 +19,7 @@ from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.registry import APIS, Api
 from common.protocol.schema import Struct, VersionRange, message_schema
+from common.time_units import NS_PER_S
 
 Result = TypeVar("Result")
 
@@ -29,7 +30,7 @@ SOFTWARE_VERSION: Final = "0.1.0"
 SETUP_NS: Final = 10_000_000_000
 # Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms.
 BACKOFF_FIRST_NS: Final = 50_000_000
-BACKOFF_MAX_NS: Final = 1_000_000_000
+BACKOFF_MAX_NS: Final = NS_PER_S
 BACKOFF_JITTER: Final = 0.2
 
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024

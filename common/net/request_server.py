@@ -30,13 +30,12 @@ from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
-
-SECOND_NS: Final = 1_000_000_000
+from common.time_units import NS_PER_S
 
 # Api key, version and correlation id stand at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
 
-SWEEP_INTERVAL_NS: Final = SECOND_NS
+SWEEP_INTERVAL_NS: Final = NS_PER_S
 
 # A decoded request, and what its handler makes of it, takes several times the bytes that came in. The records of a produce
 # request are not decoded, only what names their partitions.
@@ -55,12 +54,12 @@ class ServerLimits:
     connections_max: int = 2000
     connections_per_host_max: int = 200
     # Negative: for ever.
-    idle_ns: int = 600 * SECOND_NS
+    idle_ns: int = 600 * NS_PER_S
     # A frame has this long, and longer in proportion to its size.
-    frame_ns: int = 30 * SECOND_NS
+    frame_ns: int = 30 * NS_PER_S
     frame_bytes_per_second_min: int = 16 * 1024
     # How long a peer may take none of what is queued for it.
-    stalled_ns: int = 30 * SECOND_NS
+    stalled_ns: int = 30 * NS_PER_S
 
 
 class RequestServer:
@@ -301,7 +300,7 @@ class ServedConnection:
         if not self._is_reading or not self._is_open:
             return
         if self._frame_since_ns is not None:
-            size_ns = self._reader.expected_size * SECOND_NS // limits.frame_bytes_per_second_min
+            size_ns = self._reader.expected_size * NS_PER_S // limits.frame_bytes_per_second_min
             if now_ns - self._frame_since_ns >= limits.frame_ns + size_ns:
                 self._end("a request was begun and not finished")
         elif not self._exchanges and not queued_bytes and 0 <= limits.idle_ns <= now_ns - self._last_use_ns:

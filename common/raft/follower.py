@@ -45,8 +45,8 @@ from common.raft.core.snapshot_content import InvalidSnapshot, parse_snapshot
 from common.raft.errors import QuorumFailure
 from common.raft.metadata_log import MetadataLog, SnapshotFile
 from common.records.batch import BatchError, BatchHeader, split_batches
+from common.time_units import NS_PER_MS
 
-_NANOSECONDS_PER_MS = 1_000_000
 MAX_WAIT_MS = 500
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SNAPSHOT_PIECE_BYTES = 1024 * 1024
@@ -82,7 +82,7 @@ class Follower:
         self._env = env
         self._cluster_id = cluster_id
         self._replica = replica
-        self._request_timeout_ns = request_timeout_ms * _NANOSECONDS_PER_MS
+        self._request_timeout_ns = request_timeout_ms * NS_PER_MS
         self._quorum = quorum
         self._log = log
         self._queue = queue
@@ -154,7 +154,7 @@ class Follower:
     async def _send(self, request: Struct, *, wait_ms: int = 0) -> Any:
         """The answer; None after a failure and a pause."""
         target = self._endpoints.target(self._quorum.leader_id)
-        deadline_ns = self._env.now_ns() + wait_ms * _NANOSECONDS_PER_MS + self._request_timeout_ns
+        deadline_ns = self._env.now_ns() + wait_ms * NS_PER_MS + self._request_timeout_ns
         try:
             return await self._channel(target).send(request, deadline_ns=deadline_ns)
         except ChannelError as error:
@@ -174,7 +174,7 @@ class Follower:
             self._last_trouble = trouble
             self._env.log.warning("metadata_fetch_failed", reason=trouble)
         pause_ms = self._endpoints.failed()
-        await self._env.sleep_until(self._env.now_ns() + pause_ms * _NANOSECONDS_PER_MS)
+        await self._env.sleep_until(self._env.now_ns() + pause_ms * NS_PER_MS)
 
     def _works(self) -> None:
         self._last_trouble = None

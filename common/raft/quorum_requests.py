@@ -38,8 +38,8 @@ from common.raft.core.quorum_messages import (
 )
 from common.raft.metadata_log import MetadataLog
 from common.storage.errors import OffsetOutOfRange
+from common.time_units import NS_PER_MS
 
-_NANOSECONDS_PER_MS = 1_000_000
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 # Whoever asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
 WAIT_MAX_MS = 60_000
@@ -89,7 +89,7 @@ class QuorumRequests:
         position = fetch_position(request, context.peer)
         if position is None:
             return fetch_response(self._answerer(), context.api_version, error=ErrorCode.INVALID_REQUEST)
-        deadline_ns = self._env.now_ns() + min(position.max_wait_ms, WAIT_MAX_MS) * _NANOSECONDS_PER_MS
+        deadline_ns = self._env.now_ns() + min(position.max_wait_ms, WAIT_MAX_MS) * NS_PER_MS
         while True:
             seen_count = self._news.count
             response = await self._try_fetch(context.api_version, position, is_last=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from common.configuration.server import ServerConfig
 from common.configuration.topic import TopicConfig, default_topic_config
+from common.time_units import NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ def controller_settings(config: ServerConfig, cluster_id: str) -> ControllerSett
     """The settings that follow from server.properties."""
     return ControllerSettings(
         cluster_id=cluster_id,
-        session_timeout_ns=config.broker_session_timeout_ms * 1_000_000,
+        session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
         topic_defaults=default_topic_config(config),
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,

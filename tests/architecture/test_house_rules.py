@@ -25,6 +25,7 @@ CORE = (
     "common/protocol/",
     "common/raft/core/",
     "common/records/",
+    "common/time_units.py",
     "controller/core/",
     "broker/core/",
 )

@@ -27,6 +27,7 @@ from common.protocol.messages.produce import PartitionProduceData, ProduceReques
 from common.raft.driver import QuorumFailure
 from common.records.batch import Record, encode_batch, iterate_records, split_batches
 from common.storage.meta_properties import parse_meta_properties
+from common.time_units import NS_PER_S
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tools.kafka.storage import format_directories
@@ -36,7 +37,6 @@ CLUSTER_ID = "simulated-cluster-----"
 CONTROLLER_ID = 100
 CONTROLLER_PORT = 9093
 BROKER_PORT = 9092
-SECOND_NS = 1_000_000_000
 
 # Shorter than Kafka's defaults, so that a scenario needs less virtual time.
 FAST: Mapping[str, str] = {
@@ -306,14 +306,14 @@ class SimulatedClient:
 
     async def produce(self, topic: str, index: int, value: bytes, *, acks: int = -1, within_seconds: float = 30) -> int:
         """Writes one record, again and again until it is acknowledged; returns its offset."""
-        deadline_ns = self._env.now_ns() + round(within_seconds * SECOND_NS)
+        deadline_ns = self._env.now_ns() + round(within_seconds * NS_PER_S)
         seen: object = None
         while self._env.now_ns() < deadline_ns:
             try:
                 return await self.produce_once(topic, index, value, acks=acks)
             except NotAcknowledged as refusal:
                 seen = refusal
-            await self._env.sleep_until(self._env.now_ns() + SECOND_NS // 50)
+            await self._env.sleep_until(self._env.now_ns() + NS_PER_S // 50)
         raise AssertionError(f"{topic}-{index}: not acknowledged within {within_seconds} s; last answer {seen!r}")
 
     async def produce_once(self, topic: str, index: int, value: bytes, *, acks: int = -1) -> int:
@@ -345,7 +345,7 @@ class SimulatedClient:
         """Everything up to the high watermark, from the present leader."""
         found: dict[int, bytes] = {}
         offset = 0
-        give_up_ns = self._env.now_ns() + 30 * SECOND_NS
+        give_up_ns = self._env.now_ns() + 30 * NS_PER_S
         while True:
             leader = self._cluster.partition(topic, index).leader
             request = FetchRequest(
@@ -363,7 +363,7 @@ class SimulatedClient:
             if data.error_code != ErrorCode.NONE:
                 # The controller's image is ahead of the broker's by a moment.
                 assert self._env.now_ns() < give_up_ns, f"{topic}-{index}: {ErrorCode(data.error_code).name}"
-                await self._env.sleep_until(self._env.now_ns() + SECOND_NS // 50)
+                await self._env.sleep_until(self._env.now_ns() + NS_PER_S // 50)
                 continue
             for header, view in split_batches(memoryview(data.records or b"")):
                 for record in iterate_records(view):
@@ -390,4 +390,4 @@ class SimulatedClient:
                 client_id="client",
                 task_group=self._task_group,
             )
-        return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * SECOND_NS))
+        return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * NS_PER_S))

@@ -23,9 +23,10 @@ from structlog.typing import EventDict, FilteringBoundLogger
 
 from common.environment.interface import Connection, Environment, Listener, ListenFailed, LogDir, Receiver
 from common.ids import Uuid, uuid_text
+from common.time_units import NS_PER_S
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.log_dir import SimulatedLogDir
-from tests.simulation.loop import NANOSECONDS, SimulatedLoop, nothing_from_outside, rare_collections, wake
+from tests.simulation.loop import SimulatedLoop, nothing_from_outside, rare_collections, wake
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.process import NO_PROCESS, SimulatedProcess
 from tests.simulation.violations import InvariantViolated
@@ -130,7 +131,7 @@ class SimulatedEnvironment(Environment):
             self._sleepers.pop(woken, None)
 
     def timeout_at(self, deadline_ns: int) -> AbstractAsyncContextManager[None]:
-        return cast(AbstractAsyncContextManager[None], timeout_at(deadline_ns / NANOSECONDS))
+        return cast(AbstractAsyncContextManager[None], timeout_at(deadline_ns / NS_PER_S))
 
     def call_at(self, deadline_ns: int, callback: Callable[[], object]) -> Callable[[], None]:
         number = self.loop.next_sequence()
@@ -369,14 +370,14 @@ class SimulatedWorld:
 
     async def sleep(self, seconds: float) -> None:
         """Lets virtual time pass."""
-        await self.loop.sleep_until(self.loop.now_ns + round(seconds * NANOSECONDS))
+        await self.loop.sleep_until(self.loop.now_ns + round(seconds * NS_PER_S))
 
     async def until(self, condition: Callable[[], object], *, within_seconds: float = 60) -> None:
         """Waits, in virtual time, until `condition()` is true. Raises AssertionError when it takes too long."""
-        deadline_ns = self.loop.now_ns + round(within_seconds * NANOSECONDS)
+        deadline_ns = self.loop.now_ns + round(within_seconds * NS_PER_S)
         while not condition():
             assert self.loop.now_ns < deadline_ns, f"not so within {within_seconds} s of virtual time"
-            await self.sleep(POLL_NS / NANOSECONDS)
+            await self.sleep(POLL_NS / NS_PER_S)
 
     # --- what happened -------------------------------------------------------------------------------------------
     def note_event(self, event: SimulatedEvent) -> None:
@@ -409,7 +410,7 @@ class SimulatedWorld:
 
         Raises what it raises, SimulationDeadlock when it waits for ever, and SimulationFailed when exceptions were lost.
         """
-        self.loop.limit_ns = self.loop.now_ns + limit_seconds * NANOSECONDS
+        self.loop.limit_ns = self.loop.now_ns + limit_seconds * NS_PER_S
         main = self.loop.create_task(scenario(self), name="scenario")
         try:
             result = self._run_to_the_end(main)
@@ -436,7 +437,7 @@ class SimulatedWorld:
         """Ends all nodes and tasks, so that nothing of this world goes on, and collects what nobody looked at."""
         for node in list(self._nodes.values()):
             node.die()
-        self.loop.limit_ns = self.loop.now_ns + LIMIT_SECONDS * NANOSECONDS
+        self.loop.limit_ns = self.loop.now_ns + LIMIT_SECONDS * NS_PER_S
         waiting = self.loop.waiting_tasks()
         for task in waiting:
             if not task.done():

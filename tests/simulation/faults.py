@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from common.records.batch import BatchError, BatchHeader, read_header
+from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.network import LATENCY_NS
 from tools.errors import ToolError
 
-SECOND = 1_000_000_000
 LAB = "lab"
 SUPERVISOR_LOOK_SECONDS = 0.25
 # The same node is not started more often than this.
@@ -83,7 +83,7 @@ class Fault:
         where += f" and {self.other_disk}" if self.other_disk else ""
         how = " (restart by force)" if self.by_force else ""
         when = f", at the next {self.moment}" + (" there" if self.is_there else "") if self.moment else ""
-        return f"{self.at_ns / SECOND:7.3f}s for {self.duration_ns / SECOND:6.3f}s  {self.kind}: {where}{how}{when}"
+        return f"{self.at_ns / NS_PER_S:7.3f}s for {self.duration_ns / NS_PER_S:6.3f}s  {self.kind}: {where}{how}{when}"
 
     def is_where(self, other: "Fault") -> bool:
         """Whether both need the same place to themselves."""
@@ -189,7 +189,7 @@ class Lab:
         life = self.cluster.env(node_id)
         if not life.is_dead and not by_force:
             self.cluster.ask_to_stop(node_id)
-            give_up_ns = self.world.now_ns() + round(STOP_PATIENCE_SECONDS * SECOND)
+            give_up_ns = self.world.now_ns() + round(STOP_PATIENCE_SECONDS * NS_PER_S)
             while not life.is_dead and self.world.now_ns() < give_up_ns:
                 await self.world.sleep(0.02)
         if not life.is_dead:
@@ -244,7 +244,7 @@ class Lab:
         return not self.is_alive(node_id) and not self.is_held_down(node_id)
 
     async def _start(self, node_id: int) -> None:
-        self._not_before_ns[node_id] = self.world.now_ns() + round(SUPERVISOR_DELAY_SECONDS * SECOND)
+        self._not_before_ns[node_id] = self.world.now_ns() + round(SUPERVISOR_DELAY_SECONDS * NS_PER_S)
         if node_id in self._to_format:
             if not self._has_all_mounts(node_id):
                 # Formatting what lies below a missing mount is a mistake that this operator does not make.

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 from unittest import mock
 
+from common.time_units import NS_PER_S
 from tests.simulation.process import NO_PROCESS, PROCESS
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
-NANOSECONDS = 1_000_000_000
 
 # A program that goes on at one instant for this many rounds of the loop is taken to be spinning.
 ROUNDS_AT_ONE_INSTANT_MAX = 1_000_000
@@ -94,7 +94,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now_ns = NANOSECONDS
+        self.now_ns = NS_PER_S
         self.limit_ns: int | None = None
         self.failed: list[asyncio.Future[Any]] = []
         # How many processes are paused or dead: only then a callback's owner has to be looked at.
@@ -110,7 +110,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """There is nothing to close in a loop that was never run."""
 
     def time(self) -> float:
-        return self.now_ns / NANOSECONDS
+        return self.now_ns / NS_PER_S
 
     # --- callbacks and timers ------------------------------------------------------------------------------------
     def call_soon(
@@ -130,7 +130,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *_Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._add_timer(self.now_ns + math.ceil(delay * NANOSECONDS), callback, args, context)
+        return self._add_timer(self.now_ns + math.ceil(delay * NS_PER_S), callback, args, context)
 
     def call_at(
         self,
@@ -139,7 +139,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *_Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._add_timer(round(when * NANOSECONDS), callback, args, context)
+        return self._add_timer(round(when * NS_PER_S), callback, args, context)
 
     def call_at_ns(
         self, deadline_ns: int, callback: Callable[[], object], *, context: contextvars.Context | None = None
@@ -150,7 +150,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _add_timer(
         self, deadline_ns: int, callback: Callable[..., object], args: Any, context: contextvars.Context | None
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(deadline_ns / NANOSECONDS, callback, args, self, context)
+        timer = asyncio.TimerHandle(deadline_ns / NS_PER_S, callback, args, self, context)
         # BaseEventLoop's mark for a timer that it has to be told of when it is cancelled.
         timer._scheduled = True  # type: ignore[attr-defined]
         self._sequence += 1

@@ -16,9 +16,10 @@ from typing import Protocol, TypeVarTuple, Unpack
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, LogDirError, Receiver
 from common.parts import Part
+from common.time_units import NS_PER_S
 from tests.simulation.disk import MICROSECOND
 from tests.simulation.log_dir import SimulatedRegion
-from tests.simulation.loop import NANOSECONDS, SimulatedLoop
+from tests.simulation.loop import SimulatedLoop
 from tests.simulation.process import NO_PROCESS
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -28,7 +29,7 @@ EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 40_000
 # A connection's first packet that nobody answered is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
-FIRST_SYN_RETRY_NS = 1_000_000_000
+FIRST_SYN_RETRY_NS = NS_PER_S
 LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
 # Measured: an answer arrived 3.3 s after a cut had ended.
 RETRANSMISSION_MAX_NS = 3_300_000_000
@@ -434,7 +435,7 @@ class SimulatedNetwork:
     def reading_ns(self, reader: str, size: int) -> int:
         """How long a slow reader is busy with so many bytes."""
         rate = self._slow_readers.get(reader)
-        return 0 if rate is None else size * NANOSECONDS // rate
+        return 0 if rate is None else size * NS_PER_S // rate
 
     def forget_listener(self, listener: SimulatedListener) -> None:
         if listener in self._listeners:

@@ -9,8 +9,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
-from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, SECOND, Fault, Target
+from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
 from tests.simulation.workload import WorkloadSettings
 
 CHAOS_SECONDS = 50.0
@@ -19,7 +20,7 @@ REFUSAL_SHARE = 0.15
 # What goes wrong in the middle of something is hit by a fault in that very moment, and by no drawn time.
 MOMENT_SHARE = 0.35
 MOMENTS = (
-    "assignment_wished",
+    "assignment_queued",
     "broker_fenced",
     "broker_registered",
     "broker_running",
@@ -112,7 +113,7 @@ def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tup
     at = rng.expovariate(1 / mean_gap)
     while at < CHAOS_SECONDS and len(schedule) < FAULTS_MAX:
         kind = rng.choices(list(mix), weights=list(mix.values()))[0]
-        fault = _draw_fault(rng, kind, round(at * SECOND), brokers=brokers, victims=victims, disks=disks)
+        fault = _draw_fault(rng, kind, round(at * NS_PER_S), brokers=brokers, victims=victims, disks=disks)
         if not any(_is_in_the_way(earlier, fault) for earlier in schedule):
             schedule.append(fault)
         at += rng.expovariate(1 / mean_gap)
@@ -152,14 +153,14 @@ def _draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int]
                 node, peer = peer, node
         case Target.NETWORK:
             node = 0
-    left_ns = max(0, round(CHAOS_SECONDS * SECOND) - at_ns)
+    left_ns = max(0, round(CHAOS_SECONDS * NS_PER_S) - at_ns)
     has_moment = rng.random() < MOMENT_SHARE
     return Fault(
         at_ns=at_ns,
         kind=kind,
         node=node,
         disk=disk,
-        duration_ns=min(round(drawn * SECOND), left_ns),
+        duration_ns=min(round(drawn * NS_PER_S), left_ns),
         peer=peer,
         other_disk=other_disk,
         amount=rng.randint(1, 1000),

@@ -25,13 +25,8 @@ from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.protocol.schema import Struct
 from common.records.batch import Record, encode_batch
-from tests.simulation.cluster import (
-    CLUSTER_ID,
-    CONTROLLER_ID,
-    SECOND_NS,
-    NotAcknowledged,
-    SimulatedCluster,
-)
+from common.time_units import NS_PER_S
+from tests.simulation.cluster import CLUSTER_ID, CONTROLLER_ID, NotAcknowledged, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.scenario_run import (
     AT_ONCE,
@@ -364,7 +359,7 @@ async def mend(run: ScenarioRun, _arguments: Arguments) -> None:
 @command("advance")
 async def advance(run: ScenarioRun, arguments: Arguments) -> None:
     """advance 500ms"""
-    await run.world.sleep(duration_ns(arguments.word()) / SECOND_NS)
+    await run.world.sleep(duration_ns(arguments.word()) / NS_PER_S)
 
 
 @command("await")
@@ -375,7 +370,7 @@ async def wait(run: ScenarioRun, arguments: Arguments) -> list[str]:
     what = arguments.word()
     within_ns = duration_ns(arguments.option("within", "60s"))
     begun_ns = run.world.now_ns()
-    await run.world.until(_condition(run, what, arguments), within_seconds=within_ns / SECOND_NS)
+    await run.world.until(_condition(run, what, arguments), within_seconds=within_ns / NS_PER_S)
     return [f"within {rounded_up(run.world.now_ns() - begun_ns)}"]
 
 

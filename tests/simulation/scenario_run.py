@@ -15,13 +15,8 @@ from typing import Any
 from common.net.node_channel import NodeChannel
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.schema import Struct
-from tests.simulation.cluster import (
-    CONTROLLER_ID,
-    CONTROLLER_PORT,
-    SECOND_NS,
-    SimulatedClient,
-    SimulatedCluster,
-)
+from common.time_units import NS_PER_S
+from tests.simulation.cluster import CONTROLLER_ID, CONTROLLER_PORT, SimulatedClient, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.request_tap import Exchange, TappedNetwork
@@ -39,11 +34,11 @@ CLIENT = "client"
 METADATA_SEGMENT = f"__cluster_metadata-0/{0:020d}.log"
 
 # How `await` and `produce` say how long it took: close enough for people, and the same for every seed.
-STEPS_NS = tuple((f"{seconds} s", seconds * SECOND_NS) for seconds in (2, 5, 10, 20, 40))
-AT_ONCE = ("50 ms", SECOND_NS // 20)
+STEPS_NS = tuple((f"{seconds} s", seconds * NS_PER_S) for seconds in (2, 5, 10, 20, 40))
+AT_ONCE = ("50 ms", NS_PER_S // 20)
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
-UNITS_NS = MappingProxyType({"ms": SECOND_NS // 1000, "s": SECOND_NS, "m": 60 * SECOND_NS})
+UNITS_NS = MappingProxyType({"ms": NS_PER_S // 1000, "s": NS_PER_S, "m": 60 * NS_PER_S})
 
 
 def duration_ns(text: str) -> int:
@@ -202,7 +197,7 @@ class ScenarioRun:
                 client_id="scenario",
                 task_group=self._task_group,
             )
-        return await self._controller_channel.send(request, deadline_ns=self.world.now_ns() + 30 * SECOND_NS)
+        return await self._controller_channel.send(request, deadline_ns=self.world.now_ns() + 30 * NS_PER_S)
 
     # --- what is new ----------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ STORY = frozenset(
     broker_controlled_shutdown broker_fenced broker_registered_again broker_running broker_stopped broker_unfenced
     broker_unregistered controller_active directory_id_added heartbeat_refused isr_change_refused
     leaders_moved leaderless_partitions_elected log_deleted log_dir_failed log_dir_failure_acknowledged log_dir_offline
-    log_dir_offline_at_start log_dir_reported_offline log_dir_trouble log_reloaded node_halted preferred_leaders_elected
+    log_dir_offline_at_start log_dir_reported_offline log_dir_warning log_reloaded node_halted preferred_leaders_elected
     registration_refused replica_not_placeable replicas_assigned_offline stray_log_put_aside
     truncating_below_high_watermark unknown_log_dir_reported
     """.split()

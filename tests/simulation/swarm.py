@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from common.ids import TopicId
 from common.metadata.directory_ids import is_reserved
+from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.faults import SECOND, Fault, Lab
+from tests.simulation.faults import Fault, Lab
 from tests.simulation.history import History, Outcome
 from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
@@ -74,7 +75,7 @@ class SeedRun:
             await self._run()
 
         self.world.run(scenario)
-        self.report.virtual_seconds = self.world.now_ns() / SECOND
+        self.report.virtual_seconds = self.world.now_ns() / NS_PER_S
         self.report.trace_hash = self.world.trace_hash()
         return self.report
 
@@ -109,7 +110,7 @@ class SeedRun:
     async def _write_once_more(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
         """Every partition that stays takes one more record."""
         client = WorkloadClient(self._cluster, self.history, "client-last", group)
-        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * SECOND)
+        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * NS_PER_S)
         for topic in topics:
             for index in range(self.plan.workload.partitions):
                 produce = await client.produce(topic, index)
@@ -129,7 +130,7 @@ class SeedRun:
 
     async def _carry_out(self) -> None:
         began_ns = self.world.now_ns()
-        end_ns = began_ns + round(CHAOS_SECONDS * SECOND)
+        end_ns = began_ns + round(CHAOS_SECONDS * NS_PER_S)
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.schedule:
                 group.create_task(self._one_fault(fault, began_ns + fault.at_ns, end_ns))
@@ -190,12 +191,12 @@ class SeedRun:
 
     async def _converge(self) -> None:
         began_ns = self.world.now_ns()
-        deadline_ns = began_ns + round(CONVERGENCE_BOUND_SECONDS * SECOND)
+        deadline_ns = began_ns + round(CONVERGENCE_BOUND_SECONDS * NS_PER_S)
         while (missing := self._what_is_missing()) is not None:
             if self.world.now_ns() > deadline_ns:
                 raise NotConverged(f"{CONVERGENCE_BOUND_SECONDS:.0f} s after the last repair: {missing}")
             await self.world.sleep(LOOK_SECONDS)
-        taken = (self.world.now_ns() - began_ns) / SECOND
+        taken = (self.world.now_ns() - began_ns) / NS_PER_S
         self.report.convergence_seconds = max(taken, self.report.convergence_seconds)
 
     def _what_is_missing(self) -> str | None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.detection import check_acknowledged
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
-from tests.simulation.cluster import SECOND_NS, SimulatedCluster
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
@@ -122,10 +123,10 @@ def test_acknowledged_means_committed_and_a_session_ends() -> None:
         sessions = UndisturbedChecker(world.disk)
         for now_ns, is_well in ((0, True), (7, True), (8, False), (9, True), (15, True)):
             sessions.look_at_sessions(
-                [1], image, now_ns * SECOND_NS, session_timeout_ns=4 * SECOND_NS, is_controller_well=is_well
+                [1], image, now_ns * NS_PER_S, session_timeout_ns=4 * NS_PER_S, is_controller_well=is_well
             )
         with pytest.raises(InvariantViolated, match=r"I6.*dead for 8\.0 s"):
-            sessions.look_at_sessions([1], image, 17 * SECOND_NS, session_timeout_ns=4 * SECOND_NS, is_controller_well=True)
+            sessions.look_at_sessions([1], image, 17 * NS_PER_S, session_timeout_ns=4 * NS_PER_S, is_controller_well=True)
         checkers.stop()
 
     SimulatedWorld(seed=1).run(scenario)

@@ -11,11 +11,12 @@ from broker.core.lifecycle import BrokerState, _Failure
 from broker.core.partition_replica import Role
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, Uuid
 from common.records.metadata_records import BrokerRegistrationChangeRecord
+from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.image import Key
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
-from tests.simulation.cluster import SECOND_NS, SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
 from tests.simulation.test_checkers_raw_logs import batch
@@ -108,7 +109,7 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
         assert directory_id is not None
         failure = broker.lifecycle._failures[directory_id] = _Failure(deadline_ns=0)
         began_ns = planted.cluster.world.now_ns()
-        late_ns = began_ns + 32 * SECOND_NS
+        late_ns = began_ns + 32 * NS_PER_S
         checker.look_at_offline_directories(planted.brokers, began_ns)
         with pytest.raises(InvariantViolated, match="I13"):
             checker.look_at_offline_directories(planted.brokers, late_ns)
@@ -140,13 +141,13 @@ def test_directories() -> None:
         now_ns = planted.cluster.world.now_ns()
         checker.look_at_offline_directories(planted.brokers, now_ns)
         with pytest.raises(InvariantViolated, match="I13"):
-            checker.look_at_offline_directories(planted.brokers, now_ns + 60 * SECOND_NS)
+            checker.look_at_offline_directories(planted.brokers, now_ns + 60 * NS_PER_S)
         undisturbed = UndisturbedChecker(planted.cluster.world.disk)
         undisturbed.look_at_failures(planted.brokers, image, now_ns, is_controller_well=True)
-        undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * SECOND_NS, is_controller_well=False)
+        undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * NS_PER_S, is_controller_well=False)
         undisturbed.look_at_failures(planted.brokers, image, now_ns, is_controller_well=True)
         with pytest.raises(InvariantViolated, match="I16"):
-            undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * SECOND_NS, is_controller_well=True)
+            undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * NS_PER_S, is_controller_well=True)
         fields = {"partition": "t-0", "topic_id": planted.key[0].hex()}
         created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", fields)
         with pytest.raises(InvariantViolated, match="I14"):
@@ -183,11 +184,11 @@ def test_a_creation_that_does_not_end() -> None:
         checker.look_at_creations(planted.brokers, 0)
         disk = planted.cluster.world.disk(planted.follower.log.log_dir.path)
         disk.hang()
-        checker.look_at_creations(planted.brokers, 60 * SECOND_NS)
+        checker.look_at_creations(planted.brokers, 60 * NS_PER_S)
         disk.thaw()
-        checker.look_at_creations(planted.brokers, 60 * SECOND_NS)
+        checker.look_at_creations(planted.brokers, 60 * NS_PER_S)
         with pytest.raises(InvariantViolated, match="I12"):
-            checker.look_at_creations(planted.brokers, 62 * SECOND_NS)
+            checker.look_at_creations(planted.brokers, 62 * NS_PER_S)
 
     run_planted(plant)
 

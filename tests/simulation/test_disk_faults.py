@@ -12,12 +12,12 @@ import pytest
 
 from common.environment.disk_errors import FSYNC_STEP, Verdict, classify
 from common.environment.interface import LogDir, LogDirError, LogFile
+from common.time_units import NS_PER_S
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.loop import NANOSECONDS
 
 PATH = "/a/1"
-TIMEOUT_NS = 10 * NANOSECONDS
+TIMEOUT_NS = 10 * NS_PER_S
 DRAWS = 300
 
 Prepare = Callable[[LogDir], Coroutine[None, None, None]]

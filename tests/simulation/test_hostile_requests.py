@@ -15,6 +15,7 @@ from common.protocol.errors import RemoteProtocolError
 from common.protocol.framing import RequestFramer, parse_request
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.registry import APIS
+from common.time_units import NS_PER_S
 from tests.fuzz.hostile import BROKER_APIS, CONTROLLER_APIS, ClusterNames, requests, vocabulary_of
 from tests.simulation.cluster import (
     BROKER_PORT,
@@ -26,7 +27,6 @@ from tests.simulation.cluster import (
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.test_cluster import run
 
-SECOND_NS = 1_000_000_000
 # Handlers may make a peer wait as long as it wished to, up to this.
 ANSWER_SECONDS_MAX = 90
 
@@ -77,7 +77,7 @@ async def ask(world: SimulatedWorld, host: str, port: int, request: bytes) -> No
         return peers[-1]
 
     env = world.node("stranger")
-    await env.connect(host, port, accept, deadline_ns=env.now_ns() + 5 * SECOND_NS)
+    await env.connect(host, port, accept, deadline_ns=env.now_ns() + 5 * NS_PER_S)
     (peer,) = peers
     peer.connection.send([len(request).to_bytes(4, "big") + request])
     if is_answered(request):

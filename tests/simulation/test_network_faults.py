@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from common.environment.interface import ConnectFailed, Connection
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-from tests.simulation.loop import NANOSECONDS
 
 PORT = 9092
-FAR_NS = 3600 * NANOSECONDS
+FAR_NS = 3600 * NS_PER_S
 
 
 class Talk:
@@ -56,7 +56,7 @@ class Server:
     async def _tick(self, env: SimulatedEnvironment) -> None:
         while True:
             self.ticks.append(env.now_ns())
-            await env.sleep_until(env.now_ns() + NANOSECONDS)
+            await env.sleep_until(env.now_ns() + NS_PER_S)
 
 
 async def connected(world: SimulatedWorld, server: str, client: str = "client") -> Talk:
@@ -67,7 +67,7 @@ async def connected(world: SimulatedWorld, server: str, client: str = "client") 
         talks.append(Talk(env, connection))
         return talks[-1]
 
-    await env.connect(server, PORT, accept, deadline_ns=world.now_ns() + NANOSECONDS)
+    await env.connect(server, PORT, accept, deadline_ns=world.now_ns() + NS_PER_S)
     return talks[0]
 
 
@@ -94,7 +94,7 @@ def test_a_paused_process_is_held_back_as_a_whole() -> None:
         await world.sleep(0.01)
         assert [bytes(talk.received) for talk in server.accepted] == [b"before during", b"second"]
         assert len(server.ticks) == 4
-        assert server.ticks[3] > server.ticks[2] + 9 * NANOSECONDS
+        assert server.ticks[3] > server.ticks[2] + 9 * NS_PER_S
 
     for seed in range(4):
         SimulatedWorld(seed).run(scenario)
@@ -259,14 +259,14 @@ def test_latency_can_be_set() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
         world.start("a", server.main)
-        world.network.set_latency(NANOSECONDS // 2, NANOSECONDS)
+        world.network.set_latency(NS_PER_S // 2, NS_PER_S)
         start_ns = world.now_ns()
         client = await connected(world, "a")
-        assert world.now_ns() - start_ns >= NANOSECONDS // 2
+        assert world.now_ns() - start_ns >= NS_PER_S // 2
         sent_ns = world.now_ns()
         client.connection.send([b"x"])
         await world.until(lambda: server.accepted[0].received)
-        assert NANOSECONDS // 2 <= server.accepted[0].last_ns - sent_ns <= NANOSECONDS
+        assert NS_PER_S // 2 <= server.accepted[0].last_ns - sent_ns <= NS_PER_S
 
     SimulatedWorld(1).run(scenario)
 
@@ -286,7 +286,7 @@ def test_nobody_is_told_of_a_power_cut() -> None:
         began_ns = world.now_ns()
         with pytest.raises(ConnectFailed, match="timed out"):
             await connected(world, "a")
-        assert world.now_ns() - began_ns == NANOSECONDS
+        assert world.now_ns() - began_ns == NS_PER_S
         world.start("a", next_life.main)
         await world.until(lambda: client.lost, within_seconds=0.1)
         assert client.lost == ["connection reset by peer"]

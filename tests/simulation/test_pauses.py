@@ -172,7 +172,7 @@ def test_a_resumed_node_with_both_roles_serves_again() -> None:
         world.pause("node")
         await world.sleep(60)
         world.resume("node")
-        await world.event("broker_is_certain_again", within_seconds=1)
+        await world.event("broker_metadata_current", within_seconds=1)
         await world.sleep(60)
         assert not world.events_named("broker_fenced")
         assert not node.is_dead

@@ -290,7 +290,7 @@ def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
         disk = cluster.disk_of(BrokerId(1), led.directory(BrokerId(1)))
         disk.capacity_bytes = disk.used_bytes()
         # The probe finds it full and leaves it online: it can still be read.
-        await cluster.world.event("log_dir_trouble", node="broker-1")
+        await cluster.world.event("log_dir_warning", node="broker-1")
         assert not cluster.world.events_named("log_dir_failed")
         for index in range(6):
             await client.produce("t", index, bytes(100))
@@ -356,7 +356,7 @@ def test_one_query_by_directory_id_tells_the_story_of_a_failure() -> None:
             (event.node, event.name)
             for event in cluster.world.events
             if event.fields.get("directory_id") in (directory_id, uuid_text(directory_id))
-            and event.name not in ("log_created", "assignment_wished")
+            and event.name not in ("log_created", "assignment_queued")
         ]
         assert told == [
             ("broker-1", "log_dir_failed"),

@@ -22,7 +22,8 @@ from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffs
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import CorruptBatch, Record, encode_batch, iterate_records, split_batches, validate_integrity
-from tests.simulation.cluster import BROKER_PORT, SECOND_NS, SimulatedCluster
+from common.time_units import NS_PER_S
+from tests.simulation.cluster import BROKER_PORT, SimulatedCluster
 from tests.simulation.history import (
     CERTAIN_REFUSALS,
     History,
@@ -331,7 +332,7 @@ class WorkloadClient:
                 client_id=self.name,
                 task_group=self._task_group,
             )
-        return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * SECOND_NS))
+        return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * NS_PER_S))
 
 
 def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:

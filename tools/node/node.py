@@ -26,12 +26,12 @@ from common.metrics_exposition import Sample, SnapshotCollector
 from common.net.node_channel import NodeChannel
 from common.raft.driver import QuorumDriver, QuorumFailure
 from common.raft.metrics import raft_samples
+from common.time_units import NS_PER_MS
 from controller.daemon import ControllerDaemon
 
-MS = 1_000_000
-METRICS_INTERVAL_NS = 1_000 * MS
+METRICS_INTERVAL_NS = 1_000 * NS_PER_MS
 # What a broker that loses its last directory may take to tell the controller. Untold, its session would have to end first.
-LAST_WORDS_NS = 500 * MS
+LAST_WORDS_NS = 500 * NS_PER_MS
 
 
 class _EndedInOrder(Exception):
@@ -80,7 +80,7 @@ class Node:
             node_id=config.node_id,
             log_dirs=config.log_dirs if config.is_broker else (config.metadata_log_dir,),
             metadata_log_dir=config.metadata_log_dir,
-            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
+            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
         )
         try:
             async with asyncio.TaskGroup() as group:
@@ -197,7 +197,7 @@ class Node:
                 probe_log_dir(
                     self._env,
                     log_dir,
-                    interval_ns=self._config.diskraft_log_dir_probe_interval_ms * MS,
+                    interval_ns=self._config.diskraft_log_dir_probe_interval_ms * NS_PER_MS,
                     is_online=partial(core.is_online, path),
                     on_space=partial(note_space, ids.get(path)),
                 )

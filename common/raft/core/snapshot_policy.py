@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.raft.core.offsets import OffsetAndEpoch
-
-_NANOSECONDS_PER_MS = 1_000_000
+from common.time_units import NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class SnapshotTriggers:
         return record_bytes >= self.record_bytes_max or self._interval_passed(since_last_ns)
 
     def _interval_passed(self, since_last_ns: int) -> bool:
-        return self.interval_ms > 0 and since_last_ns >= self.interval_ms * _NANOSECONDS_PER_MS
+        return self.interval_ms > 0 and since_last_ns >= self.interval_ms * NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.driver import QuorumDriver
 from common.raft.listener import LoadedSnapshot
+from common.time_units import NS_PER_MS, NS_PER_S
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
 from tests.simulation.checkers.copies import CopiesChecker, check_proposal
@@ -37,7 +38,7 @@ from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
 from tests.simulation.checkers.undisturbed import UndisturbedChecker, check_given_up
-from tests.simulation.cluster import CONTROLLER_ID, SECOND_NS, SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
 from tests.simulation.violations import InvariantViolated
@@ -45,10 +46,9 @@ from tools.node.node import Node
 
 __all__ = ["Checkers", "InvariantViolated"]
 
-MS = 1_000_000
-LOOK_INTERVAL_NS = 20 * MS
-PLATTERS_INTERVAL_NS = 7_000 * MS
-LOGS_INTERVAL_NS = 13_000 * MS
+LOOK_INTERVAL_NS = 20 * NS_PER_MS
+PLATTERS_INTERVAL_NS = 7_000 * NS_PER_MS
+LOGS_INTERVAL_NS = 13_000 * NS_PER_MS
 SETTLED_INTERVAL_SECONDS = 0.05
 
 
@@ -58,17 +58,19 @@ class Checkers:
     def __init__(self, cluster: SimulatedCluster, history: History, *, harmed: Collection[str] | None = None) -> None:
         self.image = ImageChecker(cluster.world.now_ns)
         config = load_server_config(cluster.properties(cluster.broker_ids[0]))
-        self.replicas = ReplicaChecker(self.image, directory_failure_timeout_ns=config.log_dir_failure_timeout_ms * MS)
+        self.replicas = ReplicaChecker(
+            self.image, directory_failure_timeout_ns=config.log_dir_failure_timeout_ms * NS_PER_MS
+        )
         self.detection = DetectionChecker(
             cluster.world.disk,
-            probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * MS,
-            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * MS,
+            probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * NS_PER_MS,
+            operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
         )
         self.copies = CopiesChecker(history)
         # Asked for again and again, and dear to work out.
         self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
         self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
-        self._session_timeout_ns = config.broker_session_timeout_ms * MS
+        self._session_timeout_ns = config.broker_session_timeout_ms * NS_PER_MS
         self._cluster = cluster
         self._history = history
         self._harmed = harmed
@@ -98,7 +100,7 @@ class Checkers:
         """After the heal, with the clients stopped: waits until everything has settled, which it must within this time of
         the simulation. Raises InvariantViolated for the first thing that has not."""
         world = self._cluster.world
-        deadline_ns = world.now_ns() + round(within_seconds * SECOND_NS)
+        deadline_ns = world.now_ns() + round(within_seconds * NS_PER_S)
         while violation := self._unsettled():
             if world.now_ns() >= deadline_ns:
                 raise InvariantViolated(violation.invariant, f"{violation.text} ({within_seconds} s after the heal)")

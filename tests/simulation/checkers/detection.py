@@ -8,14 +8,14 @@ well stay online; and a broker that is paused can find out nothing.
 from collections.abc import Callable, Mapping
 
 from broker.daemon import BrokerDaemon
+from common.time_units import NS_PER_MS
 from tests.simulation.checkers.image import ImageModel
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-MS = 1_000_000
 # Besides the deadline of the probe that was under way, one interval, and the deadline of the probe that finds it.
-SLACK_NS = 1_000 * MS
+SLACK_NS = 1_000 * NS_PER_MS
 
 BrokerAndPath = tuple[BrokerDaemon, str]
 

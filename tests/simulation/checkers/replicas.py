@@ -18,6 +18,7 @@ from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid, uuid_t
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
+from common.time_units import NS_PER_MS
 from tests.simulation.checkers.image import ImageChecker, Key, ModelPartition
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
@@ -25,11 +26,10 @@ from tests.simulation.violations import InvariantViolated
 # A directory of one incarnation of a broker.
 Place = tuple[int, BrokerEpoch, Uuid]
 
-MS = 1_000_000
 # Between a directory's failure in the broker and the end of its leadership, beyond log.dir.failure.timeout.ms.
-DIRECTORY_FAILURE_SLACK_NS = 5_000 * MS
+DIRECTORY_FAILURE_SLACK_NS = 5_000 * NS_PER_MS
 # The same for a broker that knows that it leads there and that nobody has heard of the failure.
-UNTOLD_FAILURE_SLACK_NS = 1_000 * MS
+UNTOLD_FAILURE_SLACK_NS = 1_000 * NS_PER_MS
 
 
 @dataclass(slots=True)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.daemon import BrokerDaemon
 from common.ids import BrokerEpoch, DirectoryId, uuid_text
+from common.time_units import NS_PER_S
 from tests.simulation.checkers.image import ImageModel, Key
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-SECOND = 1_000_000_000
-CREATION_BOUND_NS = 1 * SECOND
+CREATION_BOUND_NS = 1 * NS_PER_S
 # A broker that is not heard of for less than this may still be unfenced.
-TOLD_BOUND_NS = 8 * SECOND
+TOLD_BOUND_NS = 8 * NS_PER_S
 # Beyond broker.session.timeout.ms, for the controller's own disk.
-FENCING_SLACK_NS = 3 * SECOND
+FENCING_SLACK_NS = 3 * NS_PER_S
 
 
 class UndisturbedChecker:
@@ -46,7 +46,7 @@ class UndisturbedChecker:
                     raise InvariantViolated(
                         "I12",
                         f"broker {broker_id} has been creating partition {key[1]} of {uuid_text(key[0])} on the healthy "
-                        f"disk {log_dir.path} for {(now_ns - since_ns) / SECOND:.1f} s",
+                        f"disk {log_dir.path} for {(now_ns - since_ns) / NS_PER_S:.1f} s",
                     )
 
     def look_at_failures(
@@ -70,7 +70,7 @@ class UndisturbedChecker:
                 if now_ns - since_ns > TOLD_BOUND_NS:
                     raise InvariantViolated(
                         "I16",
-                        f"broker {broker_id} lost {directory.path} {(now_ns - since_ns) / SECOND:.1f} s ago, is unfenced, "
+                        f"broker {broker_id} lost {directory.path} {(now_ns - since_ns) / NS_PER_S:.1f} s ago, is unfenced, "
                         "and it is still registered as online",
                     )
 
@@ -89,7 +89,7 @@ class UndisturbedChecker:
             since_ns = self._silent_since[incarnation] = before.get(incarnation, now_ns)
             if now_ns - since_ns > session_timeout_ns + FENCING_SLACK_NS:
                 raise InvariantViolated(
-                    "I6", f"broker {broker_id} has been dead for {(now_ns - since_ns) / SECOND:.1f} s and is not fenced"
+                    "I6", f"broker {broker_id} has been dead for {(now_ns - since_ns) / NS_PER_S:.1f} s and is not fenced"
                 )
 
 

@@ -59,9 +59,9 @@ from common.records.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
-SECOND_NS = 1_000_000_000
 LISTENER = "PLAINTEXT"
 PORT = 9092
 TOPIC = TopicId(Uuid(b"T" * 16))
@@ -430,7 +430,7 @@ class Cluster:
                 client_id="test",
                 task_group=group,
             )
-            response = await channel.send(message, version=version, deadline_ns=self.world.now_ns() + 40 * SECOND_NS)
+            response = await channel.send(message, version=version, deadline_ns=self.world.now_ns() + 40 * NS_PER_S)
             channel.close()
         return response
 
@@ -479,9 +479,9 @@ class Cluster:
             )
             sent_ns = self.world.now_ns()
             with contextlib.suppress(ChannelError):
-                await channel.send(request, deadline_ns=sent_ns + SECOND_NS)
+                await channel.send(request, deadline_ns=sent_ns + NS_PER_S)
             channel.close()
-        return "open" if self.world.now_ns() - sent_ns >= SECOND_NS else "closed"
+        return "open" if self.world.now_ns() - sent_ns >= NS_PER_S else "closed"
 
     async def fetch(
         self, broker_id: int, offset: int = 0, *, index: int = 0, topic_id: TopicId = TOPIC, **options: Any

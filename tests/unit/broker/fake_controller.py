@@ -9,18 +9,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.controller_link.controller_channel import MS, ControllerChannel
+from broker.controller_link.controller_channel import ControllerChannel
 from common.configuration.endpoints import Voter
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
+from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
-SECOND_NS = 1_000_000_000
 PORT = 9093
-ATTEMPT_NS = 2 * SECOND_NS
-BACKOFF_NS = 20 * MS
+ATTEMPT_NS = 2 * NS_PER_S
+BACKOFF_NS = 20 * NS_PER_MS
 
 # Gives the response, or an awaitable of it, or raises ApiError.
 Answer = Callable[[Any], Any]
@@ -114,4 +114,4 @@ class ControllerSide:
         await self.group.__aexit__(*error)
 
     def deadline_ns(self, seconds: float) -> int:
-        return self.env.now_ns() + round(seconds * SECOND_NS)
+        return self.env.now_ns() + round(seconds * NS_PER_S)

@@ -5,8 +5,8 @@ from typing import Any
 
 from broker.serving import Serving
 from common.net.request_context import RequestContext
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-from tests.simulation.loop import NANOSECONDS
 
 CONTEXT: Any = None
 
@@ -20,7 +20,7 @@ class Broker:
 
     async def main(self, env: SimulatedEnvironment) -> None:
         async with asyncio.TaskGroup() as group:
-            self.serving = Serving(env, session_timeout_ns=3 * NANOSECONDS, catch_up=self._catch_up, task_group=group)
+            self.serving = Serving(env, session_timeout_ns=3 * NS_PER_S, catch_up=self._catch_up, task_group=group)
             self._handle = self.serving.when_serving(self._note)
             self.group = group
             await asyncio.get_running_loop().create_future()

@@ -14,10 +14,10 @@ from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Br
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.raft.driver import QuorumDriver
+from common.time_units import NS_PER_S
 from controller.daemon import ControllerDaemon
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
-SECOND_NS = 1_000_000_000
 CLUSTER_ID = "the-cluster"
 PORT = 9093
 CAUGHT_UP = 2**40
@@ -57,7 +57,7 @@ class ControllerNode:
         return self
 
     async def _main(self, env: Environment, ready: asyncio.Event) -> None:
-        log_dir = env.log_dir(self.config.metadata_log_dir, operation_timeout_ns=10 * SECOND_NS)
+        log_dir = env.log_dir(self.config.metadata_log_dir, operation_timeout_ns=10 * NS_PER_S)
         await log_dir.attach()
         async with asyncio.TaskGroup() as task_group:
 
@@ -107,7 +107,7 @@ class Client:
         self._channel.close()
 
     async def send(self, request: Any, *, version: int | None = None) -> Any:
-        return await self._channel.send(request, version=version, deadline_ns=self.env.now_ns() + 30 * SECOND_NS)
+        return await self._channel.send(request, version=version, deadline_ns=self.env.now_ns() + 30 * NS_PER_S)
 
     async def register(self, broker_id: int, *names: str, incarnation: int = 1) -> Any:
         request = BrokerRegistrationRequest(

@@ -28,6 +28,7 @@ from common.records.metadata_records import (
     TopicRecord,
     ZkMigrationRecord,
 )
+from common.time_units import NS_PER_S
 from controller import quorum_controller
 from controller.core import preferred
 from controller.core.broker_sessions import BrokerSessions
@@ -39,8 +40,7 @@ from controller.quorum_controller import ControllerTimers, Operation, QuorumCont
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.controller.fake_driver import NODE_ID, OTHER_NODE, FakeDriver
 
-SECOND_NS = 1_000_000_000
-SESSION_NS = 9 * SECOND_NS
+SESSION_NS = 9 * NS_PER_S
 SETTINGS = ControllerSettings(cluster_id="c", session_timeout_ns=SESSION_NS, topic_defaults=TopicConfig())
 QUIET = ControllerTimers(idle_interval_ns=0)
 FEATURES: list[KnownRecord] = [
@@ -419,7 +419,7 @@ def test_a_controller_that_was_stopped_fences_nobody_for_it(monkeypatch: pytest.
     """A timer that fires 20 s late means that nobody listened, not that nobody spoke (SIGSTOP, a suspended VM)."""
     driver = FakeDriver([*FEATURES, registered(1)])
     sleep_until = SimulatedEnvironment.sleep_until
-    stops = [20 * SECOND_NS]
+    stops = [20 * NS_PER_S]
 
     async def sometimes_late(env: SimulatedEnvironment, deadline_ns: int) -> None:
         await sleep_until(env, deadline_ns + (stops.pop() if stops else 0))
@@ -459,7 +459,7 @@ def test_an_idle_log_gets_no_op_records() -> None:
             driver.commit()
             assert driver.records.count(NoOpRecord()) == expected
 
-    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=SECOND_NS // 2))
+    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=NS_PER_S // 2))
 
 
 def test_the_no_op_timer_rests_where_it_may_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,7 +521,7 @@ def test_preferred_leaders_are_restored_by_their_timer() -> None:
         await world.sleep(5.1)
         assert driver.records[-1] == PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1)
 
-    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * SECOND_NS))
+    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * NS_PER_S))
 
 
 def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_interval(
@@ -544,7 +544,7 @@ def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_in
             await world.sleep(0.1)
         assert len(driver.records) == written + 3
 
-    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * SECOND_NS))
+    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * NS_PER_S))
 
 
 # --- the story of a failure -------------------------------------------------------------------------------------

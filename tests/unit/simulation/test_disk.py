@@ -7,10 +7,10 @@ import pytest
 
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import DirectoryEntry, LogDir, LogDirError, LogDirLocked
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.loop import NANOSECONDS
 
-TIMEOUT_NS = 10 * NANOSECONDS
+TIMEOUT_NS = 10 * NS_PER_S
 
 
 async def attached(world: SimulatedWorld, node: str = "a", path: str = "/a/1") -> LogDir:
@@ -180,7 +180,7 @@ def test_a_hung_disk_meets_the_deadline_and_may_finish_late() -> None:
         start_ns = world.now_ns()
         stuck, queued = log_dir.append(file, 0, [b"stuck"]), log_dir.append(file, 5, [b"queued"])
         await world.sleep(3)
-        assert log_dir.oldest_operation_age_ns == 3 * NANOSECONDS
+        assert log_dir.oldest_operation_age_ns == 3 * NS_PER_S
         for wait in (stuck, queued):
             with pytest.raises(LogDirError) as failed:
                 await wait

@@ -5,11 +5,11 @@ import errno
 import pytest
 
 from common.environment.interface import ConnectFailed, Connection, LogDirError
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.loop import NANOSECONDS
 from tests.simulation.network import WINDOW
 
-TIMEOUT_NS = 10 * NANOSECONDS
+TIMEOUT_NS = 10 * NS_PER_S
 
 
 class Collecting:
@@ -47,7 +47,7 @@ async def pair(world: SimulatedWorld) -> tuple[Collecting, Collecting]:
         return accepted[-1]
 
     listener = world.node("b").listen("", 0, accept)
-    deadline_ns = world.now_ns() + NANOSECONDS
+    deadline_ns = world.now_ns() + NS_PER_S
     await world.node("a").connect("b", listener.port, accept, deadline_ns=deadline_ns)
     far, near = accepted
     return near, far
@@ -109,16 +109,16 @@ def test_connecting_to_nobody_is_refused() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         a, b = world.node("a"), world.node("b")
         with pytest.raises(ConnectFailed, match="b:9092: connection refused"):
-            await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NANOSECONDS)
+            await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NS_PER_S)
         listener = b.listen("", 9092, Collecting)
-        await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NANOSECONDS)
+        await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NS_PER_S)
         world.network.cut("b", "a")
         with pytest.raises(ConnectFailed, match="timed out"):
-            await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NANOSECONDS)
+            await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NS_PER_S)
         world.network.mend()
         listener.close()
         with pytest.raises(ConnectFailed, match="refused"):
-            await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NANOSECONDS)
+            await a.connect("b", 9092, Collecting, deadline_ns=world.now_ns() + NS_PER_S)
 
     SimulatedWorld(1).run(scenario)
 

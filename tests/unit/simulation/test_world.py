@@ -8,13 +8,14 @@ import sys
 import pytest
 
 from common.environment.interface import ListenFailed
+from common.time_units import NS_PER_S
 from tests.simulation.environment import (
     NodeExited,
     SimulatedEnvironment,
     SimulatedWorld,
     SimulationFailed,
 )
-from tests.simulation.loop import NANOSECONDS, SimulationDeadlock, SimulationTooLong
+from tests.simulation.loop import SimulationDeadlock, SimulationTooLong
 
 # A run with a bit of everything, whose fingerprint is printed: cancelled task groups, disks, connections, random choices.
 FINGERPRINT = """
@@ -85,7 +86,7 @@ def test_waiting_moves_the_clock_and_takes_no_time() -> None:
     # A sleep of an hour ends exactly at its deadline.
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
-        deadline_ns = env.now_ns() + 3_599 * NANOSECONDS + 1
+        deadline_ns = env.now_ns() + 3_599 * NS_PER_S + 1
         await env.sleep_until(deadline_ns)
         assert env.now_ns() == deadline_ns
         assert env.wall_ms() == 1_700_000_000_000 + deadline_ns // 1_000_000
@@ -170,13 +171,13 @@ def test_exit_ends_the_node_and_only_the_node() -> None:
 
         async def sleeper(env: SimulatedEnvironment) -> None:
             try:
-                await env.sleep_until(env.now_ns() + 3600 * NANOSECONDS)
+                await env.sleep_until(env.now_ns() + 3600 * NS_PER_S)
             finally:
                 ended.append("sleeper")
 
         async def main(env: SimulatedEnvironment) -> None:
             env.listen("", 9092, lambda connection: (_ for _ in ()).throw(AssertionError))
-            log_dir = env.log_dir("/a/1", operation_timeout_ns=NANOSECONDS)
+            log_dir = env.log_dir("/a/1", operation_timeout_ns=NS_PER_S)
             await log_dir.attach(create=True)
             await log_dir.lock()
             async with asyncio.TaskGroup() as tasks:
@@ -242,10 +243,10 @@ def test_a_crash_cancels_the_daemon_at_once() -> None:
         world.disk("/a/1")
 
         async def main(env: SimulatedEnvironment) -> None:
-            log_dir = env.log_dir("/a/1", operation_timeout_ns=NANOSECONDS)
+            log_dir = env.log_dir("/a/1", operation_timeout_ns=NS_PER_S)
             await log_dir.attach()
             try:
-                await env.sleep_until(env.now_ns() + NANOSECONDS)
+                await env.sleep_until(env.now_ns() + NS_PER_S)
             finally:
                 await log_dir.replace_file("last-words", b"never")
 

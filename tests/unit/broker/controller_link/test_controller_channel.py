@@ -17,8 +17,9 @@ from common.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.broker.fake_controller import ATTEMPT_NS, SECOND_NS, Answer, ControllerSide
+from tests.unit.broker.fake_controller import ATTEMPT_NS, Answer, ControllerSide
 
 HEARTBEAT = BrokerHeartbeatRequest(broker_id=1, broker_epoch=7)
 
@@ -117,13 +118,13 @@ def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
         started_ns = side.env.now_ns()
         with pytest.raises(ControllerUnavailable, match=r"controller 100: .*controller-100:9093"):
             await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
-        assert side.env.now_ns() - started_ns <= SECOND_NS
+        assert side.env.now_ns() - started_ns <= NS_PER_S
         side.controller.start(side.group)
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
         started_ns = side.env.now_ns()
         with pytest.raises(ControllerUnavailable, match="node 100 is not the active controller"):
             await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(3))
-        assert side.env.now_ns() - started_ns <= 3 * SECOND_NS
+        assert side.env.now_ns() - started_ns <= 3 * NS_PER_S
 
     run(scenario, start=False)
 
@@ -156,7 +157,7 @@ def test_a_request_may_be_given_one_long_attempt() -> None:
         response = await side.channel.send(
             CreateTopicsRequest(topics=[CreatableTopic(name="a")]),
             deadline_ns=side.deadline_ns(30),
-            attempt_timeout_ns=30 * SECOND_NS,
+            attempt_timeout_ns=30 * NS_PER_S,
         )
         assert response.topics[0].name == "a"
         assert len(side.controller.requests) == 1
@@ -172,14 +173,14 @@ def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
             side.channel.send(
                 CreateTopicsRequest(topics=[CreatableTopic(name="a")]),
                 deadline_ns=side.deadline_ns(20),
-                attempt_timeout_ns=20 * SECOND_NS,
+                attempt_timeout_ns=20 * NS_PER_S,
             )
         )
         await side.world.until(lambda: side.controller.requests)
         started_ns = side.env.now_ns()
         await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
         await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
-        assert side.env.now_ns() - started_ns < SECOND_NS // 10
+        assert side.env.now_ns() - started_ns < NS_PER_S // 10
         assert not creating.done()
         assert side.controller.connection_count == 2
         creating.cancel()
@@ -198,7 +199,7 @@ def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
         side.controller.answers[ApiKey.ENVELOPE] = lambda _: answer_later()
         forwarding = side.group.create_task(
             side.channel.send(
-                EnvelopeRequest(request_data=b"x"), deadline_ns=side.deadline_ns(30), attempt_timeout_ns=30 * SECOND_NS
+                EnvelopeRequest(request_data=b"x"), deadline_ns=side.deadline_ns(30), attempt_timeout_ns=30 * NS_PER_S
             )
         )
         with pytest.raises(ControllerUnavailable):

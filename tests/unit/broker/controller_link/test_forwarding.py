@@ -36,8 +36,9 @@ from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from common.raft.core.record_batches import CommittedBatch
 from common.records.metadata_records import KnownRecord, NoOpRecord, RemoveTopicRecord, UnregisterBrokerRecord
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.broker.fake_controller import SECOND_NS, ControllerSide
+from tests.unit.broker.fake_controller import ControllerSide
 from tests.unit.common.metadata.builders import partition, register, topic, topic_id
 
 CORRELATION_ID = 77
@@ -205,7 +206,7 @@ def test_what_failed_or_only_validated_has_nothing_to_wait_for() -> None:
         assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         broker.respond = created
         await broker.send(create("a", validate_only=True), 7)
-        assert broker.elapsed_ns < SECOND_NS
+        assert broker.elapsed_ns < NS_PER_S
 
     run(scenario)
 
@@ -217,7 +218,7 @@ def test_waiting_for_the_image_is_bounded_by_the_requests_timeout() -> None:
         broker.respond = created
         response = await broker.send(create("a", timeout_ms=3000), 7)
         assert response.topics[0].error_code == ErrorCode.NONE
-        assert broker.elapsed_ns == 3 * SECOND_NS
+        assert broker.elapsed_ns == 3 * NS_PER_S
 
     run(scenario)
 
@@ -229,7 +230,7 @@ def test_a_client_that_does_not_want_to_wait_is_answered_as_soon_as_the_controll
         broker.respond = created
         response = await broker.send(create("a", timeout_ms=0), 7)
         assert response.topics[0].error_code == ErrorCode.NONE
-        assert broker.elapsed_ns < SECOND_NS
+        assert broker.elapsed_ns < NS_PER_S
 
     run(scenario)
 
@@ -241,7 +242,7 @@ def test_without_a_controller_the_request_times_out() -> None:
         with pytest.raises(ApiError) as caught:
             await broker.send(create("a", timeout_ms=2000), 7)
         assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
-        assert broker.elapsed_ns == 2 * SECOND_NS
+        assert broker.elapsed_ns == 2 * NS_PER_S
 
     run(scenario, start=False)
 
@@ -334,7 +335,7 @@ def test_a_topic_that_this_broker_never_knew_is_gone_already() -> None:
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda _: DeleteTopicsResponse(responses=[DeletableTopicResult(name="new")])
         await broker.send(DeleteTopicsRequest(topic_names=["new"], timeout_ms=10_000), 5)
-        assert broker.elapsed_ns < SECOND_NS
+        assert broker.elapsed_ns < NS_PER_S
 
     run(scenario)
 

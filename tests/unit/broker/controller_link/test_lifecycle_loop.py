@@ -8,7 +8,6 @@ import pytest
 
 from broker.controller_link.lifecycle_loop import LifecycleLoop
 from broker.core.lifecycle import (
-    MS,
     BrokerLifecycle,
     BrokerState,
     Effect,
@@ -32,18 +31,19 @@ from common.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
+from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.broker.fake_controller import SECOND_NS, Answer, ControllerSide
+from tests.unit.broker.fake_controller import Answer, ControllerSide
 from tests.unit.common.metadata.builders import partition, replay, topic
 
 D1 = DirectoryId(Uuid(b"1" * 16))
 D2 = DirectoryId(Uuid(b"2" * 16))
 EPOCH = 7
 SETTINGS = LifecycleSettings(
-    heartbeat_interval_ns=2000 * MS,
-    registration_timeout_ns=60_000 * MS,
-    log_dir_failure_timeout_ns=30_000 * MS,
-    controlled_shutdown_timeout_ns=30_000 * MS,
+    heartbeat_interval_ns=2000 * NS_PER_MS,
+    registration_timeout_ns=60_000 * NS_PER_MS,
+    log_dir_failure_timeout_ns=30_000 * NS_PER_MS,
+    controlled_shutdown_timeout_ns=30_000 * NS_PER_MS,
 )
 
 
@@ -82,7 +82,7 @@ class Broker:
             broker_id=BrokerId(1),
             channel=side.channel,
             task_group=side.group,
-            request_timeout_ns=2000 * MS,
+            request_timeout_ns=2000 * NS_PER_MS,
             build_registration=self._build_registration,
             applied_offset=lambda: self.applied_offset,
             on_effect=self.effects.append,
@@ -173,7 +173,7 @@ def test_heartbeats_carry_the_applied_offset_of_their_moment_and_come_at_the_int
         count = len(broker.heartbeats)
         await broker.side.world.until(lambda: len(broker.heartbeats) == count + 3)
         assert broker.heartbeats[-1].current_metadata_offset == 99
-        assert 5.9 * SECOND_NS < broker.side.env.now_ns() - started_ns < 6.2 * SECOND_NS
+        assert 5.9 * NS_PER_S < broker.side.env.now_ns() - started_ns < 6.2 * NS_PER_S
 
     run(scenario)
 
@@ -186,7 +186,7 @@ def test_a_failed_directory_is_told_at_once_and_in_every_later_heartbeat() -> No
         failed_ns = broker.side.env.now_ns()
         broker.fail(D2)
         await broker.side.world.until(lambda: broker.heartbeats[-1].offline_log_dirs == [D2])
-        assert broker.side.env.now_ns() - failed_ns < 50 * MS
+        assert broker.side.env.now_ns() - failed_ns < 50 * NS_PER_MS
         await broker.side.world.until(lambda: FailuresAcknowledged((D2,)) in broker.effects)
         acknowledged = await broker.side.world.event("log_dir_failure_acknowledged")
         assert acknowledged.fields["directory_id"] == D2
@@ -214,7 +214,7 @@ def test_a_directory_that_fails_while_a_heartbeat_is_in_flight_is_in_the_next_on
         answered_ns = broker.side.env.now_ns()
         answer.set_result(BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False))
         await broker.side.world.until(lambda: len(broker.heartbeats) == count + 2)
-        assert broker.side.env.now_ns() - answered_ns < 50 * MS
+        assert broker.side.env.now_ns() - answered_ns < 50 * NS_PER_MS
         assert [each.offline_log_dirs for each in broker.heartbeats[-2:]] == [[], [D1]]
         await broker.side.world.until(lambda: FailuresAcknowledged((D1,)) in broker.effects)
 
@@ -356,7 +356,7 @@ def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
         await broker.side.world.until(lambda: broker.halted)
         assert "log.dir.failure.timeout.ms" in broker.halted[0]
         assert uuid_text(D1) in broker.halted[0]
-        assert 30 * SECOND_NS <= broker.side.env.now_ns() - failed_ns < 30.1 * SECOND_NS
+        assert 30 * NS_PER_S <= broker.side.env.now_ns() - failed_ns < 30.1 * NS_PER_S
 
     run(scenario, state=state)
 

@@ -2,9 +2,10 @@
 
 import random
 
-from broker.core.directory_assignments import ASSIGNMENTS_PER_REQUEST_MAX, MS, DirectoryAssignments
+from broker.core.directory_assignments import ASSIGNMENTS_PER_REQUEST_MAX, DirectoryAssignments
 from common.ids import DirectoryId, TopicId, Uuid
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
 
 T = TopicId(Uuid(b"t" * 16))
 D1 = DirectoryId(Uuid(b"1" * 16))
@@ -20,12 +21,12 @@ def test_wishes_are_batched_and_confirmed() -> None:
     """Two wishes made together leave in one request after the batching delay and are gone once confirmed."""
     queue = assignments()
     queue.wish({P0: D1, P1: D2}, 0)
-    assert queue.next_deadline_ns() == 100 * MS
-    assert queue.next_batch(50 * MS) == {}
-    assert queue.next_batch(100 * MS) == {D1: [P0], D2: [P1]}
+    assert queue.next_deadline_ns() == 100 * NS_PER_MS
+    assert queue.next_batch(50 * NS_PER_MS) == {}
+    assert queue.next_batch(100 * NS_PER_MS) == {D1: [P0], D2: [P1]}
     assert queue.size == 2
     assert queue.next_deadline_ns() is None
-    assert queue.handle_answer({(D1, P0): 0, (D2, P1): 0}, 110 * MS) == {}
+    assert queue.handle_answer({(D1, P0): 0, (D2, P1): 0}, 110 * NS_PER_MS) == {}
     assert queue.size == 0
 
 
@@ -33,21 +34,23 @@ def test_the_answer_to_an_old_request_does_not_clear_a_newer_wish() -> None:
     """The replica moved again after its request left: the new place is still sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
-    queue.next_batch(100 * MS)
-    queue.wish({P0: D2}, 100 * MS)
+    queue.next_batch(100 * NS_PER_MS)
+    queue.wish({P0: D2}, 100 * NS_PER_MS)
     assert queue.size == 1
-    queue.handle_answer({(D1, P0): 0}, 150 * MS)
-    assert queue.next_batch(200 * MS) == {D2: [P0]}
+    queue.handle_answer({(D1, P0): 0}, 150 * NS_PER_MS)
+    assert queue.next_batch(200 * NS_PER_MS) == {D2: [P0]}
 
 
 def test_a_refusal_of_an_old_wish_does_not_bring_it_back() -> None:
     """The replica moved again after its request left, and that request is refused: the newer place is what is sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
-    queue.next_batch(100 * MS)
-    queue.wish({P0: D2}, 100 * MS)
-    assert queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 150 * MS) == {P0: ErrorCode.UNKNOWN_SERVER_ERROR}
-    assert queue.next_batch(200 * MS) == {D2: [P0]}
+    queue.next_batch(100 * NS_PER_MS)
+    queue.wish({P0: D2}, 100 * NS_PER_MS)
+    assert queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 150 * NS_PER_MS) == {
+        P0: ErrorCode.UNKNOWN_SERVER_ERROR
+    }
+    assert queue.next_batch(200 * NS_PER_MS) == {D2: [P0]}
 
 
 def test_an_assignment_under_way_is_pending() -> None:
@@ -55,10 +58,10 @@ def test_an_assignment_under_way_is_pending() -> None:
     queue = assignments()
     queue.wish({P0: D1}, 0)
     assert queue.has_pending_into(D1)
-    queue.next_batch(100 * MS)
+    queue.next_batch(100 * NS_PER_MS)
     assert queue.has_pending_into(D1)
     assert not queue.has_pending_into(D2)
-    queue.handle_answer({(D1, P0): 0}, 150 * MS)
+    queue.handle_answer({(D1, P0): 0}, 150 * NS_PER_MS)
     assert not queue.has_pending_into(D1)
 
 
@@ -66,20 +69,20 @@ def test_only_the_newest_wish_is_sent() -> None:
     """A wish that was overtaken before it left is never sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
-    queue.wish({P0: D2}, 10 * MS)
-    assert queue.next_batch(110 * MS) == {D2: [P0]}
+    queue.wish({P0: D2}, 10 * NS_PER_MS)
+    assert queue.next_batch(110 * NS_PER_MS) == {D2: [P0]}
 
 
 def test_a_failed_request_is_sent_again_with_newer_wishes_kept() -> None:
     """Nothing is lost by a time-out, and an overtaken wish does not come back."""
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
-    queue.next_batch(100 * MS)
-    queue.wish({P0: D2}, 100 * MS)
-    queue.handle_failure(200 * MS)
+    queue.next_batch(100 * NS_PER_MS)
+    queue.wish({P0: D2}, 100 * NS_PER_MS)
+    queue.handle_failure(200 * NS_PER_MS)
     deadline_ns = queue.next_deadline_ns()
     assert deadline_ns is not None
-    assert deadline_ns > 290 * MS
+    assert deadline_ns > 290 * NS_PER_MS
     assert queue.next_batch(deadline_ns) == {D2: [P0], D1: [P1]}
 
 
@@ -87,8 +90,8 @@ def test_errors_that_cannot_change_drop_the_entry() -> None:
     """A deleted topic must not be asked for again and again (KAFKA-17190); an unanswered one is."""
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
-    queue.next_batch(100 * MS)
-    refused = queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_TOPIC_ID}, 100 * MS)
+    queue.next_batch(100 * NS_PER_MS)
+    refused = queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_TOPIC_ID}, 100 * NS_PER_MS)
     assert refused == {P1: ErrorCode.UNKNOWN_SERVER_ERROR}
     assert queue.size == 1
 
@@ -97,10 +100,10 @@ def test_a_refused_replica_backs_off_by_itself() -> None:
     """One bad partition does not slow the others down."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
-    queue.next_batch(100 * MS)
-    queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 100 * MS)
-    queue.wish({P1: D1}, 100 * MS)
-    assert queue.next_batch(201 * MS)[D1][-1] == P1
+    queue.next_batch(100 * NS_PER_MS)
+    queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 100 * NS_PER_MS)
+    queue.wish({P1: D1}, 100 * NS_PER_MS)
+    assert queue.next_batch(201 * NS_PER_MS)[D1][-1] == P1
 
 
 def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
@@ -127,25 +130,25 @@ def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> N
     for failed in (True, False):
         queue = assignments()
         queue.wish({P0: D1, P1: D1}, 0)
-        queue.next_batch(100 * MS)
+        queue.next_batch(100 * NS_PER_MS)
         queue.settle([P0])
         assert queue.size == 2
         if failed:
-            queue.handle_failure(200 * MS)
+            queue.handle_failure(200 * NS_PER_MS)
         else:
-            queue.handle_answer({(D1, P0): 42, (D1, P1): 42}, 200 * MS)
-        assert queue.next_batch(1000 * MS) == {D1: [P1]}
+            queue.handle_answer({(D1, P0): 42, (D1, P1): 42}, 200 * NS_PER_MS)
+        assert queue.next_batch(1000 * NS_PER_MS) == {D1: [P1]}
 
 
 def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
     """Settled and wished again, unchanged, before the answer: the wish counts."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
-    queue.next_batch(100 * MS)
+    queue.next_batch(100 * NS_PER_MS)
     queue.settle([P0])
-    queue.wish({P0: D1}, 100 * MS)
-    queue.handle_failure(200 * MS)
-    assert queue.next_batch(1000 * MS) == {D1: [P0]}
+    queue.wish({P0: D1}, 100 * NS_PER_MS)
+    queue.handle_failure(200 * NS_PER_MS)
+    assert queue.next_batch(1000 * NS_PER_MS) == {D1: [P0]}
 
 
 def test_a_full_queue_of_refused_replicas_names_a_deadline_at_which_something_is_due() -> None:
@@ -154,8 +157,8 @@ def test_a_full_queue_of_refused_replicas_names_a_deadline_at_which_something_is
     replicas = [(T, partition) for partition in range(ASSIGNMENTS_PER_REQUEST_MAX)]
     queue.wish(dict.fromkeys(replicas, D1), 0)
     queue.next_batch(0)
-    queue.handle_answer({(D1, replica): ErrorCode.UNKNOWN_SERVER_ERROR for replica in replicas}, 10 * MS)
+    queue.handle_answer({(D1, replica): ErrorCode.UNKNOWN_SERVER_ERROR for replica in replicas}, 10 * NS_PER_MS)
     deadline_ns = queue.next_deadline_ns()
     assert deadline_ns is not None
-    assert deadline_ns > 100 * MS
+    assert deadline_ns > 100 * NS_PER_MS
     assert queue.next_batch(deadline_ns) != {}

@@ -1,9 +1,9 @@
 """When a broker that was stopped must first learn what happened."""
 
 from broker.core.lease import ABSENCE_MIN_NS, Lease
+from common.time_units import NS_PER_S
 
-SECOND = 1_000_000_000
-SESSION = 9 * SECOND
+SESSION = 9 * NS_PER_S
 
 
 def running(lease: Lease, from_ns: int, to_ns: int) -> None:
@@ -16,13 +16,13 @@ def test_a_stop_over_the_end_of_the_session_is_doubted() -> None:
     """Until everything committed at a later time has been applied; an answer from before the doubt does not count."""
     lease = Lease(SESSION)
     lease.renew(0)
-    running(lease, 0, 5 * SECOND)
-    lease.look(12 * SECOND)
-    assert lease.doubted_since_ns == 12 * SECOND
-    assert lease.absence_ns == 7 * SECOND
-    lease.confirm(11 * SECOND)
-    assert lease.doubted_since_ns == 12 * SECOND
-    lease.confirm(12 * SECOND)
+    running(lease, 0, 5 * NS_PER_S)
+    lease.look(12 * NS_PER_S)
+    assert lease.doubted_since_ns == 12 * NS_PER_S
+    assert lease.absence_ns == 7 * NS_PER_S
+    lease.confirm(11 * NS_PER_S)
+    assert lease.doubted_since_ns == 12 * NS_PER_S
+    lease.confirm(12 * NS_PER_S)
     assert lease.doubted_since_ns is None
 
 
@@ -30,8 +30,8 @@ def test_a_stop_within_the_session_is_not() -> None:
     """The controller cannot have fenced this broker."""
     lease = Lease(SESSION)
     lease.renew(0)
-    running(lease, 0, SECOND)
-    lease.look(9 * SECOND)
+    running(lease, 0, NS_PER_S)
+    lease.look(9 * NS_PER_S)
     assert lease.doubted_since_ns is None
 
 
@@ -39,11 +39,11 @@ def test_a_broker_that_runs_without_a_controller_serves_on() -> None:
     """Its session ends before its eyes, and so does a short stop after that; only a stop of a whole session is doubted."""
     lease = Lease(SESSION)
     lease.renew(0)
-    running(lease, 0, 20 * SECOND)
-    lease.look(22 * SECOND)
+    running(lease, 0, 20 * NS_PER_S)
+    lease.look(22 * NS_PER_S)
     assert lease.doubted_since_ns is None
-    lease.look(31 * SECOND)
-    assert lease.doubted_since_ns == 31 * SECOND
+    lease.look(31 * NS_PER_S)
+    assert lease.doubted_since_ns == 31 * NS_PER_S
 
 
 def test_a_second_stop_renews_the_doubt() -> None:
@@ -51,15 +51,15 @@ def test_a_second_stop_renews_the_doubt() -> None:
     lease = Lease(SESSION)
     lease.renew(0)
     lease.look(0)
-    lease.look(12 * SECOND)
-    lease.look(15 * SECOND)
-    lease.confirm(13 * SECOND)
-    assert lease.doubted_since_ns == 15 * SECOND
+    lease.look(12 * NS_PER_S)
+    lease.look(15 * NS_PER_S)
+    lease.confirm(13 * NS_PER_S)
+    assert lease.doubted_since_ns == 15 * NS_PER_S
 
 
 def test_a_broker_that_was_never_unfenced_has_nothing_to_doubt() -> None:
     """It leads nothing."""
     lease = Lease(SESSION)
     lease.look(0)
-    lease.look(100 * SECOND)
+    lease.look(100 * NS_PER_S)
     assert lease.doubted_since_ns is None

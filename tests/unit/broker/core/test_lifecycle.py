@@ -5,7 +5,6 @@ import random
 import pytest
 
 from broker.core.lifecycle import (
-    MS,
     BrokerLifecycle,
     BrokerState,
     DirectoryFailed,
@@ -31,15 +30,16 @@ from broker.core.lifecycle import (
 )
 from common.ids import BrokerEpoch, DirectoryId, Uuid
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
 
 D1 = DirectoryId(Uuid(b"1" * 16))
 D2 = DirectoryId(Uuid(b"2" * 16))
 EPOCH = BrokerEpoch(7)
 SETTINGS = LifecycleSettings(
-    heartbeat_interval_ns=2000 * MS,
-    registration_timeout_ns=60_000 * MS,
-    log_dir_failure_timeout_ns=30_000 * MS,
-    controlled_shutdown_timeout_ns=30_000 * MS,
+    heartbeat_interval_ns=2000 * NS_PER_MS,
+    registration_timeout_ns=60_000 * NS_PER_MS,
+    log_dir_failure_timeout_ns=30_000 * NS_PER_MS,
+    controlled_shutdown_timeout_ns=30_000 * NS_PER_MS,
 )
 
 
@@ -58,7 +58,7 @@ class Context:
         )
 
     def step(self, event: object, *, after_ms: int = 0) -> list[Effect]:
-        self.now_ns += after_ms * MS
+        self.now_ns += after_ms * NS_PER_MS
         return self.lifecycle.step(event, self.now_ns)  # type: ignore[arg-type]
 
     def answer(
@@ -87,12 +87,12 @@ def test_from_start_to_running() -> None:
     assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat(fence=True)]
     not_caught_up = HeartbeatAnswered(ErrorCode.NONE, False, True, False, ())
     assert context.step(not_caught_up) == []
-    assert context.lifecycle.next_deadline_ns() == 10 * MS
+    assert context.lifecycle.next_deadline_ns() == 10 * NS_PER_MS
     assert context.step(Tick(), after_ms=10) == [heartbeat(fence=True)]
     assert context.answer(fenced=True) == [StateChanged(BrokerState.RECOVERY)]
     assert context.step(ReadyToUnfence()) == [heartbeat()]
     assert context.answer() == [StateChanged(BrokerState.RUNNING)]
-    assert context.lifecycle.next_deadline_ns() == context.now_ns + 2000 * MS
+    assert context.lifecycle.next_deadline_ns() == context.now_ns + 2000 * NS_PER_MS
 
 
 def test_ready_while_a_heartbeat_is_in_flight_sends_the_next_at_once() -> None:
@@ -196,13 +196,13 @@ def test_registration_is_retried_until_its_deadline() -> None:
         context.step(RegistrationRefused(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
         deadline_ns = context.lifecycle.next_deadline_ns()
         assert deadline_ns is not None
-        delays_ms.append(round((deadline_ns - context.now_ns) / MS))
+        delays_ms.append(round((deadline_ns - context.now_ns) / NS_PER_MS))
         context.now_ns = deadline_ns
         effects = context.step(Tick())
         if effects != [SendRegistration()]:
             break
     assert [type(effect) for effect in effects] == [Halt, StateChanged]
-    assert context.now_ns == 60_000 * MS
+    assert context.now_ns == 60_000 * NS_PER_MS
     assert delays_ms[0] in range(98, 103)
     assert delays_ms[1] in range(196, 205)
     assert max(delays_ms) <= 2040
@@ -270,7 +270,7 @@ def test_a_failed_heartbeat_is_retried_before_the_session_ends() -> None:
         context.step(RequestFailed("timed out"))
         deadline_ns = context.lifecycle.next_deadline_ns()
         assert deadline_ns is not None
-        assert deadline_ns - context.now_ns <= 2040 * MS
+        assert deadline_ns - context.now_ns <= 2040 * NS_PER_MS
         context.now_ns = deadline_ns
         assert context.step(Tick()) == [heartbeat()]
 
@@ -296,7 +296,7 @@ def test_last_words_are_said_at_once_and_again_when_nobody_heard_them() -> None:
     context.step(RequestFailed("connection refused"))
     deadline_ns = context.lifecycle.next_deadline_ns()
     assert deadline_ns is not None
-    assert deadline_ns - context.now_ns < 150 * MS
+    assert deadline_ns - context.now_ns < 150 * NS_PER_MS
     context.now_ns = deadline_ns
     assert context.step(Tick()) == [heartbeat(fence=True)]
     assert context.answer(fenced=True) == [LastWordsHeard()]

@@ -31,9 +31,9 @@ from common.ids import (
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_S
 
-SECOND = 1_000_000_000
-LAG_MAX = 30 * SECOND
+LAG_MAX = 30 * NS_PER_S
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 
 
@@ -81,7 +81,7 @@ class LeaderContext:
 
     def __init__(self, isr: tuple[int, ...] = (1, 2, 3), *, log_end: int = 10, high_watermark: int = 0) -> None:
         self.brokers = {BrokerId(number): broker(number) for number in (1, 2, 3)}
-        self.now_ns = 1000 * SECOND
+        self.now_ns = 1000 * NS_PER_S
         self.replica = PartitionReplica(ONE, self.brokers.get, LAG_MAX)
         self.replica.log_end_offset = Offset(log_end)
         self.replica.high_watermark = Offset(high_watermark)

@@ -3,9 +3,8 @@
 from broker.hosting.purgatory import FetchWaiter, FetchWaiters, ReplicationWaiters
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
 from tests.simulation.environment import SimulatedWorld
-
-MILLISECOND = 1_000_000
 
 
 def test_replication_waiters_are_completed_in_order() -> None:
@@ -39,7 +38,7 @@ def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
 
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
-        deadline_ns = world.now_ns() + 1000 * MILLISECOND
+        deadline_ns = world.now_ns() + 1000 * NS_PER_MS
         consumer = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, wants_uncommitted=False)
         follower = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, wants_uncommitted=True)
         waiters = FetchWaiters()
@@ -64,7 +63,7 @@ def test_a_fetch_ends_at_its_deadline() -> None:
     """Neither earlier nor later."""
 
     async def scenario(world: SimulatedWorld) -> None:
-        deadline_ns = world.now_ns() + 300 * MILLISECOND
+        deadline_ns = world.now_ns() + 300 * NS_PER_MS
         waiter = FetchWaiter(world.node("a"), min_bytes=1, deadline_ns=deadline_ns, wants_uncommitted=True)
         await waiter.wait()
         assert world.now_ns() == deadline_ns

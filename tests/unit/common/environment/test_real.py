@@ -10,8 +10,7 @@ from common.environment.interface import ListenFailed
 from common.environment.real import RealEnvironment
 from common.ids import uuid_text
 from common.metrics_exposition import SnapshotCollector, gauge
-
-MS = 1_000_000
+from common.time_units import NS_PER_MS
 
 
 async def test_whoever_wakes_finds_its_deadline_passed(env: RealEnvironment) -> None:
@@ -34,19 +33,19 @@ async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: Real
     """The same clock as sleep_until, in order of deadlines."""
     called: list[tuple[str, bool]] = []
     start_ns = env.now_ns()
-    env.call_at(start_ns + 7 * MS, lambda: called.append(("late", env.now_ns() >= start_ns + 7 * MS)))
-    env.call_at(start_ns + 2 * MS, lambda: called.append(("early", env.now_ns() >= start_ns + 2 * MS)))
-    cancel = env.call_at(start_ns + 3 * MS, lambda: called.append(("cancelled", True)))
+    env.call_at(start_ns + 7 * NS_PER_MS, lambda: called.append(("late", env.now_ns() >= start_ns + 7 * NS_PER_MS)))
+    env.call_at(start_ns + 2 * NS_PER_MS, lambda: called.append(("early", env.now_ns() >= start_ns + 2 * NS_PER_MS)))
+    cancel = env.call_at(start_ns + 3 * NS_PER_MS, lambda: called.append(("cancelled", True)))
     cancel_passed = env.call_at(start_ns, lambda: called.append(("passed", True)))
     cancel()
     cancel_passed()
-    await env.sleep_until(start_ns + 12 * MS)
+    await env.sleep_until(start_ns + 12 * NS_PER_MS)
     assert called == [("early", True), ("late", True)]
 
 
 async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment) -> None:
     """It raises TimeoutError then, and not before the deadline."""
-    deadline_ns = env.now_ns() + 5 * MS
+    deadline_ns = env.now_ns() + 5 * NS_PER_MS
     with pytest.raises(TimeoutError):
         async with env.timeout_at(deadline_ns):
             await asyncio.get_running_loop().create_future()
@@ -55,10 +54,10 @@ async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment)
 
 async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironment) -> None:
     """A result, another exception and a cancellation from outside pass through; the timer is gone afterwards."""
-    async with env.timeout_at(env.now_ns() + MS):
+    async with env.timeout_at(env.now_ns() + NS_PER_MS):
         pass
     with pytest.raises(ZeroDivisionError):
-        async with env.timeout_at(env.now_ns() + MS):
+        async with env.timeout_at(env.now_ns() + NS_PER_MS):
             raise ZeroDivisionError
 
     async def waits() -> None:
@@ -70,7 +69,7 @@ async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironme
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await env.sleep_until(env.now_ns() + 3 * MS)
+    await env.sleep_until(env.now_ns() + 3 * NS_PER_MS)
 
 
 async def test_a_timeout_that_has_passed_already(env: RealEnvironment) -> None:

@@ -18,6 +18,7 @@ from common.environment.real import RealEnvironment
 from common.environment.real_connection import RECEIVE_BUFFER_MAX, RECEIVE_BUFFER_MIN, RealConnection
 from common.environment.real_log_dir import RealLogDir
 from common.parts import Part
+from common.time_units import NS_PER_S
 from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 
@@ -538,7 +539,7 @@ async def test_connect_meets_its_deadline(env: RealEnvironment) -> None:
 async def test_names_that_no_host_can_have(env: RealEnvironment, host: str) -> None:
     """Whoever registers with such an address costs nobody more than a failed connection; nor can one listen there."""
     with pytest.raises(ConnectFailed, match="cannot connect to"):
-        await env.connect(host, 9092, never, deadline_ns=env.now_ns() + 1_000_000_000)
+        await env.connect(host, 9092, never, deadline_ns=env.now_ns() + NS_PER_S)
     with pytest.raises(ListenFailed):
         env.listen(host, 0, never)
 

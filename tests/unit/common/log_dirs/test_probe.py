@@ -5,9 +5,10 @@ import errno
 
 from common.environment.interface import LogDir, SpaceStat
 from common.log_dirs.probe import probe_log_dir
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 
-INTERVAL_NS = 1_000_000_000
+INTERVAL_NS = NS_PER_S
 
 
 async def attached(world: SimulatedWorld) -> LogDir:

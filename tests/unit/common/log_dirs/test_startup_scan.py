@@ -180,7 +180,7 @@ def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
     assert list(directories.online) == [IDS["/d1"], IDS["/d2"]]
     assert directories.space[DirectoryId(Uuid(IDS["/d2"]))].usable_bytes == 0
     assert directories.space[DirectoryId(Uuid(IDS["/d1"]))].usable_bytes > 0
-    assert [event.fields["log_dir"] for event in world.events_named("log_dir_trouble")] == ["/d2"]
+    assert [event.fields["log_dir"] for event in world.events_named("log_dir_warning")] == ["/d2"]
 
 
 @pytest.mark.parametrize("operation", ["stat", "replace_file"])

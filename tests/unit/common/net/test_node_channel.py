@@ -18,18 +18,8 @@ from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest,
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.schema import VersionRange
-from tests.unit.common.net.worlds import (
-    HOST,
-    SECOND_NS,
-    Channel,
-    Gate,
-    RawPeer,
-    Scenario,
-    Server,
-    World,
-    echo_name,
-    run_simulated,
-)
+from common.time_units import NS_PER_S
+from tests.unit.common.net.worlds import HOST, Channel, Gate, RawPeer, Scenario, Server, World, echo_name, run_simulated
 
 Run = Callable[[Scenario], None]
 METADATA = {ApiKey.METADATA: echo_name}
@@ -196,7 +186,7 @@ def test_a_request_that_times_out_costs_the_connection(run: Run) -> None:
             start_ns = channel.env.now_ns()
             with pytest.raises(ChannelError, match="METADATA was not answered in time"):
                 await channel.ask("short", seconds=0.1)
-            assert channel.env.now_ns() - start_ns >= SECOND_NS // 10
+            assert channel.env.now_ns() - start_ns >= NS_PER_S // 10
             with pytest.raises(ChannelError, match="given up, for METADATA was not answered in time"):
                 await long
             again = asyncio.ensure_future(channel.ask("again"))
@@ -338,7 +328,7 @@ def test_a_deadline_before_the_next_attempt_is_kept() -> None:
             start_ns = channel.env.now_ns()
             with pytest.raises(ChannelError, match="no connection within"):
                 await channel.ask("x", seconds=0.1)
-            assert channel.env.now_ns() - start_ns == SECOND_NS // 10
+            assert channel.env.now_ns() - start_ns == NS_PER_S // 10
             with pytest.raises(ChannelError):
                 await channel.ask("x", seconds=-1)
 

@@ -24,10 +24,10 @@ from common.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from common.time_units import NS_PER_S
 from tests.unit.common.net.worlds import (
     MAX_REQUEST_BYTES,
     METADATA_VERSION,
-    SECOND_NS,
     Gate,
     Scenario,
     Server,
@@ -646,7 +646,7 @@ def test_file_regions_are_part_of_responses() -> None:
     # A Fetch response whose records are a range of a log file arrives like any other.
     async def scenario(world: World) -> None:
         assert isinstance(world, SimulatedTestWorld)
-        log_dir = world.node("server").log_dir("/d", operation_timeout_ns=SECOND_NS)
+        log_dir = world.node("server").log_dir("/d", operation_timeout_ns=NS_PER_S)
         await log_dir.attach(create=True)
         file = await log_dir.open("log", create=True)
         await log_dir.append(file, 0, [bytes(range(256)) * 1000])

@@ -23,9 +23,9 @@ from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 
-SECOND_NS = 1_000_000_000
 HOST = "127.0.0.1"
 MAX_REQUEST_BYTES = 1 << 20
 
@@ -142,7 +142,7 @@ class Server:
             return peers[0]
 
         env = self.world.node(name)
-        await env.connect(HOST, self.port, accept, deadline_ns=env.now_ns() + SECOND_NS)
+        await env.connect(HOST, self.port, accept, deadline_ns=env.now_ns() + NS_PER_S)
         return peers[0]
 
 
@@ -255,7 +255,7 @@ class Channel:
         await self._group.__aexit__(*error)
 
     def send(self, request: Struct, *, seconds: float = 5, version: int | None = None) -> Awaitable[Any]:
-        deadline_ns = self.env.now_ns() + round(seconds * SECOND_NS)
+        deadline_ns = self.env.now_ns() + round(seconds * NS_PER_S)
         return self.channel.send(request, version=version, deadline_ns=deadline_ns)
 
     async def ask(self, name: str, *, seconds: float = 5) -> str:

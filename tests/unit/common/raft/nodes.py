@@ -18,11 +18,11 @@ from common.raft.errors import QuorumFailure
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import KnownRecord, TopicRecord
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 PORT = 9093
 CLUSTER_ID = "the-cluster"
-SECOND_NS = 1_000_000_000
 MEBIBYTE = 1024 * 1024
 
 
@@ -116,7 +116,7 @@ class QuorumNode:
             running.set()
 
     async def _serve(self, env: Environment, running: asyncio.Event) -> None:
-        self.log_dir: LogDir = env.log_dir(self.path, operation_timeout_ns=10 * SECOND_NS)
+        self.log_dir: LogDir = env.log_dir(self.path, operation_timeout_ns=10 * NS_PER_S)
         await self.log_dir.attach(create=True)
         async with asyncio.TaskGroup() as task_group:
             self.task_group = task_group
@@ -208,7 +208,7 @@ def topic(name: str) -> ApiMessageAndVersion:
 async def format_node(node: QuorumNode) -> None:
     """Puts a bootstrap.checkpoint on the node's disk, as `kafka-storage format` does."""
     env = node.world.node(f"formatter-of-{node.name}")
-    log_dir = env.log_dir(node.path, operation_timeout_ns=SECOND_NS)
+    log_dir = env.log_dir(node.path, operation_timeout_ns=NS_PER_S)
     await log_dir.attach(create=True)
     await log_dir.replace_file("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records()))
     await log_dir.close()

@@ -28,10 +28,11 @@ from common.raft.core.quorum_messages import fetch_request, fetch_snapshot_reque
 from common.raft.core.record_batches import encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.errors import QuorumFailure
+from common.time_units import NS_PER_S
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.common.net.worlds import RawPeer, SimulatedTestWorld, request_bytes
-from tests.unit.common.raft.nodes import MEBIBYTE, PORT, SECOND_NS, Config, QuorumNode, topic
+from tests.unit.common.raft.nodes import MEBIBYTE, PORT, Config, QuorumNode, topic
 
 SEGMENT = "00000000000000000000.log"
 
@@ -392,7 +393,7 @@ async def ask(world: SimulatedWorld, request: Struct, *, version: int | None = N
     async def main(env: SimulatedEnvironment) -> None:
         async with TaskGroup() as task_group:
             channel = NodeChannel(env, host="one", port=PORT, client_id="test", task_group=task_group)
-            answers.append(await channel.send(request, version=version, deadline_ns=env.now_ns() + 10 * SECOND_NS))
+            answers.append(await channel.send(request, version=version, deadline_ns=env.now_ns() + 10 * NS_PER_S))
             channel.close()
 
     world.node("stranger").start(main)
@@ -524,7 +525,7 @@ def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> 
             peers.append(RawPeer(SimulatedTestWorld(world), connection))
             return peers[0]
 
-        await env.connect("one", PORT, accept, deadline_ns=env.now_ns() + SECOND_NS)
+        await env.connect("one", PORT, accept, deadline_ns=env.now_ns() + NS_PER_S)
         (peer,) = peers
         peer.connection.pause_reading()
         peer.send(b"".join(request_bytes(request, 1, correlation_id=number) for number in range(64)))

@@ -52,6 +52,7 @@ from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, 
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import FeatureLevelRecord, KnownRecord, PartitionChangeRecord
+from common.time_units import NS_PER_S
 from controller.core.alter_partition import handle_alter_partition
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
@@ -93,7 +94,7 @@ class ControllerContext:
             session_timeout_ns=SESSION_TIMEOUT_NS,
             topic_defaults=TopicConfig(unclean_leader_election_enable=unclean),
         )
-        self.now_ns = 1_000_000_000
+        self.now_ns = NS_PER_S
         self.rng = random.Random(seed)
         self.log: list[KnownRecord] = []
         self.last_records: list[ApiMessageAndVersion] = []
@@ -210,7 +211,7 @@ class ControllerContext:
         assert self.heartbeat(broker_id, want_fence=True).is_fenced
 
     def advance(self, seconds: float) -> None:
-        self.now_ns += int(seconds * 1_000_000_000)
+        self.now_ns += int(seconds * NS_PER_S)
 
     def fence_stale(self) -> BrokerId | None:
         return self.apply(fence_stale_broker(self.state, self.sessions, self.settings, now_ns=self.now_ns))

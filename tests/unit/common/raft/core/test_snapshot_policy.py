@@ -5,8 +5,7 @@ import pytest
 from common.ids import LeaderEpoch, Offset
 from common.raft.core.offsets import OffsetAndEpoch
 from common.raft.core.snapshot_policy import Retention, SnapshotTriggers, StoredSnapshot
-
-SECOND_NS = 1_000_000_000
+from common.time_units import NS_PER_S
 
 
 @pytest.mark.parametrize(
@@ -16,13 +15,13 @@ SECOND_NS = 1_000_000_000
 def test_bytes_or_time_make_a_snapshot_due(record_bytes: int, seconds: int, due: bool) -> None:
     """Enough bytes at once, or any record after the interval; nothing new, no snapshot."""
     triggers = SnapshotTriggers(record_bytes_max=1_000, interval_ms=60_000)
-    assert triggers.is_due(record_bytes=record_bytes, since_last_ns=seconds * SECOND_NS) is due
+    assert triggers.is_due(record_bytes=record_bytes, since_last_ns=seconds * NS_PER_S) is due
 
 
 def test_an_interval_of_zero_turns_the_clock_off() -> None:
     """Only bytes count then."""
     triggers = SnapshotTriggers(record_bytes_max=1_000, interval_ms=0)
-    assert not triggers.is_due(record_bytes=999, since_last_ns=10**9 * SECOND_NS)
+    assert not triggers.is_due(record_bytes=999, since_last_ns=10**9 * NS_PER_S)
     assert triggers.is_due(record_bytes=1_000, since_last_ns=0)
 
 
