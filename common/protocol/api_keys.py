@@ -1,4 +1,4 @@
-"""The numbers of the APIs that Diskraft speaks, under Kafka's names (core). Versions are in `registry`."""
+"""The api keys that Diskraft speaks, with Kafka's names (core). Versions are in `registry`."""
 
 from enum import IntEnum
 

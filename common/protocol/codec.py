@@ -1,9 +1,8 @@
 """Encodes and decodes declared messages (core).
 
-The functions for a (message, version) are compiled on first use and kept with the message's own class. Decoding consumes
-everything and raises RemoteProtocolError for whatever does not fit; encoding raises EncodeError for a value that the
-version cannot carry. Records are never copied by `decode`, which gives a view of the input, nor by `encode_parts`; a
-caller who keeps such a view keeps the whole frame alive.
+The encoder and decoder for a (message, version) are compiled on first use and cached on the message class. Decoding raises
+RemoteProtocolError for malformed bytes; encoding raises EncodeError for a value that the version cannot carry. Records are
+never copied: `decode` returns views of the input and `encode_parts` passes them through. A view keeps its whole frame alive.
 """
 
 import struct
@@ -27,14 +26,14 @@ from common.protocol.source import contains
 
 _VERSION_PREFIX = struct.Struct(">h")
 
-# Reading past the end of the bytes, and text that is none.
+# What the generated decoders raise when they read past the end, and for text that is not UTF-8.
 _DECODING_ERRORS = (IndexError, struct.error, UnicodeDecodeError)
 
 Buffer = bytes | bytearray | memoryview
 
 
 def encode_parts(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> list[Part]:
-    """The message as parts to be sent one after the other; records fields are among them as they are."""
+    """Encodes the message as a list of parts, to be sent in order. Records fields appear among them uncopied."""
     slot = 0 if numbering is Numbering.KIP858 else 1
     encoder = message.wire_encoders[slot].get(version) or _new_encoder(type(message), version, slot)
     try:
@@ -45,7 +44,7 @@ def encode_parts(message: Struct, version: int, *, numbering: Numbering = Number
 
 
 def encode(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> bytes:
-    """The bytes of the message. Records must be bytes, not regions of a file."""
+    """Encodes the message as bytes. Its records must be bytes, not regions of a file."""
     parts = encode_parts(message, version, numbering=numbering)
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parts[0]
@@ -58,7 +57,7 @@ def encode(message: Struct, version: int, *, numbering: Numbering = Numbering.KI
 def decode(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> AnyStruct:
-    """The message that `buffer` holds from its first to its last byte. Raises RemoteProtocolError if it holds none."""
+    """Decodes the message that fills the whole buffer. Raises RemoteProtocolError for malformed or trailing bytes."""
     slot = 0 if numbering is Numbering.KIP858 else 1
     decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
@@ -75,7 +74,8 @@ def decode(
 def decode_prefix(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> tuple[AnyStruct, int]:
-    """The message at the start of `buffer` and the position after it: for headers, which a body follows."""
+    """Decodes the message at the start of `buffer` and returns it with the position after it. Used for headers, which a body
+    follows."""
     slot = 0 if numbering is Numbering.KIP858 else 1
     decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
@@ -87,8 +87,11 @@ def decode_prefix(
 
 
 def decode_request(message_class: type[AnyStruct], buffer: Buffer, version: int) -> tuple[AnyStruct, int]:
-    """The request at the start of `buffer`, and about how much memory its elements take besides their text. Bytes may
-    follow, as in Apache Kafka: librdkafka leaves three behind the Metadata request for all topics."""
+    """Decodes the request at the start of `buffer`. Returns it with the approximate memory that its elements take, not
+    counting their text.
+
+    Trailing bytes are allowed, as in Apache Kafka: librdkafka leaves three at the end of a Metadata request for all topics.
+    """
     decoder = message_class.wire_decoders[0].get(version) or _new_decoder(message_class, version, 0)
     try:
         message: AnyStruct
@@ -99,12 +102,12 @@ def decode_request(message_class: type[AnyStruct], buffer: Buffer, version: int)
 
 
 def encode_with_version(message: Struct, version: int) -> bytes:
-    """Two bytes of version, then the message: the form in which Kafka stores messages outside requests."""
+    """Encodes the version as two bytes, then the message. Kafka stores messages this way outside requests."""
     return _VERSION_PREFIX.pack(version) + encode(message, version)
 
 
 def decode_with_version(message_class: type[AnyStruct], buffer: Buffer) -> AnyStruct:
-    """The inverse of `encode_with_version`. A version that is not declared is a RemoteProtocolError too."""
+    """The inverse of `encode_with_version`. An undeclared version raises RemoteProtocolError as well."""
     if len(buffer) < _VERSION_PREFIX.size:
         raise BufferUnderflow(f"{message_class.wire_schema.name} ends in its version")
     (version,) = _VERSION_PREFIX.unpack_from(buffer)
@@ -114,7 +117,7 @@ def decode_with_version(message_class: type[AnyStruct], buffer: Buffer) -> AnySt
 
 
 def _malformed(message_class: type[Struct], version: int, error: Exception) -> RemoteProtocolError:
-    """What the exceptions of Python mean that reading malformed bytes gives rise to."""
+    """Maps an exception from a generated decoder to a protocol error."""
     name = f"{message_class.wire_schema.name} version {version}"
     if isinstance(error, UnicodeDecodeError):
         return InvalidValue(f"{name} holds text that is not UTF-8: {error.reason}")

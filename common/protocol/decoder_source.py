@@ -1,10 +1,11 @@
 """Compiles a declared message and one of its versions into the function that decodes it (core).
 
-Neighbouring fields of fixed size become one `unpack_from` into the attributes; objects are made without `__init__`. Every
-length and count is compared with the bytes that remain before anything of that size exists, and what the elements of a
-request take in memory is counted and bounded, so that small frames never become large heaps. Reading past the end shows as
-IndexError or struct.error, which `codec` turns into BufferUnderflow. The easy thing to get wrong: a slice past the end is
-silently short, so each slice has its own check.
+Adjacent fixed-size fields become one `unpack_from` into the attributes, and objects are created without `__init__`. Every
+length and count is checked against the remaining bytes before anything of that size is allocated. For requests, the memory
+of the elements is counted and bounded, so that a small frame cannot grow into a large heap.
+
+Reading past the end raises IndexError or struct.error, which `codec` turns into BufferUnderflow. A slice past the end does
+not raise, it is just short, so every slice has its own check.
 """
 
 import struct
@@ -35,22 +36,22 @@ from common.protocol.source import (
 )
 from common.protocol.varint import finish_uvarint, read_uvarint
 
-# What the elements of all arrays and the tagged fields of one request may take in memory. Requests come from strangers, and
-# three bytes on the wire can become an object of three hundred; the answers that we decode come from nodes that we chose,
-# and the frame limit bounds them.
+# How much memory the elements of all arrays and the tagged fields of one request may take. Requests come from untrusted
+# clients, and three bytes on the wire can become an object of three hundred. Responses come from nodes that we chose to
+# connect to, so the frame limit is enough for them.
 MAX_REQUEST_MEMORY = 64 * 1024 * 1024
-# Sizes in CPython, about: an object with its slots, a list, and the values that are no small numbers.
+# Approximate sizes in CPython: an object and its slots, a list, and every value that is not a small integer.
 _OBJECT_BYTES, _SLOT_BYTES, _LIST_BYTES = 40, 8, 64
 _DICT_BYTES, _DICT_ENTRY_BYTES = 232, 100
 _VALUE_BYTES = {Primitive.STRING: 56, Primitive.BYTES: 40, Primitive.RECORDS: 200, Primitive.UUID: 56}
 _NUMBER_BYTES = 32
-# Below this many elements a loop is as fast as unpacking by columns.
+# With fewer elements than this, a loop is as fast as unpacking by columns.
 _COLUMNS_FROM = 8
 
 
 def compile_decoder(schema: MessageSchema, version: int, numbering: Numbering) -> Any:
-    """A function from a buffer to the message at its start, the position after it, and the memory of a request's elements
-    (see `codec.decode_request`)."""
+    """Returns a decode function: it takes a buffer and returns the message at its start, the position after it, and the
+    memory of a request's elements (see `codec.decode_request`)."""
     return _DecoderSource(schema, version, numbering).compile()
 
 
@@ -59,8 +60,8 @@ class _DecoderSource:
         self.shape = Shape(schema, version)
         self.numbering = numbering
         self.bounded = schema.kind is Kind.REQUEST
-        # Bytes are quicker to read than a view and worth a copy, except where fields are to share the buffer's memory and
-        # for a header, whose body may be large.
+        # Bytes are faster to read than a view and worth the copy. Two exceptions: records share the buffer's memory, and the
+        # body that follows a header may be large.
         self.keeps_view = contains(schema, Primitive.RECORDS) or schema.kind is Kind.HEADER
         self.source = Source(
             {
@@ -79,7 +80,7 @@ class _DecoderSource:
                 "from_apache": FROM_APACHE.get,
             }
         )
-        # Formats and targets of fixed-size fields that the next unpack will fill, and lines that have to follow it.
+        # Formats and targets of the fixed-size fields that the next unpack will read, and the lines to emit after it.
         self._formats: list[str] = []
         self._targets: list[str] = []
         self._after: list[str] = []
@@ -131,7 +132,8 @@ class _DecoderSource:
 
     # --- structs ---------------------------------------------------------------------------------------------------
     def _new(self, schema: StructSchema, variable: str) -> None:
-        """Makes the object and sets what the wire may not hold: fields of other versions and tagged fields."""
+        """Emits the creation of the object and the defaults of fields that may be absent: other versions' fields and tagged
+        fields."""
         self.source.line(f"{variable} = new({self._class(schema)})")
         for field in [*self.shape.absent(schema), *self.shape.tagged(schema)]:
             self.source.line(f"{variable}.{field.name} = {self._default(field)}")
@@ -192,7 +194,8 @@ class _DecoderSource:
             self.source.line(f"if budget < 0: too_many({name!r})")
 
     def _memory(self, wire_type: WireType) -> int:
-        """About how much a value takes besides the bytes of its text; elements of arrays inside are spent on their own."""
+        """Returns the approximate size of a value, not counting its text. Elements of nested arrays are counted where they
+        are read."""
         if isinstance(wire_type, ArrayOf):
             return _LIST_BYTES
         if isinstance(wire_type, StructSchema):
@@ -231,8 +234,8 @@ class _DecoderSource:
             self._flush()
 
     def _length(self, length: str, code: str, name: str, *, nullable: bool, compact: bool) -> str:
-        """Reads a length or a count, and returns the condition under which the value is null. A null that is not allowed
-        and a negative length other than -1 never get past this."""
+        """Emits the reading of a length or count, and returns the condition for a null value. The emitted check rejects a
+        null that is not allowed, and any negative length other than -1."""
         if compact:
             self._uvarint(length)
             self.source.line(f"{length} -= 1")
@@ -331,7 +334,8 @@ class _DecoderSource:
             source.line(f"{target} = [from_apache({item}, {item}) for {item} in {target}]")
 
     def _columns(self, element: StructSchema, items: str, count: str) -> None:
-        """Elements that hold only numbers are unpacked in one go, unless they are few or one of them has tagged fields."""
+        """Number-only elements are unpacked in one go, unless there are only a few of them or one of them has tagged
+        fields."""
         source, fields = self.source, self.shape.untagged(element)
         size = self.shape.smallest_size(element, compact=False)
         after = source.fresh("after")

@@ -1,8 +1,8 @@
 """Compiles a declared message and one of its versions into the function that encodes it (core).
 
-Neighbouring fields of fixed size become one `struct.pack`; arrays of structs that hold only numbers are packed column by
-column. The function returns the parts of the message in order, records fields among them as they came. The easy thing to
-get wrong: a tagged field is on the wire only while it differs from its default, and unknown tags are sorted in between.
+Adjacent fixed-size fields become one `struct.pack`, and arrays of structs that hold only numbers are packed column by
+column. The function returns the parts of the message in order; records fields pass through uncopied. A tagged field is
+written only if it differs from its default, and unknown tags are merged in by tag number.
 """
 
 import struct
@@ -16,12 +16,12 @@ from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitiv
 from common.protocol.source import FIXED_SIZES, MAX_STRING_BYTES, SHORT, UUIDS, Shape, Source, literal, short_structs
 from common.protocol.varint import SMALL_UVARINTS, encode_uvarint
 
-# Below this many elements a loop is as fast as packing by columns.
+# With fewer elements than this, a loop is as fast as packing by columns.
 _COLUMNS_FROM = 8
 
 
 def compile_encoder(schema: MessageSchema, version: int, numbering: Numbering) -> Any:
-    """A function from a message to the list of its parts."""
+    """Returns an encode function: it takes a message and returns the list of its parts."""
     return _EncoderSource(schema, version, numbering).compile()
 
 
@@ -43,7 +43,7 @@ class _EncoderSource:
                 "to_apache": TO_APACHE.get,
             }
         )
-        # Formats and values of fixed-size fields that the next pack will write.
+        # Formats and values of the fixed-size fields that the next pack will write.
         self._formats: list[str] = []
         self._values: list[str] = []
         # The list in the generated code that receives the bytes.
@@ -134,7 +134,7 @@ class _EncoderSource:
         if isinstance(field.wire_type, ArrayOf):
             return f"({value} is None or len({value}) > 0)"
         if isinstance(field.wire_type, StructSchema):
-            # The parent's default is the struct with all its own defaults, so its fields can be compared one by one.
+            # The parent's default is a struct with every field at its own default, so comparing field by field is enough.
             inner = [self._differs_from_default(each, f"{value}.{each.name}") for each in field.wire_type.fields]
             return f"({value} is None or " + " or ".join([*inner, f"{value}.unknown_tagged_fields"]) + ")"
         return f"{value} != {literal(default)}"
@@ -207,7 +207,7 @@ class _EncoderSource:
         self._append(variable)
 
     def _length(self, length: str, code: str, *, compact: bool) -> None:
-        """A length or a count; the compact form is a varint one higher, 0 being null."""
+        """Emits a length or a count. The compact form is a varint of the value plus one, with 0 for null."""
         if compact:
             self.source.line(f"{length} += 1")
             self._append_uvarint(length)
@@ -291,7 +291,8 @@ class _EncoderSource:
 
 
 def _pack_columns(count: int, size: int, columns: Sequence[tuple[str, int, Sequence[int]]]) -> bytearray:
-    """`count` elements of `size` bytes each; what no column covers (the empty tags at the end) stays zero."""
+    """Packs `count` elements of `size` bytes each. Bytes that no column covers (the empty tag section at the end) stay
+    zero."""
     packed = bytearray(count * size)
     offset = 0
     for code, width, values in columns:

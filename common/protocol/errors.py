@@ -1,8 +1,8 @@
 """Kafka's error codes and the exceptions of the protocol layer (core).
 
-`ProtocolError` ends one connection (or refuses one message of ours) and nothing else; `ApiError` is how a handler answers
-a request with a code. An error code that arrives from a peer stays a plain int in the message: a newer node may send one
-that is not listed here, so convert with `ErrorCode(...)` only after `is_known_error`.
+A `ProtocolError` closes one connection (or refuses one message of our own) and does nothing else. A handler raises
+`ApiError` to answer a request with an error code. An error code received from a peer stays a plain int in the message: a
+newer node may send one that is not listed here. Check `is_known_error` before converting it with `ErrorCode(...)`.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """The error codes of Kafka's protocol, under Kafka's names."""
+    """The error codes of Kafka's protocol, with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -149,16 +149,16 @@ def is_known_error(code: int) -> bool:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of the code, or the number itself for one that is not listed."""
+    """Returns Kafka's name of the code, or the number itself if the code is unknown."""
     return ErrorCode(code).name if is_known_error(code) else str(code)
 
 
 class ProtocolError(Exception):
-    """Bytes or a message that do not fit the protocol."""
+    """Bytes or a message that violate the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """What a peer sent is malformed."""
+    """The peer sent something malformed."""
 
 
 class BufferUnderflow(RemoteProtocolError):
@@ -170,32 +170,32 @@ class TrailingBytes(RemoteProtocolError):
 
 
 class InvalidValue(RemoteProtocolError):
-    """A field holds what it must not: null, text that is not UTF-8, tags out of order, an overlong varint."""
+    """A field holds an invalid value: a null, text that is not UTF-8, tags out of order, an overlong varint."""
 
 
 class FrameTooLarge(RemoteProtocolError):
-    """The announced length of a frame is negative or above the limit."""
+    """The announced frame length is negative or above the limit."""
 
 
 class LocalProtocolError(ProtocolError):
-    """A message of our own cannot be sent as it is."""
+    """A message of our own cannot be encoded."""
 
 
 class EncodeError(LocalProtocolError):
-    """A value is out of range, null where null is not allowed, or set although the version lacks the field."""
+    """A value is out of range, is null where null is not allowed, or is set although this version has no such field."""
 
 
 class UnsupportedVersion(LocalProtocolError):
-    """There is no such version of the message."""
+    """The message has no such version."""
 
 
-# Many messages quote what was sent, and a string of the protocol has at most 32,767 bytes: a client that names a topic of
-# that length must not get an answer that cannot be encoded.
+# Many messages quote what the client sent, and a protocol string holds at most 32,767 bytes. A client that names a topic of
+# that length must not get a response that cannot be encoded.
 _MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 
 class ApiError(Exception):
-    """A request is answered with this error code. `message` is for people and may be None; a very long one is cut."""
+    """Answers a request with this error code. `message` is human-readable and may be None; a very long one is cut."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None and len(message) > _MESSAGE_CHARACTERS_MAX:

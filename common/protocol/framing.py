@@ -1,8 +1,8 @@
-"""Frames on a connection: four bytes of length, a header, a message (core).
+"""Request and response frames: a four-byte length, a header, a message (core).
 
-A request's header is version 2 if the message's version is flexible, else 1; a response's is 1 or 0 likewise. The easy thing
-to get wrong: the response of ApiVersions has header version 0 always, since whoever asks does not know yet which version
-the other side will answer with.
+A request uses header version 2 if the message version is flexible and 1 otherwise; a response uses 1 or 0 accordingly. One
+exception: the response to ApiVersions always uses header version 0, because the client does not yet know which version the
+server will answer with.
 """
 
 import struct
@@ -19,13 +19,13 @@ from common.protocol.schema import AnyStruct, Struct, message_schema
 
 LENGTH_SIZE: Final = 4
 _LENGTH = struct.Struct(">i")
-# Where every version of the request header begins: api key, api version, correlation id.
+# The start of the request header, the same in every version: api key, api version, correlation id.
 _REQUEST_START = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
 
 
 class UnsupportedRequest(RemoteProtocolError):
-    """A request for an API, or a version of one, that is not declared. Its header cannot be read any further."""
+    """A request for an undeclared API, or an undeclared version of one. The rest of its header cannot be read."""
 
     def __init__(self, *, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"there is no api {api_key} version {api_version}")
@@ -44,7 +44,8 @@ def response_header_version(message_class: type[Struct], version: int) -> int:
 
 
 def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]:
-    """The header of a request and the bytes of its message. Raises UnsupportedRequest if it is none that we declare."""
+    """Returns the request's header and the bytes of its message. Raises UnsupportedRequest if the API or version is
+    undeclared."""
     if len(frame) < _REQUEST_START.size:
         raise BufferUnderflow(f"a request of {len(frame)} bytes has no header")
     api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
@@ -56,7 +57,7 @@ def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]
 
 
 def response_correlation_id(frame: bytes | memoryview) -> int:
-    """Which request a response belongs to; the version of that request then tells how to read the rest."""
+    """Returns the id of the request that this response answers. That request's version determines how to read the rest."""
     if len(frame) < _CORRELATION_ID.size:
         raise BufferUnderflow(f"a response of {len(frame)} bytes has no header")
     correlation_id: int
@@ -67,7 +68,7 @@ def response_correlation_id(frame: bytes | memoryview) -> int:
 def parse_response(
     message_class: type[AnyStruct], frame: bytes | memoryview, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> tuple[ResponseHeader, AnyStruct]:
-    """The header and the message of a whole response."""
+    """Parses a whole response into its header and message."""
     header, position = decode_prefix(ResponseHeader, frame, response_header_version(message_class, version))
     return header, decode(message_class, memoryview(frame)[position:], version, numbering=numbering)
 
@@ -75,7 +76,7 @@ def parse_response(
 def encode_request_frame(
     header: RequestHeader, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> list[Part]:
-    """A request ready to be sent. The header has to name the message's api key and `version`."""
+    """Encodes a request for sending. The header must name the message's api key and `version`."""
     if (header.request_api_key, header.request_api_version) != (message_schema(type(message)).api_key, version):
         raise EncodeError(f"the header is not one for {message.wire_schema.name} version {version}")
     encoded_header = encode(header, request_header_version(type(message), version))
@@ -85,7 +86,7 @@ def encode_request_frame(
 def encode_response_frame(
     correlation_id: int, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> list[Part]:
-    """A response ready to be sent."""
+    """Encodes a response for sending."""
     header = ResponseHeader(correlation_id=correlation_id)
     encoded_header = encode(header, response_header_version(type(message), version))
     return _frame(encoded_header, encode_parts(message, version, numbering=numbering))
@@ -106,9 +107,9 @@ def _frame(header: bytes, parts: list[Part]) -> list[Part]:
 class RequestFramer:
     """Cuts a byte stream into frames of at most `max_size` bytes.
 
-    The plain reader, for clients and tests; a server's, which can keep large frames where they were received, is
-    `common.net.frame_reader`. What is buffered never exceeds what has
-    arrived, whatever length is claimed. The frames that `next_frame` gives are memory of their own and stay valid.
+    This is the plain framer for clients and tests. Servers use `common.net.frame_reader`, which can keep a large frame in
+    the memory it was received into. The buffer never holds more than what has arrived, whatever length the peer announces. A
+    frame returned by `next_frame` has its own memory and stays valid.
     """
 
     def __init__(self, max_size: int) -> None:
@@ -121,15 +122,15 @@ class RequestFramer:
         return len(self._buffer) - self._start
 
     def receive_data(self, view: bytes | bytearray | memoryview) -> None:
-        """Takes in bytes; `view` may change afterwards."""
+        """Adds received bytes to the buffer. They are copied, so the caller may reuse `view`."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += view
 
     def next_frame(self) -> memoryview | None:
-        """The next frame without its length, or None when more has to arrive. Raises FrameTooLarge; then nothing that
-        follows on the connection can be made sense of."""
+        """Returns the next frame without its length prefix, or None if it is incomplete. Raises FrameTooLarge; after that
+        the connection is unusable, because the next frame boundary is unknown."""
         if self.buffered_bytes < LENGTH_SIZE:
             return None
         size: int
@@ -140,7 +141,7 @@ class RequestFramer:
         if len(self._buffer) < end:
             return None
         if self._start == 0 and end == len(self._buffer):
-            # The usual case, one frame and nothing else: hand the buffer over instead of copying it.
+            # The common case, one frame and nothing after it: hand over the buffer instead of copying it.
             frame = memoryview(self._buffer)[LENGTH_SIZE:]
             self._buffer = bytearray()
             return frame

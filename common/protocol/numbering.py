@@ -1,8 +1,8 @@
 """The two numberings of the reserved directory ids, and the translation between them (core).
 
-KIP-858 gives UNASSIGNED, LOST and MIGRATING the numbers 0, 1 and 2; Apache Kafka shipped MIGRATING 0, UNASSIGNED 1 and
-LOST 2. In memory the KIP-858 numbers are the only ones; the codec translates fields of the type *assigned directory id*,
-and nothing else, to the numbering of the cluster. A plain uuid is never translated, even if it looks reserved.
+KIP-858 numbers UNASSIGNED, LOST and MIGRATING 0, 1 and 2; Apache Kafka shipped MIGRATING 0, UNASSIGNED 1 and LOST 2. In
+memory we only use the KIP-858 numbers. The codec translates fields of the type *assigned directory id* to the cluster's
+numbering. It never translates a plain uuid, even one that looks reserved.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Which messages belong to an api key, and in which versions we speak them (core).
+"""The messages of each api key and the versions we speak (core).
 
-Kafka's `ApiKeys`. What a listener serves is its daemon's affair; here is only what can be encoded and decoded at all. The
-easy thing to get wrong: Produce is advertised from version 0 on although it is served from 3 on, because librdkafka takes
-a broker whose Produce does not start low for one too old to compress (Apache Kafka has the same quirk).
+Counterpart of Kafka's `ApiKeys`. This module only declares what can be encoded and decoded; each daemon decides which APIs
+its listener serves. Produce is advertised from version 0 although it is served from 3 only: librdkafka concludes from a
+higher first version that the broker is too old for compression. Apache Kafka does the same.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Api:
     response: type[Struct]
     versions: VersionRange
     advertised: VersionRange
-    """What ApiVersions says; wider than `versions` for Produce only."""
+    """The range that ApiVersions reports; wider than `versions` for Produce only."""
 
 
 def _api(request: type[Struct], response: type[Struct]) -> Api:
@@ -75,5 +75,5 @@ _ALL = (
     _api(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse),
 )
 
-# Every API that is declared, by api key, in the order of the keys.
+# Every declared API, in api key order.
 APIS: Mapping[ApiKey, Api] = MappingProxyType({each.key: each for each in _ALL})

@@ -1,11 +1,11 @@
-"""The vocabulary in which messages, their structs and the metadata records are declared (core).
+"""The vocabulary for declaring messages, their structs and metadata records (core).
 
-A declaration is a dataclass whose annotations are wire types and whose fields say in which versions they exist, may be
-null or travel as a tagged field; it holds the facts of Kafka's message definitions (KIP-482 for flexible versions).
-`codec` compiles it; handlers only ever see the dataclass. Arrays are `list[...]`, nullable is `| None`, and a field
-without an explicit default has the zero of its type, as Kafka's generated classes have.
-The easy thing to get wrong: a field that a version lacks must still hold its default when that version is encoded,
-unless it is `ignorable`.
+A declaration is a dataclass whose annotations are wire types. Each field states the versions in which it exists, may be
+null, or is a tagged field. The facts are those of Kafka's message definitions (KIP-482 for flexible versions). `codec`
+compiles the declaration; handlers only see the dataclass. Arrays are `list[...]`, nullable is `| None`, and a field without
+an explicit default gets the zero of its type, as in Kafka's generated classes.
+
+A field that a version lacks must hold its default when that version is encoded, unless the field is `ignorable`.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _METADATA_KEY = "wire"
 
 
 class SchemaError(Exception):
-    """A declaration contradicts itself. Raised while its module is imported."""
+    """A declaration contradicts itself. Raised when its module is imported."""
 
 
 class Primitive(Enum):
@@ -53,9 +53,9 @@ Int64 = Annotated[int, Primitive.INT64]
 Float64 = float
 String = str
 Bytes = bytes
-# Bytes that are passed through uncopied. Decoding gives a memoryview of the input; encoding takes any of these.
+# Bytes that are passed through uncopied. Decoding returns a memoryview of the input; encoding accepts any of these types.
 Records = Annotated[bytes | bytearray | memoryview | Sequence[Part], Primitive.RECORDS]
-# A uuid whose three reserved values are numbered differently by KIP-858 and Apache Kafka (see `numbering`).
+# A uuid with three reserved values, which KIP-858 and Apache Kafka number differently (see `numbering`).
 AssignedDirectoryId = Annotated[Uuid, Primitive.ASSIGNED_DIRECTORY_ID]
 
 _PLAIN_TYPES: Mapping[object, Primitive] = types.MappingProxyType(
@@ -73,7 +73,7 @@ _LAST_VERSION_EVER = 0x7FFF
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions `first` to `last`, both included; empty when last < first."""
+    """Versions `first` to `last`, inclusive; empty if last < first."""
 
     first: int
     last: int
@@ -103,7 +103,7 @@ def version_range(text: str) -> VersionRange:
 
 
 class Kind(Enum):
-    """What a message is for. Requests come from strangers, so only they have a cap on the number of their elements."""
+    """What a message is for. Only requests come from untrusted clients, so only they have a limit on their elements."""
 
     REQUEST = auto()
     RESPONSE = auto()
@@ -122,8 +122,8 @@ WireType = Union[Primitive, "StructSchema", ArrayOf]
 
 @dataclass(frozen=True, slots=True)
 class FieldSchema:
-    """One field. `tagged` is the versions in which it travels under `tag`; `compact` is False for the one header field
-    that keeps its old form in flexible versions."""
+    """One field. It travels under `tag` in the versions `tagged`. `compact` is False only for the one header field that
+    keeps its old form in flexible versions."""
 
     name: str
     wire_type: WireType
@@ -141,7 +141,7 @@ class FieldSchema:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructSchema:
-    """The fields of a struct or a message, in wire order."""
+    """A struct or message with its fields in wire order."""
 
     name: str
     python_class: type["Struct"]
@@ -159,13 +159,13 @@ class MessageSchema(StructSchema):
 
 
 class _NoTaggedFields(dict[int, bytes]):
-    """The unknown tagged fields of nearly every struct: none. All of them share it, so it refuses to change."""
+    """The unknown tagged fields of nearly every struct: none. All of these structs share it, so it is immutable."""
 
     def __setitem__(self, tag: int, content: bytes) -> None:
         raise TypeError("give the struct a dictionary of its own")
 
     def __hash__(self) -> int:  # type: ignore[override]
-        # It never changes, so it may be the default of a dataclass field.
+        # Immutable, and hashable so that it may be the default of a dataclass field.
         return 0
 
 
@@ -174,13 +174,13 @@ NO_TAGGED_FIELDS: Mapping[int, bytes] = _NoTaggedFields()
 
 @dataclass(slots=True, kw_only=True)
 class Struct:
-    """Base of all declared classes. Tagged fields that the declaration does not know are kept and written again."""
+    """Base of all declared classes. Unknown tagged fields are kept and written back when the struct is encoded."""
 
     unknown_tagged_fields: Mapping[int, bytes] = NO_TAGGED_FIELDS
 
     wire_schema: ClassVar[StructSchema]
-    # The compiled functions of a message by version, filled on first use: first those for the KIP-858 numbering, then those
-    # for Apache's.
+    # The compiled functions by version, filled on first use. The first dict is for the KIP-858 numbering, the second for
+    # Apache's.
     wire_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
     wire_decoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
 
@@ -199,10 +199,10 @@ def field(
     ignorable: bool = False,
     compact: bool = True,
 ) -> Any:
-    """A field that needs more said than its type and default.
+    """Declares a field that needs more than its type and default.
 
-    `versions` is where it exists; `nullable` where None may be sent (by default wherever the field exists, if its type
-    says `| None`); `tag` makes it a tagged field in the versions `tagged` (by default wherever it exists).
+    `versions`: where the field exists. `nullable`: where None may be sent; by default wherever the field exists, if its type
+    says `| None`. `tag`: makes it a tagged field in the versions `tagged`, by default wherever it exists.
     """
     options = {
         "versions": versions,
@@ -222,7 +222,7 @@ def field(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[AnyStruct]) -> type[AnyStruct]:
-    """Declares a struct that appears inside messages."""
+    """Declares a struct that is part of a message."""
     made = dataclass(slots=True, kw_only=True)(cls)
     made.wire_schema = StructSchema(made.__name__, made, _fields_of(made))
     return made
@@ -232,7 +232,7 @@ def struct(cls: type[AnyStruct]) -> type[AnyStruct]:
 def message(
     *, kind: Kind, versions: str, flexible: str, api_key: int | None = None
 ) -> Callable[[type[AnyStruct]], type[AnyStruct]]:
-    """Declares a top-level message with the versions that exist and those that are flexible."""
+    """Declares a top-level message, its versions and its flexible versions."""
 
     def declare(cls: type[AnyStruct]) -> type[AnyStruct]:
         made = dataclass(slots=True, kw_only=True)(cls)
@@ -253,7 +253,7 @@ def message(
 
 
 def message_schema(message_class: type[Struct]) -> MessageSchema:
-    """The schema of a top-level message. Raises SchemaError for a struct that only appears inside messages."""
+    """Returns the schema of a top-level message. Raises SchemaError for a struct that is only part of messages."""
     schema = message_class.wire_schema
     if not isinstance(schema, MessageSchema):
         raise SchemaError(f"{schema.name} is a struct, not a message")

@@ -1,7 +1,7 @@
-"""Pieces that the two halves of the compiler share: lines of Python with their indentation, and facts of types (core).
+"""What the encoder compiler and the decoder compiler share: a source-code writer and facts about wire types (core).
 
-The generated functions are straight-line code for one (message, version): no field is looked at again at run time. What
-they refer to besides builtins is put in a namespace under a fresh name.
+A generated function is straight-line code for one (message, version) and looks at no declaration at run time. Apart from
+builtins, everything it uses is put into its namespace under a unique name.
 """
 
 import struct
@@ -12,8 +12,8 @@ from typing import Any
 
 from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitive, SchemaError, StructSchema, WireType
 
-# struct format and size of the types whose size never varies. A bool is written with "B", which refuses None, and read
-# with "?", which takes every byte but 0 as true, as Kafka does.
+# Struct format and size of the fixed-size types. A bool is written as "B", which rejects None, and read as "?", which takes
+# any byte other than 0 as true, as Kafka does.
 FIXED_SIZES = {
     Primitive.BOOL: ("B", 1),
     Primitive.INT8: ("b", 1),
@@ -27,12 +27,12 @@ FIXED_SIZES = {
     Primitive.ASSIGNED_DIRECTORY_ID: ("16s", 16),
 }
 UUIDS = (Primitive.UUID, Primitive.ASSIGNED_DIRECTORY_ID)
-# Kafka refuses longer strings, in the compact form too.
+# Kafka rejects longer strings, in the compact form too.
 MAX_STRING_BYTES = 0x7FFF
 
 
 class Source:
-    """Lines of a function under construction and the namespace it will be executed in."""
+    """The lines of a function under construction, and the namespace it will run in."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self.namespace = namespace
@@ -54,12 +54,12 @@ class Source:
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """A variable name not used before."""
+        """Returns an unused variable name."""
         self._names += 1
         return f"{stem}{self._names}"
 
     def constant(self, stem: str, value: Any) -> str:
-        """The name under which the generated code finds `value`."""
+        """Adds `value` to the namespace and returns its name there."""
         name = self.fresh(f"{stem}_")
         self.namespace[name] = value
         return name
@@ -72,7 +72,7 @@ class Source:
 
 
 class Shape:
-    """What a message looks like in one version."""
+    """The layout of a message in one version."""
 
     def __init__(self, schema: MessageSchema, version: int) -> None:
         self.schema = schema
@@ -80,7 +80,7 @@ class Shape:
         self.flexible = version in schema.flexible
 
     def untagged(self, schema: StructSchema) -> list[FieldSchema]:
-        """The fields in their places on the wire."""
+        """Returns the fields that are not tagged, in wire order."""
         return [each for each in schema.fields if self.version in each.versions and not each.is_tagged(self.version)]
 
     def tagged(self, schema: StructSchema) -> list[FieldSchema]:
@@ -99,7 +99,8 @@ class Shape:
         return self.version in field.nullable
 
     def is_numbers_only(self, schema: StructSchema) -> bool:
-        """True if every element takes the same number of bytes and holds numbers only, as long as nobody adds tags."""
+        """Whether the struct holds only numbers, so that every element without unknown tags takes the same number of
+        bytes."""
         fields = self.untagged(schema)
         return (
             bool(fields)
@@ -108,7 +109,8 @@ class Shape:
         )
 
     def smallest_size(self, wire_type: WireType, *, compact: bool, nullable: bool = False) -> int:
-        """The fewest bytes a value can take. Counts on the wire are checked against it before anything is allocated."""
+        """Returns the fewest bytes a value can take. A count on the wire is checked against this before anything is
+        allocated."""
         if isinstance(wire_type, ArrayOf):
             return 1 if compact else 4
         if isinstance(wire_type, StructSchema):
@@ -129,18 +131,18 @@ class Shape:
         return 2 if wire_type is Primitive.STRING else 4
 
 
-# Arrays of numbers or uuids below this length have their pack and unpack at hand, without making a format.
+# For shorter arrays of numbers or uuids, pack and unpack use a cached struct instead of building a format.
 SHORT = 32
 
 
 @cache
 def short_structs(code: str) -> tuple[struct.Struct, ...]:
-    """For each count below SHORT the struct of that many values."""
+    """Returns one struct per count below SHORT, for that many values."""
     return tuple(struct.Struct(">" + code * count) for count in range(SHORT))
 
 
 def contains(schema: StructSchema, wanted: Primitive) -> bool:
-    """True if a field of this type is anywhere in the struct, in any version."""
+    """Whether the struct, or any struct inside it, has a field of this type in any version."""
     for each in schema.fields:
         element = each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
         if element is wanted or (isinstance(element, StructSchema) and contains(element, wanted)):
@@ -149,5 +151,5 @@ def contains(schema: StructSchema, wanted: Primitive) -> bool:
 
 
 def literal(value: Any) -> str | None:
-    """Source text of a default that may be written into the code, or None for one that has to be made anew each time."""
+    """Returns the default as source text, or None if a new object is needed each time."""
     return repr(value) if value is None or isinstance(value, (bool, int, float, str, bytes)) else None

@@ -1,13 +1,13 @@
-"""Unsigned variable-length integers of the flexible versions (core).
+"""The unsigned varints of flexible versions (core).
 
-Seven bits a byte, least significant first, at most five bytes and 32 bits; more is malformed, never a bigger number.
+Seven bits per byte, least significant first, at most five bytes and 32 bits. Anything longer is malformed.
 """
 
 from common.protocol.errors import InvalidValue
 
 
 def encode_uvarint(value: int) -> bytes:
-    """The bytes of 0 <= value < 2**32."""
+    """Encodes 0 <= value < 2**32."""
     if value < 128:
         return SMALL_UVARINTS[value]
     encoded = bytearray()
@@ -18,14 +18,14 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
-# The one-byte forms, which are nearly all that occur.
+# The one-byte forms; nearly every varint is one of them.
 SMALL_UVARINTS = tuple(bytes((value,)) for value in range(128))
 
 
 def finish_uvarint(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
-    """The value, and the position after it, of a varint whose first byte, already read, is `first`.
+    """Finishes a varint whose `first` byte has already been read. Returns its value and the position after it.
 
-    Raises IndexError where the bytes end, InvalidValue where the varint does not end in time.
+    Raises IndexError at the end of the data and InvalidValue if the varint is too long.
     """
     value = first & 127
     for shift in (7, 14, 21, 28):
@@ -40,7 +40,7 @@ def finish_uvarint(data: bytes | memoryview, position: int, first: int) -> tuple
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The value and the position after it. Raises as `finish_uvarint` does."""
+    """Returns the value and the position after it. Raises the same errors as `finish_uvarint`."""
     first = data[position]
     if first < 128:
         return first, position + 1

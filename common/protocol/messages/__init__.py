@@ -1,8 +1,8 @@
-"""One module per API: `XxxRequest`, `XxxResponse` and the structs inside them, under Kafka's names in snake case (core).
+"""One module per API: `XxxRequest`, `XxxResponse` and their structs, with Kafka's names in snake case (core).
 
-Where a request and its response both have a struct of one name but with other fields, the names are prefixed: in
-`assign_replicas_to_dirs`, `alter_partition`, `describe_quorum` and `fetch_snapshot`, `RequestTopicData` stands beside
-`ResponseTopicData`. Fields that both have in common (`SnapshotId`) are one class. Every field has a default: Kafka's where
-one is stated, None for a nullable string or bytes, else the zero of the type. The easy thing to get wrong: a field that
-is not `ignorable` may be set only if the version that will be sent has it.
+If a request and its response have different structs of the same name, the names get a prefix: `assign_replicas_to_dirs`,
+`alter_partition`, `describe_quorum` and `fetch_snapshot` have both a `RequestTopicData` and a `ResponseTopicData` or the
+like. A struct that both share (`SnapshotId`) is one class. Every field has a default: Kafka's if there is one, None for a
+nullable string or bytes, otherwise the zero of the type. A field that is not `ignorable` may be set only if the version to
+be sent has it.
 """

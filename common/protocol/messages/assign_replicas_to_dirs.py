@@ -1,7 +1,7 @@
-"""AssignReplicasToDirs: a broker tells the controller which directory holds which replica (KIP-858) (core).
+"""AssignReplicasToDirs: a broker reports to the controller which directory holds which replica (KIP-858) (core).
 
-The directory ids are of the type assigned directory id, request and response alike: LOST (and the other two reserved
-ids) may stand here, numbered as the cluster numbers them. Topics are named by id only.
+The directory ids in request and response are assigned directory ids: LOST and the other two reserved ids may appear, in the
+cluster's numbering. Topics are identified by id only.
 """
 
 from common.ids import ZERO_UUID, Uuid

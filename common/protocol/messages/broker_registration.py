@@ -1,7 +1,7 @@
-"""BrokerRegistration: an incarnation of a broker tells the controller who and where it is (KIP-631, KIP-858) (core).
+"""BrokerRegistration: a new incarnation of a broker announces its identity and endpoints (KIP-631, KIP-858) (core).
 
-`log_dirs` are directory ids despite the name: all directories that are online when the request is built. Version 4
-allows features whose lowest supported version is 0. `previous_broker_epoch` is -1 after an unclean shutdown.
+Despite its name, `log_dirs` holds directory ids: those of all directories that are online when the request is built. Version
+4 allows features whose lowest supported version is 0. `previous_broker_epoch` is -1 after an unclean shutdown.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,7 +1,7 @@
 """CreateTopics (core).
 
-Either `assignments` or `num_partitions` and `replication_factor` say how the topic is laid out; -1 stands for the
-broker's default from version 4 on (KIP-464). The config error code is tagged, the only such field of the response.
+A topic's layout is given either by `assignments` or by `num_partitions` and `replication_factor`; from version 4 on, -1
+means the broker's default (KIP-464). The config error code is the only tagged field of the response.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,7 +1,7 @@
-"""DeleteTopics, by name or, from version 6 on, by name or id (core).
+"""DeleteTopics: by name, and from version 6 on by name or id (core).
 
-Up to version 5 the names are in `topic_names`, from version 6 on in `topics`; a handler has to look at both. In a
-version 6 entry either the name is null or the id is zero.
+Up to version 5 the names are in `topic_names`, from version 6 on in `topics`, so a handler must look at both. In a version 6
+entry, either the name is null or the id is zero.
 """
 
 from common.ids import ZERO_UUID, Uuid

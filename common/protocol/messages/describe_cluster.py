@@ -1,6 +1,6 @@
 """DescribeCluster: cluster id, controller and brokers, for admin tools (core).
 
-`endpoint_type` 1 asks for brokers, 2 for controllers (KIP-919); the broker listener answers 1 only.
+`endpoint_type` 1 asks for brokers, 2 for controllers (KIP-919); the broker listener only answers 1.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,6 +1,6 @@
-"""DescribeConfigs: the configuration of topics and brokers, with where each value comes from (core).
+"""DescribeConfigs: the configuration of topics and brokers, and the source of each value (core).
 
-Null `configuration_keys` asks for all keys of the resource. A sensitive value is always sent as null.
+A null `configuration_keys` asks for all keys of the resource. The value of a sensitive key is always null.
 """
 
 from common.protocol.api_keys import ApiKey

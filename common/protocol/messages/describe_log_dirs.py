@@ -1,7 +1,7 @@
-"""DescribeLogDirs: what each log directory of one broker holds (KIP-113) (core).
+"""DescribeLogDirs: what each log directory of a broker holds (KIP-113) (core).
 
-Here a directory is named by its path: this is one of the few places of the protocol that know no directory ids.
-A null `topics` asks for all. Sizes of the file system (KIP-827) are -1 where they are unknown.
+Directories are identified by path; this is one of the few messages without directory ids. A null `topics` asks for all
+topics. File system sizes (KIP-827) are -1 if unknown.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,6 +1,6 @@
 """DescribeQuorum: leader, voters and observers of the metadata log (KIP-595, KIP-836, KIP-853) (core).
 
-`replica_directory_id` is a plain uuid, zero while it is unknown; it is not an assigned directory id.
+`replica_directory_id` is a plain uuid, zero if unknown; it is not an assigned directory id.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,8 +1,8 @@
 """Envelope: a broker forwards a client's admin request to the controller (KIP-590) (core).
 
-`request_data` is the client's whole request, header included; `response_data` is a whole response, header included.
-The principal is a DefaultPrincipalData in its versioned form (two bytes of version first). The error of the envelope
-concerns the forwarding only; errors of the operation are inside.
+`request_data` is the client's whole request and `response_data` the whole response, both with their headers. The principal
+is a DefaultPrincipalData with its two-byte version prefix. The envelope's error code covers the forwarding only; errors of
+the operation itself are in the inner response.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,9 +1,9 @@
-"""Fetch: consumers, followers and the observers of the metadata log read record batches (core).
+"""Fetch: consumers, followers and observers of the metadata log read record batches (core).
 
-Version 13 replaced topic names by topic ids (KIP-516), version 15 moved the replica id into the tagged `replica_state`
-together with the broker epoch (KIP-903), version 17 added the directory of the fetching quorum replica (KIP-853).
-A follower is known by `replica_id` up to version 14 and by `replica_state` from 15 on, and exactly one of the two may
-differ from its default: the other is not on the wire of that version.
+Version 13 replaced topic names by topic ids (KIP-516). Version 15 moved the replica id, along with the broker epoch, into
+the tagged `replica_state` (KIP-903). Version 17 added the directory id of the fetching quorum replica (KIP-853). A follower
+identifies itself by `replica_id` up to version 14 and by `replica_state` from 15 on. The other field is not part of that
+version and must keep its default.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,7 +1,7 @@
-"""FetchSnapshot: a follower of the metadata log reads a snapshot piece by piece (KIP-630) (core).
+"""FetchSnapshot: a follower of the metadata log reads a snapshot in chunks (KIP-630) (core).
 
-`unaligned_records` are bytes of the snapshot file at `position` and may begin and end inside a batch. A snapshot is
-named by the end offset (exclusive) and the epoch of the last record it covers.
+`unaligned_records` holds the bytes of the snapshot file at `position`; they may begin and end inside a batch. A snapshot is
+identified by its end offset (exclusive) and the epoch of the last record it covers.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,7 +1,7 @@
-"""The headers before every request and response (core).
+"""The request and response headers (core).
 
-Version 2 of the request header, and 1 of the response header, go with the flexible versions of a message; `framing` knows
-the rule and its one exception. The easy thing to get wrong: the client id keeps its two-byte length in version 2.
+Request header version 2 and response header version 1 belong to the flexible versions of a message; `framing` has the rule
+and its one exception. The client id keeps its two-byte length even in version 2.
 """
 
 from common.protocol.schema import Int16, Int32, Kind, Struct, field, message

@@ -1,7 +1,7 @@
 """ListOffsets: the offset at or after a timestamp, or at a special point of the log (core).
 
-Special timestamps: -1 latest, -2 earliest, -3 the largest timestamp (version 7), -4 earliest local (8), -5 latest
-tiered (9). The answer to a timestamp without a record at or after it is offset -1 and timestamp -1, without an error.
+Special timestamps: -1 latest, -2 earliest, -3 the largest timestamp (version 7), -4 earliest local (8), -5 latest tiered
+(9). If there is no record at or after the timestamp, the response is offset -1 and timestamp -1 without an error.
 """
 
 from common.protocol.api_keys import ApiKey

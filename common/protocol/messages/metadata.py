@@ -1,8 +1,8 @@
 """Metadata: brokers, and topics with their partitions, leaders and replicas (core).
 
-"All topics" is null from version 1 on and the empty list in version 0; the empty list means no topics from version 1 on.
-Topics may be asked for by id from version 10 on; the name is then null. `offline_replicas` (version 5) is where a client
-sees that a directory has failed.
+All topics are requested by an empty list in version 0 and by null from version 1 on, where an empty list means no topics.
+From version 10 on a topic may be requested by id, with a null name. `offline_replicas` (version 5) shows clients that a
+directory has failed.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch: where the log of a leader epoch ends, for truncation (KIP-101, KIP-320) (core).
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, for truncation (KIP-101, KIP-320) (core).
 
-`leader_epoch` of the response is the largest epoch not above the one asked for, and may be lower than it. A consumer
-sends replica id -2, the default, so that it is never taken for broker 0.
+`leader_epoch` in the response is the largest epoch at or below the requested one. A consumer sends replica id -2, the
+default, so that it is never taken for broker 0.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,8 +1,8 @@
 """Produce: a client appends record batches to partitions (core).
 
-Records pass through as bytes: decoding gives a view into the received frame. With `acks` 0 no response is sent at all.
-Versions below 3 carried the old message formats and are not declared, though the API is advertised from 0 on for
-librdkafka's sake. `current_leader` and `node_endpoints` (KIP-951) spare the client a Metadata request after a move.
+Records pass through as bytes: decoding returns a view of the received frame. With `acks` 0 no response is sent. Versions
+below 3 carry the old message formats and are not declared, although the API is advertised from 0 for librdkafka (see
+`registry`). `current_leader` and `node_endpoints` (KIP-951) save the client a Metadata request after a leader change.
 """
 
 from common.protocol.api_keys import ApiKey

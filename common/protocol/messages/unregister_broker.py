@@ -1,6 +1,6 @@
 """UnregisterBroker: an administrator removes the registration of a broker that will not come back (KIP-631) (core).
 
-The broker has to be fenced already as far as the protocol is concerned; a live one simply registers again.
+A broker that is still alive simply registers again.
 """
 
 from common.protocol.api_keys import ApiKey
