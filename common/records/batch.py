@@ -1,12 +1,12 @@
 """Record batch v2: Kafka's unit of appending, replicating and reading (core).
 
-Answers to Kafka's DefaultRecordBatch and DefaultRecord. The hot paths read the 61-byte header with one struct, check the
-CRC-32C over a memoryview and pass the records through as bytes; only the metadata log and the tools look at single records.
+Counterpart of Kafka's DefaultRecordBatch and DefaultRecord. The hot paths read the 61-byte header with one struct, check the
+CRC-32C over a memoryview and pass the records through as bytes. Only the metadata log and the tools look at single records.
 
-Easy to get wrong: the base offset and the partition leader epoch lie *before* the CRC'd range, which begins at the
-attributes. A leader therefore stamps both in place and the producer's checksum stays valid, while a changed timestamp
-type or maximum timestamp needs a new checksum. `batch_length` counts what follows the length field, so that a whole batch
-has 12 bytes more.
+The base offset and the partition leader epoch lie *before* the range covered by the CRC, which starts at the attributes. A
+leader can therefore stamp both in place without invalidating the producer's checksum. Changing the timestamp type or the
+maximum timestamp does require a new checksum. `batch_length` counts the bytes after the length field, so a whole batch is 12
+bytes longer.
 """
 
 import struct
@@ -35,11 +35,11 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 HIGHEST_COMPRESSION_CODE = 4  # none, gzip, snappy, lz4, zstd
 
-# A record's length, attributes, two deltas, the lengths of key and value, and the count of headers: a byte each.
+# Length, attributes, two deltas, key length, value length and header count: at least one byte each.
 _RECORD_SIZE_MIN = 7
-# By compression code: how many bytes a byte can become at most. The formats themselves set these bounds, so that no real
-# batch exceeds them: 258 bytes from two bits of gzip; 64 from three bytes of snappy; 255 from a byte that lengthens a match
-# of lz4; a block of 128 KiB from the four bytes that the smallest block of zstd takes.
+# The maximum expansion factor per compression code. The formats themselves set these limits, so no valid batch exceeds them.
+# gzip: 258 bytes from two bits. snappy: 64 from three bytes. lz4: 255 from each byte that extends a match. zstd: a 128 KiB
+# block from the four bytes of the smallest block.
 EXPANSION_MAX = (1, 1032, 22, 255, 32768)
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -64,7 +64,7 @@ class CorruptBatch(BatchError):
 
 
 class TruncatedBatch(CorruptBatch):
-    """The batch claims another size than its bytes have."""
+    """The batch claims a size that differs from the bytes present."""
 
 
 class WrongMagic(BatchError):
@@ -72,15 +72,15 @@ class WrongMagic(BatchError):
 
 
 class InvalidRecordBatch(BatchError):
-    """The checksum is right, yet the counts or the records contradict each other."""
+    """The checksum is right, but the counts or the records contradict each other."""
 
 
 class CompressedBatch(BatchError):
-    """Somebody asked for the records of a compressed batch without giving a way to decompress them."""
+    """The caller asked for the records of a compressed batch without passing a decompressor."""
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch, in the order of the wire."""
+    """The fixed part of a batch, in wire order."""
 
     base_offset: int
     batch_length: int
@@ -98,7 +98,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The size of the whole batch in bytes, header included."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
@@ -124,7 +124,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_log_append_time(self) -> bool:
-        """Whether every record's time is `max_timestamp`, set by the broker."""
+        """Whether the broker set the timestamp: every record's time is then `max_timestamp`."""
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
 
@@ -143,10 +143,10 @@ class Record:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. Raises TruncatedBatch, WrongMagic or CorruptBatch (an impossible length)."""
+    """Reads the header at `position`. Raises TruncatedBatch, WrongMagic, or CorruptBatch for an impossible length."""
     available = len(buffer) - position
-    # The magic sits at the same place in every format, and a whole message of an old format can be shorter than our
-    # header; looking at it first gives the client the right error.
+    # Check the magic first: it is at the same place in every format, and a whole message of an old format can be shorter
+    # than our header. The client then gets the right error.
     if available > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != CURRENT_MAGIC:
         raise WrongMagic(f"record batch has magic {buffer[position + _MAGIC_POSITION]}, only {CURRENT_MAGIC} is served")
     if available < BATCH_OVERHEAD:
@@ -158,10 +158,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[tuple[BatchHeader, memoryview]]:
-    """The batches that `buffer` holds, without copying and without looking at checksums.
+    """Splits `buffer` into batches without copying and without verifying checksums.
 
-    With `allow_partial_tail` a batch that is cut off at the end is left out, as a fetch response may end with one;
-    otherwise it raises TruncatedBatch.
+    With `allow_partial_tail` a batch that is cut off at the end is dropped, as a fetch response may end with one; otherwise
+    it raises TruncatedBatch.
     """
     view = memoryview(buffer)
     batches = []
@@ -185,7 +185,7 @@ def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[t
 
 
 def validate_integrity(header: BatchHeader, view: Buffer) -> None:
-    """What recovery and followers check: magic, size and checksum. Raises WrongMagic, TruncatedBatch or CorruptBatch."""
+    """The check of recovery and followers: magic, size and checksum. Raises WrongMagic, TruncatedBatch or CorruptBatch."""
     if header.magic != CURRENT_MAGIC:
         raise WrongMagic(f"record batch has magic {header.magic}, only {CURRENT_MAGIC} is served")
     if len(view) != header.size:
@@ -196,7 +196,7 @@ def validate_integrity(header: BatchHeader, view: Buffer) -> None:
 
 
 def validate_batch(header: BatchHeader, view: Buffer) -> None:
-    """Integrity, and counts that agree; the records themselves stay unread. Raises a subclass of BatchError."""
+    """Checks integrity and consistent counts without reading the records. Raises a subclass of BatchError."""
     validate_integrity(header, view)
     if header.record_count <= 0:
         raise InvalidRecordBatch(f"record batch holds {header.record_count} records")
@@ -206,14 +206,14 @@ def validate_batch(header: BatchHeader, view: Buffer) -> None:
         )
     if header.compression > HIGHEST_COMPRESSION_CODE:
         raise InvalidRecordBatch(f"record batch has the unknown compression code {header.compression}")
-    # Kafka counts the records. They stay unread here, yet a false count must not use up the offsets of many segments.
+    # Kafka counts the records. We do not read them here, but a false count must not use up many segments' worth of offsets.
     records_size = header.size - BATCH_OVERHEAD
     if header.record_count * _RECORD_SIZE_MIN > records_size * EXPANSION_MAX[header.compression]:
         raise InvalidRecordBatch(f"record batch counts {header.record_count} records in {records_size} bytes")
 
 
 def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
-    """`validate_batch`, and what a client may not send: control batches, a producer without a sequence."""
+    """`validate_batch`, plus what clients must not send: control batches, or a producer id without a sequence."""
     validate_batch(header, view)
     if header.is_control:
         raise InvalidRecordBatch("a client may not write control records")
@@ -225,13 +225,13 @@ def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
 
 
 def set_base_offset_and_epoch(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Stamps both fields of the batch that starts at the buffer's start. Both lie outside the checksum."""
+    """Stamps the batch at the start of the buffer. Both fields lie outside the checksum."""
     _OFFSET.pack_into(buffer, 0, base_offset)
     _EPOCH.pack_into(buffer, _EPOCH_POSITION, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Turns the batch into one with the broker's time, and renews its checksum. The buffer holds exactly the batch."""
+    """Switches the batch to log append time and updates its checksum. The buffer must hold exactly this batch."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_BIT)
     _OFFSET.pack_into(buffer, _MAX_TIMESTAMP_POSITION, timestamp_ms)
@@ -242,7 +242,7 @@ def set_log_append_time(buffer: bytearray | memoryview, timestamp_ms: int) -> No
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """Appends the zigzag varint of a signed number of up to 64 bits."""
+    """Appends a signed number of up to 64 bits as a zigzag varint."""
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
         out.append((rest & 0x7F) | 0x80)
@@ -251,7 +251,7 @@ def append_varint(out: bytearray, value: int) -> None:
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The zigzag varint at `position`, and the position after it. Raises InvalidRecordBatch."""
+    """Returns the zigzag varint at `position` and the position after it. Raises InvalidRecordBatch."""
     rest = 0
     shift = 0
     try:
@@ -285,9 +285,9 @@ def encode_batch(
     base_sequence: int = NO_SEQUENCE,
     compress: Callable[[bytearray], bytes] | None = None,
 ) -> bytearray:
-    """A batch of at least one record, offsets counted from `base_offset`.
+    """Encodes at least one record as a batch with consecutive offsets from `base_offset`.
 
-    `attributes` names the compression that `compress` performs.
+    `attributes` must name the compression that `compress` performs.
     """
     if not records:
         raise ValueError("a record batch holds at least one record")
@@ -315,7 +315,7 @@ def encode_batch(
 def encode_values_batch(
     values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp_ms: int, attributes: int = 0
 ) -> bytearray:
-    """A batch of records without keys and headers that share one time: what the metadata log consists of."""
+    """Encodes records that have no keys or headers and share one timestamp, like those of the metadata log."""
     if not values:
         raise ValueError("a record batch holds at least one record")
     out = bytearray(BATCH_OVERHEAD)
@@ -346,8 +346,8 @@ def encode_values_batch(
 
 
 def value_record_size_max(value_size: int) -> int:
-    """An upper bound of what a value of this size adds to a batch of `encode_values_batch`."""
-    # Length, offset delta and value length take up to five bytes each; four single bytes surround them.
+    """Returns an upper bound on the bytes that a value of this size adds to a batch of `encode_values_batch`."""
+    # Record length, offset delta and value length take up to five bytes each, the other fields one byte each (four of them).
     return value_size + 19
 
 
@@ -413,10 +413,10 @@ def _append_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
 
 
 def iterate_records(batch: Buffer, *, decompress: Callable[[int, memoryview], Buffer] | None = None) -> Iterator[Record]:
-    """The records of one whole batch, offsets and times absolute, keys and values as views.
+    """Iterates over the records of one whole batch. Offsets and timestamps are absolute, keys and values are views.
 
-    `decompress(code, view)` is called for a compressed batch; without it such a batch raises CompressedBatch. Raises
-    InvalidRecordBatch for records that do not fit together; the checksum is the caller's business.
+    `decompress(code, view)` is called for a compressed batch; without it, such a batch raises CompressedBatch. Raises
+    InvalidRecordBatch for malformed records. The caller verifies the checksum.
     """
     view = memoryview(batch)
     header = read_header(view)
@@ -433,15 +433,15 @@ def iterate_records(batch: Buffer, *, decompress: Callable[[int, memoryview], Bu
 
 
 def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Offset and value of each record of an uncompressed batch: the quick way through the metadata log.
+    """Iterates over (offset, value) of an uncompressed batch. This is the fast path for the metadata log.
 
-    Raises what `iterate_records` raises, and InvalidRecordBatch for a record without value.
+    Raises what `iterate_records` raises, and InvalidRecordBatch for a record without a value.
     """
     view = memoryview(batch)
     header = read_header(view)
     base_offset = header.base_offset
     if header.size != len(view) or header.compression or header.record_count < 0:
-        # The general way finds the right words for what is wrong.
+        # `iterate_records` raises the specific error.
         for record in iterate_records(view):
             yield record.offset, _value_of(record)
         return
@@ -464,9 +464,10 @@ def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def _plain_value(view: memoryview, start: int, end: int) -> tuple[int, int] | None:
-    """Offset delta and start of the value of a record such as `encode_values_batch` writes, None for any other.
+    """Returns the offset delta and the value's start for a record as written by `encode_values_batch`, None for any other.
 
-    Such a record has a timestamp delta of one byte, an offset delta and a value length of one or two, no key, no headers.
+    Such a record has a one-byte timestamp delta, an offset delta and a value length of one or two bytes, no key and no
+    headers.
     """
     if end - start < 7 or view[start + 1] >= 0x80 or view[end - 1]:
         return None
@@ -524,7 +525,7 @@ def _read_record(header: BatchHeader, body: memoryview) -> Record:
 
 
 def _read_headers(body: memoryview, position: int, count: int) -> tuple[tuple[tuple[str, Buffer | None], ...], int]:
-    # A header takes two bytes at least, so that a false count cannot make us loop for long.
+    # A header takes at least two bytes, which bounds the loop for a false count.
     if count < 0 or count > (len(body) - position) // 2:
         raise InvalidRecordBatch(f"a record claims {count} headers")
     headers: list[tuple[str, Buffer | None]] = []

@@ -1,11 +1,10 @@
-"""Control records: what the quorum writes into the metadata log and its snapshots for itself (core).
+"""Control records, which the quorum writes into the metadata log and its snapshots (core).
 
-A control batch has its attribute bit set; the key of each record is int16 version (0) and int16 type, the value a flexible
-message. Answers to Kafka's ControlRecordType and RecordsUtil.
+A control batch has its attribute bit set. Each record's key is an int16 version (0) and an int16 type; its value is a
+flexible message. Counterpart of Kafka's ControlRecordType and RecordsUtil.
 
-Easy to get wrong: LeaderChangeMessage is written as version 0, although a version 1 exists, because Kafka's
-metadata shell and the nodes of a cluster with kraft.version 0 read nothing else. The field `version` *inside* each message
-is a separate number, and equal to the version of the encoding.
+LeaderChangeMessage is written as version 0 although version 1 exists: Kafka's metadata shell and the nodes of a cluster with
+kraft.version 0 cannot read version 1. The field `version` *inside* each message must equal the version of the encoding.
 """
 
 import struct as struct_module
@@ -34,7 +33,7 @@ _KEY = struct_module.Struct(">hh")
 
 
 class ControlRecordType(IntEnum):
-    """The types of control records that a metadata log can hold."""
+    """The types of control records found in a metadata log."""
 
     LEADER_CHANGE = 2
     SNAPSHOT_HEADER = 3
@@ -51,7 +50,7 @@ class LeaderChangeVoter(Struct):
 
 @message(kind=Kind.DATA, versions="0-1", flexible="0+")
 class LeaderChangeMessage(Struct):
-    """The first record of every leader's epoch."""
+    """The first record of every leader epoch."""
 
     version: Int16 = 0
     leader_id: Int32 = 0
@@ -69,7 +68,7 @@ class SnapshotHeaderRecord(Struct):
 
 @message(kind=Kind.DATA, versions="0", flexible="0+")
 class SnapshotFooterRecord(Struct):
-    """The last record of a snapshot; a file without it is not complete."""
+    """The last record of a snapshot. A file without it is incomplete."""
 
     version: Int16 = 0
 
@@ -116,7 +115,7 @@ ControlMessage = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterReco
 
 @dataclass(frozen=True, slots=True)
 class UnknownControlRecord:
-    """A control record of a type that is not known here, a transaction marker for example."""
+    """A control record of an unknown type, for example a transaction marker."""
 
     record_type: int
     value: bytes
@@ -149,13 +148,13 @@ def encode_control_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """A control batch of these messages, each in the version that its own field `version` names."""
+    """Encodes these messages as a control batch, each in the version given by its own `version` field."""
     records = [Record(_KEY.pack(0, _TYPES[type(each)]), encode(each, each.version), timestamp_ms) for each in messages]
     return encode_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, attributes=CONTROL_BIT)
 
 
 def iterate_control_records(batch: Buffer) -> Iterator[ControlRecord]:
-    """The records of a control batch. Raises InvalidRecordBatch for anything that is not one."""
+    """Iterates over the records of a control batch. Raises InvalidRecordBatch if it is a data batch or malformed."""
     if not read_header(batch).is_control:
         raise InvalidRecordBatch("a batch of data was read as a control batch")
     for record in iterate_records(batch):
@@ -163,7 +162,7 @@ def iterate_control_records(batch: Buffer) -> Iterator[ControlRecord]:
 
 
 def decode_control_message(record: Record) -> ControlMessage | UnknownControlRecord:
-    """What a record of a control batch says. Raises InvalidRecordBatch."""
+    """Decodes a record of a control batch. Raises InvalidRecordBatch."""
     if record.key is None or len(record.key) < _KEY.size or record.value is None:
         raise InvalidRecordBatch("a control record has no key or no value")
     key_version, record_type = _KEY.unpack_from(record.key)
@@ -174,7 +173,7 @@ def decode_control_message(record: Record) -> ControlMessage | UnknownControlRec
         return UnknownControlRecord(record_type, bytes(record.value))
     if len(record.value) < 2:
         raise InvalidRecordBatch("a control record ends within its version")
-    # All of them begin with the version in which they are encoded.
+    # Every one of these messages starts with the version of its encoding.
     version = int.from_bytes(record.value[:2], "big", signed=True)
     if version not in message_schema(record_class).versions:
         raise InvalidRecordBatch(f"{record_class.__name__} has the unknown version {version}")

@@ -1,8 +1,8 @@
-"""Opens the records of a compressed batch (core).
+"""Decompresses the records of a batch (core).
 
-Brokers pass compressed batches on as they are; who looks for a record by its time has to open them, and so do the tools.
-Easy to get wrong: Java producers wrap snappy in a framing of their own (a magic, two numbers, then chunks with their
-lengths), librdkafka writes it bare. And a few bytes can become gigabytes: whoever opens something says how much it may be.
+Brokers pass compressed batches on unopened. Only timestamp look-ups and the tools decompress them. Java producers wrap
+snappy in their own framing (a magic, two numbers, then length-prefixed chunks), while librdkafka writes it bare. A few bytes
+can expand to gigabytes, so every caller passes a size limit.
 """
 
 import struct
@@ -19,28 +19,28 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
 _JAVA_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _JAVA_SNAPPY_HEADER = 16
-# zlib's way to say that a gzip header comes first.
+# The zlib window size that means: expect a gzip header.
 _GZIP_WINDOW = 31
 _USUAL_EXPANSION = 16
 _LARGER = "it becomes larger"
-# How lz4 and zstd say that their bytes would go on.
+# The error texts of lz4 and zstd for output that exceeds the buffer.
 _NO_ROOM = ("failed to write whole buffer", "buffer is too small")
 
 
 class NotDecompressed(InvalidRecordBatch):
-    """What is there is damaged, of a kind that nobody knows, or would become too large; the text says which."""
+    """The payload is damaged, has an unknown compression, or would become too large; the text says which."""
 
 
 def compression_name(code: int) -> str:
-    """As Kafka prints it."""
+    """Returns the name that Kafka prints for the code."""
     return NAMES[code] if code < len(NAMES) else f"unknown({code})"
 
 
 def decompress(code: int, payload: memoryview, *, size_max: int) -> Buffer:
-    """The records of a batch with this compression code, of at most `size_max` bytes. Raises NotDecompressed."""
+    """Decompresses a batch's records to at most `size_max` bytes. Raises NotDecompressed."""
     if code not in _OPENERS:
         raise NotDecompressed(f"the compression code {code} is unknown")
-    # Memory goes by what is there: the format itself sets a bound.
+    # Also bound the memory by the input: the format limits how far it can expand.
     limit = min(size_max, EXPANSION_MAX[code] * len(payload))
     try:
         return _OPENERS[code](bytes(payload), limit)
@@ -50,7 +50,7 @@ def decompress(code: int, payload: memoryview, *, size_max: int) -> Buffer:
 
 def _gunzip(payload: bytes, size_max: int) -> bytearray:
     opened = bytearray()
-    # One member after the other.
+    # A gzip stream may have several members.
     while payload:
         member = zlib.decompressobj(_GZIP_WINDOW)
         opened += member.decompress(payload, size_max - len(opened) + 1)
@@ -79,7 +79,7 @@ def _unsnap(payload: bytes, size_max: int) -> bytes:
 
 def _unsnap_chunk(chunk: bytes, size_max: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(chunk)
-    # It is only what the chunk claims.
+    # This size is only a claim of the chunk.
     if size > len(chunk) * EXPANSION_MAX[SNAPPY]:
         raise ValueError("it claims a size that it cannot have")
     if size > size_max:
@@ -88,7 +88,8 @@ def _unsnap_chunk(chunk: bytes, size_max: int) -> bytes:
 
 
 def _open(decompress_into: Callable[[bytes, bytearray], int], payload: bytes, size_max: int) -> memoryview:
-    """In more and more memory, as long as that is what it wants: what is damaged must not get what a large one needs."""
+    """Grows the buffer only while the output does not fit, so that a damaged payload cannot make us allocate the full
+    limit."""
     size = min(_USUAL_EXPANSION * len(payload), size_max)
     while True:
         opened = bytearray(size)

@@ -1,10 +1,10 @@
-"""The frame around one record of the metadata log (core).
+"""The frame around a record of the metadata log (core).
 
-The value of each data record is: unsigned varint frame version (1), unsigned varint record type, unsigned varint record
-version, body. Answers to Kafka's MetadataRecordSerde.
+The value of each data record is: frame version (1), record type and record version, as unsigned varints, then the body.
+Counterpart of Kafka's MetadataRecordSerde.
 
-Easy to get wrong: a daemon may not skip a type that it does not know, because the rest of the log builds on it;
-`decode_record` therefore raises. Tools that copy or print a log use `decode_any_record`, which keeps the bytes.
+A daemon must not skip an unknown record type, because the rest of the log builds on it; `decode_record` therefore raises.
+Tools that copy or print a log use `decode_any_record`, which keeps the bytes.
 """
 
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ FRAME_VERSION = 1
 
 
 class MalformedRecord(ProtocolError):
-    """The bytes are no metadata record."""
+    """The bytes do not form a metadata record."""
 
 
 class UnknownRecordType(ProtocolError):
-    """The record has a type, or a version of its type, that this code does not know."""
+    """The record's type, or the version of its type, is unknown to this code."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownRecord:
-    """A record of a type or version that is not declared here, as its bytes."""
+    """The raw bytes of a record whose type or version is not declared here."""
 
     record_type: int
     version: int
@@ -50,14 +50,14 @@ _KNOWN: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ApiMessageAndVersion:
-    """A record that is to be written, and in which version. Named as in Kafka."""
+    """A record and the version to write it in. Named as in Kafka."""
 
     record: KnownRecord
     version: int
 
 
 def encode_record(record: KnownRecord, version: int, numbering: Numbering) -> bytes:
-    """The framed record. Raises EncodeError for a value that this version cannot hold."""
+    """Encodes the record with its frame. Raises EncodeError for a value that this version cannot hold."""
     api_key = message_schema(type(record)).api_key
     if api_key is None:
         raise MalformedRecord(f"{type(record).__name__} has no record type")
@@ -68,7 +68,7 @@ def encode_record(record: KnownRecord, version: int, numbering: Numbering) -> by
 
 
 def decode_record(frame: bytes | bytearray | memoryview, numbering: Numbering) -> KnownRecord:
-    """The record. Raises UnknownRecordType, or another ProtocolError for bytes that form no record."""
+    """Decodes a record. Raises UnknownRecordType, or another ProtocolError for malformed bytes."""
     record = decode_any_record(frame, numbering)
     if isinstance(record, UnknownRecord):
         raise UnknownRecordType(
@@ -78,7 +78,7 @@ def decode_record(frame: bytes | bytearray | memoryview, numbering: Numbering) -
 
 
 def decode_any_record(frame: bytes | bytearray | memoryview, numbering: Numbering) -> MetadataRecord:
-    """The record, or its bytes where the type or version is not known. Raises ProtocolError."""
+    """Decodes a record, or returns an UnknownRecord if its type or version is unknown. Raises ProtocolError."""
     record_type, version, position = read_frame_head(frame)
     body = memoryview(frame)[position:]
     record_class = _KNOWN.get((record_type, version))
@@ -88,8 +88,8 @@ def decode_any_record(frame: bytes | bytearray | memoryview, numbering: Numberin
 
 
 def read_frame_head(frame: bytes | bytearray | memoryview) -> tuple[int, int, int]:
-    """Record type, record version, and the position of the body. Raises MalformedRecord."""
-    # Nearly every record has three single-byte varints.
+    """Returns record type, record version and the position of the body. Raises MalformedRecord."""
+    # For nearly every record, all three varints are single bytes.
     if len(frame) >= 3 and frame[0] == FRAME_VERSION and frame[1] < 0x80 and frame[2] < 0x80:
         return frame[1], frame[2], 3
     frame_version, position = _read_uvarint(frame, 0)

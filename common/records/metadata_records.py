@@ -1,12 +1,12 @@
-"""The records of the metadata log, declared once with all their versions (core).
+"""The records of the metadata log, each declared once with all its versions (core).
 
-Facts are Apache Kafka's metadata schemas, so that its nodes and tools read our log and we read theirs. Handlers and replay
-never see a version; `common.metadata.metadata_version` says which version a cluster may write.
+The facts come from Apache Kafka's metadata schemas, so that Kafka's nodes and tools can read our log and we can read theirs.
+Handlers and replay never see a version; `common.metadata.metadata_version` decides which version a cluster may write.
 
-Easy to get wrong: the directories of PartitionRecord and PartitionChangeRecord are *assigned directory ids*, in which the
-reserved ids are numbered as the cluster numbers them; the `log_dirs` of broker records hold directory ids too (never
-paths), but reserved ids cannot occur there and they are never translated. Tags of our own start at 10000, because Kafka's
-readers fail on a small tag which a later version of theirs defines.
+The directories of PartitionRecord and PartitionChangeRecord are *assigned directory ids*: their reserved ids follow the
+cluster's numbering. The `log_dirs` of broker records hold directory ids too (never paths), but reserved ids cannot occur
+there, so they are never translated. Our own tags start at 10000: Kafka's readers would fail on a small tag that a later
+Kafka version defines differently.
 """
 
 from enum import IntEnum
@@ -30,14 +30,14 @@ from common.protocol.schema import (
     struct,
 )
 
-# PartitionChangeRecord.leader: the record says nothing about the leader. It differs from NO_LEADER.
+# PartitionChangeRecord.leader: the leader is unchanged. Not the same as NO_LEADER.
 NO_LEADER_CHANGE: Final = -2
-# PartitionChangeRecord.leader_recovery_state: the record says nothing about it.
+# PartitionChangeRecord.leader_recovery_state: unchanged.
 NO_RECOVERY_STATE_CHANGE: Final = -1
 
 
 class MetadataRecordType(IntEnum):
-    """The numbers under which the records travel, named as Kafka's tools print them."""
+    """The record type numbers, named as Kafka's tools print them."""
 
     REGISTER_BROKER_RECORD = 0
     UNREGISTER_BROKER_RECORD = 1
@@ -67,7 +67,7 @@ class FencingChange(IntEnum):
 
 
 class ControlledShutdownChange(IntEnum):
-    """The values of BrokerRegistrationChangeRecord.in_controlled_shutdown; only a new incarnation leaves that state."""
+    """The values of BrokerRegistrationChangeRecord.in_controlled_shutdown. Only a new incarnation leaves that state."""
 
     NONE = 0
     IN_CONTROLLED_SHUTDOWN = 1
@@ -100,7 +100,7 @@ class BrokerFeature(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_BROKER_RECORD, versions="0-3", flexible="0+")
 class RegisterBrokerRecord(Struct):
-    """A broker registered, or (in a snapshot) is registered."""
+    """A broker registered. In a snapshot: a broker is registered."""
 
     broker_id: Int32 = 0
     is_migrating_zk_broker: Bool = field(default=False, versions="2+")
@@ -112,13 +112,13 @@ class RegisterBrokerRecord(Struct):
     fenced: Bool = True
     in_controlled_shutdown: Bool = field(default=False, versions="1+")
     log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=0)
-    # Ours: what this incarnation registered once and lost since. Written in snapshots only.
+    # Our own field: the directories this incarnation registered and has lost since. Written in snapshots only.
     lost_log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=10000)
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.UNREGISTER_BROKER_RECORD, versions="0", flexible="0+")
 class UnregisterBrokerRecord(Struct):
-    """A broker is gone for good."""
+    """A broker was removed for good."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = 0
@@ -126,19 +126,20 @@ class UnregisterBrokerRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.BROKER_REGISTRATION_CHANGE_RECORD, versions="0-2", flexible="0+")
 class BrokerRegistrationChangeRecord(Struct):
-    """A registered broker was fenced, unfenced, is shutting down, or lost directories."""
+    """A registered broker was fenced or unfenced, began its controlled shutdown, or lost directories."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = 0
     fenced: Int8 = field(default=0, tag=0)
     in_controlled_shutdown: Int8 = field(default=0, versions="1+", tag=1)
-    # What is still online. Empty means "no change": that nothing is left cannot be said, such a broker is fenced.
+    # The directories still online. Empty means "no change", so the loss of the last directory cannot be expressed here. A
+    # broker that loses it is fenced.
     log_dirs: list[Uuid] = field(default_factory=list, versions="2+", tag=2)
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.FENCE_BROKER_RECORD, versions="0", flexible="0+")
 class FenceBrokerRecord(Struct):
-    """How clusters below metadata.version 6 fence a broker."""
+    """Fences a broker in clusters below metadata.version 6."""
 
     id: Int32 = 0
     epoch: Int64 = 0
@@ -146,7 +147,7 @@ class FenceBrokerRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.UNFENCE_BROKER_RECORD, versions="0", flexible="0+")
 class UnfenceBrokerRecord(Struct):
-    """How clusters below metadata.version 6 unfence a broker."""
+    """Unfences a broker in clusters below metadata.version 6."""
 
     id: Int32 = 0
     epoch: Int64 = 0
@@ -169,7 +170,7 @@ class ControllerFeature(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_CONTROLLER_RECORD, versions="0", flexible="0+")
 class RegisterControllerRecord(Struct):
-    """A controller registered (from metadata.version 15 on)."""
+    """A controller registered (metadata.version 15 and later)."""
 
     controller_id: Int32 = 0
     incarnation_id: Uuid = ZERO_UUID
@@ -183,7 +184,7 @@ class RegisterControllerRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.TOPIC_RECORD, versions="0", flexible="0+")
 class TopicRecord(Struct):
-    """A topic exists; its partitions follow in records of their own."""
+    """A topic was created; its partitions follow in their own records."""
 
     name: String = ""
     topic_id: Uuid = ZERO_UUID
@@ -191,14 +192,14 @@ class TopicRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.REMOVE_TOPIC_RECORD, versions="0", flexible="0+")
 class RemoveTopicRecord(Struct):
-    """A topic is gone, with its partitions and its configuration."""
+    """A topic was deleted, along with its partitions and its configuration."""
 
     topic_id: Uuid = ZERO_UUID
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.PARTITION_RECORD, versions="0-2", flexible="0+")
 class PartitionRecord(Struct):
-    """All there is to know of one partition."""
+    """The full state of one partition."""
 
     partition_id: Int32 = -1
     topic_id: Uuid = ZERO_UUID
@@ -210,7 +211,7 @@ class PartitionRecord(Struct):
     leader_recovery_state: Int8 = field(default=0, tag=0)
     leader_epoch: Int32 = -1
     partition_epoch: Int32 = -1
-    # One for each replica. Absent or empty: every replica is MIGRATING.
+    # One for each replica. Absent or empty means that every replica is MIGRATING.
     directories: list[AssignedDirectoryId] = field(default_factory=list, versions="1+")
     eligible_leader_replicas: list[Int32] | None = field(default=None, versions="2+", tag=1)
     last_known_elr: list[Int32] | None = field(default=None, versions="2+", tag=2)
@@ -218,7 +219,7 @@ class PartitionRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.PARTITION_CHANGE_RECORD, versions="0-2", flexible="0+")
 class PartitionChangeRecord(Struct):
-    """What changed of one partition; None and the two `NO_..._CHANGE` values leave the rest as it is."""
+    """Changes to one partition. None and the two `NO_..._CHANGE` values leave a field unchanged."""
 
     partition_id: Int32 = -1
     topic_id: Uuid = ZERO_UUID
@@ -228,7 +229,7 @@ class PartitionChangeRecord(Struct):
     removing_replicas: list[Int32] | None = field(default=None, tag=3)
     adding_replicas: list[Int32] | None = field(default=None, tag=4)
     leader_recovery_state: Int8 = field(default=NO_RECOVERY_STATE_CHANGE, tag=5)
-    # On the wire the tags are in ascending order, whatever the order here.
+    # On the wire the tags are in ascending order, regardless of the order here.
     directories: list[AssignedDirectoryId] | None = field(default=None, versions="1+", tag=8)
     eligible_leader_replicas: list[Int32] | None = field(default=None, versions="2+", tag=6)
     last_known_elr: list[Int32] | None = field(default=None, versions="2+", tag=7)
@@ -239,7 +240,7 @@ class PartitionChangeRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.CONFIG_RECORD, versions="0", flexible="0+")
 class ConfigRecord(Struct):
-    """One key of one resource's configuration; a null value deletes it."""
+    """One key in one resource's configuration; a null value deletes it."""
 
     resource_type: Int8 = 0
     resource_name: String = ""
@@ -249,7 +250,7 @@ class ConfigRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.FEATURE_LEVEL_RECORD, versions="0", flexible="0+")
 class FeatureLevelRecord(Struct):
-    """A feature is finalized at a level; level 0 takes it away."""
+    """A feature was finalized at a level; level 0 removes the feature."""
 
     name: String = ""
     feature_level: Int16 = 0
@@ -260,19 +261,19 @@ class FeatureLevelRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.NO_OP_RECORD, versions="0", flexible="0+")
 class NoOpRecord(Struct):
-    """Changes nothing; keeps the high watermark of an idle cluster moving."""
+    """Changes nothing. Keeps the high watermark of an idle cluster moving."""
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.ZK_MIGRATION_STATE_RECORD, versions="0", flexible="0+")
 class ZkMigrationRecord(Struct):
-    """Written once, as NONE, by Apache's controllers; here there is nothing to migrate from."""
+    """Apache's controllers write this once, as NONE. Diskraft has nothing to migrate from."""
 
     zk_migration_state: Int8 = 0
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.BEGIN_TRANSACTION_RECORD, versions="0", flexible="0+")
 class BeginTransactionRecord(Struct):
-    """What follows is applied all at once, or not at all."""
+    """The records that follow are applied all at once or not at all."""
 
     name: String | None = field(default=None, tag=0)
 
@@ -284,7 +285,7 @@ class EndTransactionRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.ABORT_TRANSACTION_RECORD, versions="0", flexible="0+")
 class AbortTransactionRecord(Struct):
-    """The open metadata transaction never happened."""
+    """The open metadata transaction is aborted; its records are discarded."""
 
     reason: String | None = field(default=None, tag=0)
 

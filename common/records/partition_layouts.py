@@ -1,10 +1,10 @@
-"""The quick way to decode PartitionRecord version 1, of which a large cluster's log and snapshots mostly consist (core).
+"""A fast path for decoding PartitionRecord version 1, the bulk of a large cluster's log and snapshots (core).
 
-All arrays of such a record have few elements of fixed size, so that one compiled struct per combination of their lengths
-takes the whole body apart in one call. There are few combinations in a cluster; each reader keeps the ones that it met.
+The arrays in such a record have few elements of fixed size, so one compiled struct per combination of their lengths decodes
+the whole body in one call. A cluster has few such combinations; each reader caches the ones it has met.
 
-Easy to get wrong: this may only answer where the general codec would give the same record. Anything out of the
-ordinary (tagged fields, long arrays, a length that does not fit) gives None, and the codec decides what it is.
+This path must only answer if the general codec would return the same record. For anything out of the ordinary (tagged
+fields, long arrays, a length that does not fit) it returns None and leaves the decision to the codec.
 """
 
 import struct
@@ -16,12 +16,12 @@ from common.records.metadata_records import MetadataRecordType, PartitionRecord
 RECORD_TYPE = MetadataRecordType.PARTITION_RECORD
 VERSION = 1
 
-# Partition id and topic id come before the first array.
+# The first array comes after the partition id and the topic id.
 _FIRST_COUNT = 20
 _ELEMENTS_MAX = 16
 _LAYOUTS_MAX = 4096
 
-# The counts as they are on the wire, one more than the number of elements.
+# The counts as on the wire: the number of elements plus one.
 _Counts = tuple[int, int, int, int, int]
 
 
@@ -32,7 +32,7 @@ class PartitionLayouts:
         self._layouts: dict[_Counts, struct.Struct] = {}
 
     def decode(self, body: bytes, numbering: Numbering) -> PartitionRecord | None:
-        """The record, or None where only the codec can tell."""
+        """Returns the record, or None if only the codec can decide."""
         try:
             replicas = body[_FIRST_COUNT]
             position = _FIRST_COUNT - 3 + replicas * 4
@@ -41,7 +41,7 @@ class PartitionLayouts:
             removing = body[position]
             position += removing * 4 - 3
             adding = body[position]
-            # Behind the last array of brokers: leader, leader epoch, partition epoch.
+            # The last array of broker ids is followed by leader, leader epoch and partition epoch.
             directories = body[position + adding * 4 + 9]
         except IndexError:
             return None
@@ -71,7 +71,7 @@ class PartitionLayouts:
         )
 
     def _new_layout(self, counts: _Counts) -> struct.Struct | None:
-        # A count of zero would be null; a byte of 0x80 and more is the first of several.
+        # A count byte of zero would be null; 0x80 or more is the first byte of a longer varint.
         if not all(1 <= count <= _ELEMENTS_MAX for count in counts) or len(self._layouts) >= _LAYOUTS_MAX:
             return None
         replicas, isr, removing, adding, directories = (count - 1 for count in counts)
