@@ -1,7 +1,7 @@
-"""The grammars of addresses in server.properties: listeners, voters and plain host:port pairs (core).
+"""The address grammars in server.properties: listeners, voters and plain host:port pairs (core).
 
-An IPv6 host stands in brackets, as in Kafka. An empty host of a listener means all interfaces and stays empty here; what
-is advertised for it is decided where the host's name is known.
+An IPv6 host is written in brackets, as in Kafka. A listener with an empty host listens on all interfaces. The host stays
+empty here; `load_server_config` fills in the advertised one, as it knows the machine's host name.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One listener: its name, where it listens or is reached, and its security protocol."""
+    """One listener: its name, its security protocol, and the address it binds to or advertises."""
 
     name: str
     host: str
@@ -37,7 +37,7 @@ class Voter:
 
 
 def parse_host_port(text: str) -> HostPort:
-    """`host:port` or `[v6]:port`, port 0 to 65535. Raises ValueError."""
+    """Parses `host:port` or `[v6]:port`, port 0 to 65535. Raises ValueError."""
     host, separator, port = text.strip().rpartition(":")
     if not separator or not _is_number(port, 65535):
         raise ValueError(f"'{text}' is not host:port")
@@ -53,7 +53,7 @@ def _is_number(text: str, at_most: int) -> bool:
 
 
 def parse_listeners(text: str) -> tuple[Endpoint, ...]:
-    """`NAME://host:port,…`; names and ports (0 aside) may occur once. Raises ValueError."""
+    """Parses `NAME://host:port,…`. Names and ports (except port 0) must be unique. Raises ValueError."""
     endpoints: list[Endpoint] = []
     for part in filter(None, (item.strip() for item in text.split(","))):
         name, separator, address = part.partition("://")
@@ -73,7 +73,7 @@ def parse_listeners(text: str) -> tuple[Endpoint, ...]:
 
 
 def parse_voters(text: str) -> tuple[Voter, ...]:
-    """`id@host:port,…` with each id once. Raises ValueError."""
+    """Parses `id@host:port,…` with unique ids. Raises ValueError."""
     voters: list[Voter] = []
     for part in filter(None, (item.strip() for item in text.split(","))):
         node_id, separator, address = part.partition("@")
@@ -89,7 +89,7 @@ def parse_voters(text: str) -> tuple[Voter, ...]:
 
 
 def parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
-    """`NAME:PROTOCOL,…`. Raises ValueError."""
+    """Parses `NAME:PROTOCOL,…`. Raises ValueError."""
     pairs: list[tuple[str, str]] = []
     for part in filter(None, (item.strip() for item in text.split(","))):
         name, separator, protocol = part.partition(":")

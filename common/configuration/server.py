@@ -1,8 +1,8 @@
 """server.properties: every key that has an effect, with Kafka's name, type and default (core).
 
-`load_server_config` turns properties into a `ServerConfig` or raises one ConfigError that names key, value and what is
-allowed. Keys of Kafka that are known but have no effect yet, and unknown keys, become warnings. Answers to KafkaConfig.
-Easy to get wrong: `log.dirs` beats `log.dir`, and `metadata.log.dir` defaults to the *first* of them.
+`load_server_config` turns properties into a `ServerConfig`, or raises a ConfigError whose single line gives the key, its
+value and what is allowed. Unknown keys, and Kafka's keys that have no effect yet, become warnings. Counterpart of
+KafkaConfig. Note that `log.dirs` overrides `log.dir`, and that `metadata.log.dir` defaults to the *first* of them.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ BROKER = "broker"
 CONTROLLER = "controller"
 HOUR_MS = 3_600_000
 
-# Apache Kafka's own keys that Diskraft reads past for now: a warning, so that nobody trusts an effect that is not there.
+# Apache Kafka's keys that Diskraft ignores for now. Setting one logs a warning, so that operators do not rely on it.
 KNOWN_WITHOUT_EFFECT = frozenset(
     """
     alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
@@ -121,7 +121,7 @@ class ServerConfig:
     max_connections: int = integer(2_000, at_least=1)
     max_connections_per_ip: int = integer(1_000, at_least=1)
 
-    # The broker's life with the controller.
+    # The broker's session with the controller.
     broker_heartbeat_interval_ms: int = integer(2_000, at_least=1)
     broker_session_timeout_ms: int = integer(9_000, at_least=1)
     initial_broker_registration_timeout_ms: int = integer(60_000, at_least=1)
@@ -175,7 +175,7 @@ class ServerConfig:
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
     leader_imbalance_per_broker_percentage: int = integer(10, at_least=0)
 
-    # What a person should hear: unknown keys, and known ones that have no effect yet.
+    # Warnings for the operator: unknown keys, and known ones that have no effect yet.
     warnings: tuple[str, ...] = field(default=())
 
     @property
@@ -188,21 +188,21 @@ class ServerConfig:
 
     @property
     def controller_listeners(self) -> tuple[Endpoint, ...]:
-        """Where this node's controller listens; empty for a broker."""
+        """The listeners of this node's controller; empty for a node that is only a broker."""
         if not self.is_controller:
             return ()
         return tuple(listener for listener in self.listeners if listener.name in self.controller_listener_names)
 
     @property
     def broker_listeners(self) -> tuple[Endpoint, ...]:
-        """Where this node's broker listens; empty for a controller."""
+        """The listeners of this node's broker; empty for a node that is only a controller."""
         if not self.is_broker:
             return ()
         return tuple(listener for listener in self.listeners if listener.name not in self.controller_listener_names)
 
     @property
     def retention_ms(self) -> int:
-        """log.retention.ms, else .minutes, else .hours; -1 keeps for ever."""
+        """log.retention.ms, else .minutes, else .hours. -1 means no limit."""
         if self.log_retention_ms is not None:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
@@ -211,15 +211,16 @@ class ServerConfig:
 
     @property
     def all_log_dirs(self) -> tuple[str, ...]:
-        """log.dirs, and metadata.log.dir when it is not among them."""
+        """log.dirs, plus metadata.log.dir if it is not one of them."""
         extra = () if self.metadata_log_dir in self.log_dirs else (self.metadata_log_dir,)
         return (*self.log_dirs, *extra)
 
 
 def load_server_config(properties: Mapping[str, str], *, host_name: str = "localhost") -> ServerConfig:
-    """The configuration, complete and checked. `host_name` is advertised where a listener names no host.
+    """Loads and validates the whole configuration. `host_name` is advertised for listeners without a host.
 
-    Raises ConfigError."""
+    Raises ConfigError.
+    """
     config = ServerConfig(**load_settings(ServerConfig, properties))
     config = replace(config, warnings=_warnings(properties))
     config = _with_directories(config)
@@ -349,7 +350,7 @@ def _validate_quorum(config: ServerConfig) -> None:
         raise ConfigError(f"controller.quorum.voters lists {len(voters)} voters; it takes one in this version")
 
 
-# The official image's variables that are for its start scripts and not configuration keys.
+# Environment variables for the official image's start scripts; they are not configuration keys.
 SCRIPT_VARIABLES = frozenset(
     """
     KAFKA_CLUSTERS KAFKA_DEBUG KAFKA_DEBUG_FLAG KAFKA_DEBUG_SUSPEND_FLAG KAFKA_GC_LOG_OPTS KAFKA_HEAP_OPTS KAFKA_HOME
@@ -360,7 +361,7 @@ SCRIPT_VARIABLES = frozenset(
 
 
 def properties_from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """KAFKA_LOG_DIRS -> log.dirs, with `__` for `_` and `___` for `-`, as the official image does."""
+    """Maps KAFKA_LOG_DIRS to log.dirs, `__` to `_` and `___` to `-`, as the official image does."""
     properties: dict[str, str] = {}
     for name in sorted(variables):
         if not name.startswith("KAFKA_") or name in SCRIPT_VARIABLES:

@@ -1,8 +1,8 @@
-"""The vocabulary in which configuration keys are declared, and the one loader that fills a declared class (core).
+"""The vocabulary for declaring configuration keys, and the loader that fills a declared class (core).
 
-A configuration is a frozen dataclass; each field is one key, named like the key with '.' written as '_'. The field's
-setting says how text becomes a value and what is allowed, so that an error can name the key, the value and the allowed
-values in one line. Answers to Kafka's ConfigDef. Easy to get wrong: a default is a value, never parsed again.
+A configuration is a frozen dataclass with one field per key; the field name is the key with '.' replaced by '_'. The field's
+setting parses the text and describes what is allowed, so that an error can give the key, the value and the allowed values in
+one line. A default is a value and is not parsed. Counterpart of Kafka's ConfigDef.
 """
 
 import dataclasses
@@ -18,25 +18,25 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 
-# The longest string that the protocol carries, in bytes.
+# The longest string that the protocol can carry, in bytes.
 _VALUE_BYTES_MAX = 2**15 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def printable(text: str) -> str:
-    """The text in one line: what a properties file can hide behind escapes is shown as an escape."""
+    """Returns the text on one line: unprintable characters, which a properties file can contain, are escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 class ConfigError(Exception):
-    """A configuration cannot be used; the text is one line that names the key, the value and what is allowed."""
+    """A configuration is unusable. The text is one line that gives the key, the value and what is allowed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
 
 
 class Required:
-    """Stands where a key has no default."""
+    """Marks a key without a default."""
 
 
 REQUIRED = Required()
@@ -44,7 +44,7 @@ REQUIRED = Required()
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How one key is read: `parse` gives the value or raises ValueError, `allowed` says in words what it takes."""
+    """How to read one key. `parse` returns the value or raises ValueError; `allowed` describes the allowed values."""
 
     parse: Callable[[str], object]
     allowed: str
@@ -58,10 +58,10 @@ def _field(parse: Callable[[str], object], allowed: str, default: object) -> Any
 
 
 def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most: int = LONG_MAX) -> Any:
-    """A whole number within bounds; the bounds are part of the message when it is outside."""
+    """An integer within bounds. The error message gives the bounds."""
 
     def parse(text: str) -> int:
-        # int() takes underscores, too, and other scripts' digits.
+        # int() would also accept underscores and the digits of other scripts.
         if _INTEGER.fullmatch(text) is None:
             raise ValueError
         value = int(text)
@@ -75,7 +75,7 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
 
 
 def boolean(default: bool) -> Any:
-    """`true` or `false`, in any case, as Kafka reads them."""
+    """`true` or `false` in upper or lower case, as in Kafka."""
 
     def parse(text: str) -> bool:
         if text.lower() not in ("true", "false"):
@@ -86,12 +86,12 @@ def boolean(default: bool) -> Any:
 
 
 def text(default: str | Required | None) -> Any:
-    """Any text; an empty value is kept as it is."""
+    """Any text. An empty value is kept."""
     return _field(lambda value: value, "any text", default)
 
 
 def one_of(default: str, *values: str) -> Any:
-    """One of a few words."""
+    """One of the given words."""
 
     def parse(value: str) -> str:
         if value not in values:
@@ -115,23 +115,24 @@ def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> An
 
 
 def custom(parse: Callable[[str], object], allowed: str, default: object) -> Any:
-    """A value with a grammar of its own."""
+    """A value with its own parser."""
     return _field(parse, allowed, default)
 
 
 def key_of(field_name: str) -> str:
-    """`log_dirs` is declared for the key `log.dirs`."""
+    """Returns the key of a field: `log.dirs` for `log_dirs`."""
     return field_name.replace("_", ".")
 
 
 def keys_of(configuration_class: type) -> tuple[str, ...]:
-    """The declared keys, in the order of declaration."""
+    """Returns the declared keys in order of declaration."""
     fields = dataclasses.fields(configuration_class)
     return tuple(key_of(field.name) for field in fields if "setting" in field.metadata)
 
 
 def load_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Field name -> value for every declared key that `properties` has. Raises ConfigError for a bad or missing one."""
+    """Maps field names to values for every declared key in `properties`. Raises ConfigError for an invalid or missing
+    one."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(configuration_class):
         setting: Setting | None = field.metadata.get("setting")
@@ -146,9 +147,9 @@ def load_settings(configuration_class: type, properties: Mapping[str, str]) -> d
 
 
 def parse_setting(key: str, setting: Setting, value: str) -> object:
-    """One value. Raises ConfigError."""
+    """Parses one value. Raises ConfigError."""
     if any(unicodedata.category(each) in ("Cc", "Cs") for each in value.strip()):
-        # Neither a file name nor a request can hold all of them.
+        # No file name and no request can hold all of these characters.
         raise ConfigError(f"{key}={value} is not valid (it holds control characters); it takes {setting.allowed}")
     if len(value.encode()) > _VALUE_BYTES_MAX:
         raise ConfigError(f"{key} is not valid ({len(value)} characters are too many); it takes {setting.allowed}")

@@ -1,8 +1,8 @@
 """Topic configuration: the keys that have an effect, the server's defaults for them, and validation (core).
 
-A topic's overrides are ConfigRecords in the metadata; what a partition uses is server defaults overlaid with them. A key
-of Kafka that has no effect yet is refused rather than stored, unless its value asks for what is done anyway: then it is an
-override like any other, which changes nothing. Answers to Kafka's LogConfig.
+A topic's overrides are ConfigRecords in the metadata; a partition uses the server's defaults overlaid with them. A Kafka key
+that has no effect yet is rejected, unless the value asks for what Diskraft does anyway. Such an override is stored like any
+other and changes nothing. Counterpart of Kafka's LogConfig.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from common.configuration.settings import INT_MAX, ConfigError, boolean, integer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What one topic's logs follow. Durations in milliseconds, sizes in bytes."""
+    """The settings of one topic's logs. Durations are in milliseconds, sizes in bytes."""
 
     file_delete_delay_ms: int = integer(60_000, at_least=0)
     index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
@@ -28,7 +28,7 @@ class TopicConfig:
     unclean_leader_election_enable: bool = boolean(False)
 
 
-# Kafka's keys without an effect yet, and the one value each that describes what happens anyway (None: no value does).
+# Kafka's keys without an effect yet, each with the one value that describes what happens anyway (None if there is none).
 WITHOUT_EFFECT: Mapping[str, str | None] = {
     "cleanup.policy": "delete",
     "compression.gzip.level": None,
@@ -55,12 +55,12 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
     "segment.jitter.ms": "0",
 }
 
-# Those of them that every topic follows: clients look up some without asking whether they are there.
+# Those that describe every topic. Clients look some of them up without checking whether they exist.
 SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
 
 def default_topic_config(server: ServerConfig) -> TopicConfig:
-    """What a topic without overrides follows on this server."""
+    """Returns this server's settings for a topic without overrides."""
     return TopicConfig(
         file_delete_delay_ms=server.log_segment_delete_delay_ms,
         index_interval_bytes=server.log_index_interval_bytes,
@@ -76,14 +76,14 @@ def default_topic_config(server: ServerConfig) -> TopicConfig:
 
 
 def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """`defaults` overlaid with a topic's overrides. Raises ConfigError for a value that cannot be read."""
+    """Returns `defaults` overlaid with a topic's overrides. Raises ConfigError for an invalid value."""
     if not overrides:
         return defaults
     return replace(defaults, **load_settings(TopicConfig, overrides))
 
 
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
-    """Raises ConfigError for an unknown key, a bad value, or a key that has no effect yet."""
+    """Raises ConfigError for an unknown key, an invalid value, or a key that has no effect yet."""
     known = frozenset(keys_of(TopicConfig))
     for key in sorted(overrides):
         value = overrides[key]
