@@ -1,7 +1,7 @@
-"""The identifiers that travel through the whole system, as types of their own (core).
+"""The identifiers used throughout the system, each with its own type (core).
 
-A uuid is its 16 raw bytes everywhere inside the process and 22 characters of unpadded base64url for people and in
-files, as Kafka's `Uuid` prints it. `DirectoryId` names a log directory and is never a path; `log_dir` is always a path.
+A uuid is 16 raw bytes in memory. For people and in files it is 22 characters of unpadded base64url, as Kafka's `Uuid` prints
+it. `DirectoryId` identifies a log directory and is never a path; `log_dir` is always a path.
 """
 
 import base64
@@ -20,7 +20,7 @@ Offset = NewType("Offset", int)
 
 ZERO_UUID = Uuid(bytes(16))
 
-# Kafka gives the metadata topic this fixed id, Uuid(0, 1).
+# The metadata topic's id, fixed by Kafka: Uuid(0, 1).
 METADATA_TOPIC_ID = TopicId(Uuid(bytes(15) + b"\x01"))
 METADATA_TOPIC_NAME = "__cluster_metadata"
 
@@ -28,14 +28,14 @@ NO_LEADER = BrokerId(-1)
 
 
 def uuid_text(uuid: bytes) -> str:
-    """The 22 characters that Kafka prints for these 16 bytes."""
+    """Returns the 22 characters that Kafka prints for these 16 bytes."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """The inverse of `uuid_text`; padding is allowed, as in Kafka. Raises ValueError for anything else."""
+    """The inverse of `uuid_text`. Padding is allowed, as in Kafka. Raises ValueError for anything else."""
     try:
-        # The decoder takes the characters of plain base64 as well, and two texts for one uuid must not be.
+        # The decoder also accepts plain base64's characters, which would give one uuid two spellings.
         if "+" in text or "/" in text:
             raise ValueError
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

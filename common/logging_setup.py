@@ -1,8 +1,8 @@
-"""structlog for the daemons: one event name per thing that happens, JSON unless a person watches (shell).
+"""structlog for the daemons: one event name per kind of event, JSON unless the output is a terminal (shell).
 
-`LOG_FORMAT` (json or console) beats the guess by terminal. Events of the standard library's loggers take the same way, so
-that one query finds everything. Easy to get wrong: `configure_logging` is called once, by an entry point, never by a
-library module; a node's own logger is bound by the environment.
+`LOG_FORMAT` (json or console) overrides the terminal check. Events from standard library loggers get the same format, so
+that one query finds everything. Only an entry point calls `configure_logging`, once; library modules never do. Each node's
+environment binds that node's own logger.
 """
 
 import logging
@@ -16,7 +16,7 @@ from common.ids import uuid_text
 
 
 def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:
-    """Sets up structlog and the standard library's root logger to write to `stream`."""
+    """Makes structlog and the standard library's root logger write to `stream`."""
     json_lines = log_format == "json" or (log_format != "console" and not stream.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -28,7 +28,8 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, renderer] if json_lines else [*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # Line and line end in one write: a process that is killed between the two would leave a line that is two events.
+        # Write the line and its newline in one call: a process killed between two calls would merge two events into one
+        # line.
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
@@ -44,7 +45,7 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
 
 
 def _uuids_as_text(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    # A uuid is 16 raw bytes inside the process; the log shows it as people and files do.
+    # A uuid is 16 raw bytes in memory. Log it in the form that people and files use.
     for key, value in event.items():
         if isinstance(value, bytes) and len(value) == 16:
             event[key] = uuid_text(value)

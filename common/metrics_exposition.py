@@ -1,8 +1,8 @@
-"""What Prometheus reads: a collector over one immutable snapshot (shell).
+"""The Prometheus exposition: a collector over one immutable snapshot (shell).
 
-The loop publishes a new snapshot once a second; the scrape, on its own thread, only ever reads the newest one, so it
-answers even when the loop does not, and its age is a metric of its own. Names are those of the stock jmx_exporter KRaft
-rules. Easy to get wrong: nothing here may touch live state, since it runs beside the loop.
+The event loop publishes a new snapshot once a second. A scrape runs on its own thread and only reads the newest snapshot, so
+it succeeds even while the event loop is blocked; the snapshot's age is a metric too. Nothing here may touch live state,
+because it runs concurrently with the event loop. Metric names follow the stock jmx_exporter KRaft rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric. A counter's name is given without `_total`."""
+    """One value of a metric. For a counter, `name` excludes `_total`."""
 
     name: str
     help: str
@@ -28,31 +28,31 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """Everything that is exposed, as it was at `taken_at_ns` of the monotonic clock."""
+    """All exposed metrics as of `taken_at_ns` on the monotonic clock."""
 
     taken_at_ns: int
     samples: Sequence[Sample] = field(default=())
 
 
 def gauge(name: str, help_text: str, value: float, **labels: str) -> Sample:
-    """A gauge sample; labels keep their case, as Kafka's MBean keys do."""
+    """Makes a gauge sample. Labels keep their case, as Kafka's MBean keys do."""
     return Sample(name, help_text, value, tuple(labels.items()))
 
 
 def counter(name: str, help_text: str, value: float, **labels: str) -> Sample:
-    """A counter sample."""
+    """Makes a counter sample."""
     return Sample(name, help_text, value, tuple(labels.items()), counter=True)
 
 
 class SnapshotCollector(Collector):
-    """Gives the newest published snapshot to prometheus-client."""
+    """Exposes the newest published snapshot to prometheus-client."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._snapshot = MetricsSnapshot(taken_at_ns=now_ns())
 
     def publish(self, samples: Sequence[Sample]) -> None:
-        """Replaces the snapshot. Called on the loop."""
+        """Replaces the snapshot. Called on the event loop."""
         self._snapshot = MetricsSnapshot(self._now_ns(), tuple(samples))
 
     def collect(self) -> Iterator[Metric]:

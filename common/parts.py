@@ -1,14 +1,15 @@
-"""The pieces a response is sent in (core).
+"""The parts of a message to be sent (core).
 
-A response is a list of parts. Bytes are bytes; a `FileRegion` stands for a range of a log file whose bytes need not pass
-through Python. Only the environment that made a region can turn it into bytes on a socket; everyone else knows its size.
+A message is sent as a list of parts. A part is either bytes or a `FileRegion`, a range of a log file whose bytes need not
+pass through Python. Only the environment that created a region can write its bytes to a socket; other code only sees its
+size.
 """
 
 from abc import ABC
 
 
 class FileRegion(ABC):
-    """A range of an open log file, made by `LogDir.region`. `size` is in bytes."""
+    """A range of an open log file, created by `LogDir.region`. `size` is in bytes."""
 
     size: int
 
