@@ -1,4 +1,5 @@
-"""The history of a cluster for analysis: the metadata log as Parquet, and reports over it (shell).
+"""The history of a cluster for analysis: the metadata log as Parquet files, and reports on them (shell).
 
-Needs the extra `analytics` (pyarrow, pyspark); only what needs them imports them. `requirements` says what is missing.
+Needs the extra `analytics` (pyarrow, pyspark). Only the modules that use them import them; `requirements` reports what is
+missing.
 """

@@ -1,10 +1,12 @@
-"""Finds failed directories in the registrations of brokers (core; KIP-858).
+"""Finds failed directories in broker registrations (core; KIP-858).
 
-A directory has failed when a broker's registration drops it while the incarnation stays: by a BrokerRegistrationChange, or
-by a registration of the same incarnation. The failure lasts until the broker registers anew or is removed, because only a
-new incarnation revives a directory. Not seen, because the log does not say it: the loss of a broker's last directory (the
-broker is fenced, as for a lost session), and a disk that was dead when its broker started. Easy to get wrong: a snapshot
-names what was lost and not when; such a failure carries the time of the snapshot, by which it had happened.
+A directory has failed when the registration drops it within one incarnation, either by a BrokerRegistrationChange or by
+another registration of the same incarnation. The failure lasts until the broker registers with a new incarnation or is
+removed, because only a new incarnation revives a directory.
+
+The log does not show two kinds of failure: the loss of a broker's last directory (the broker is fenced, as after an expired
+session), and a disk that was already dead when the broker started. A snapshot lists lost directories but not when they were
+lost; such a failure carries the snapshot's time, by which it had happened.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,13 +23,13 @@ ABORT: Final = "ABORT_TRANSACTION_RECORD"
 SNAPSHOT: Final = "snapshot"
 NO_LEADER: Final = -1
 
-# What has to be read of the log to find the failures.
+# The record types needed to find the failures.
 TYPES: Final = (REGISTER, UNREGISTER, REGISTRATION_CHANGE, BEGIN, END, ABORT)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A record of one of `TYPES`, with the columns of the export that count here."""
+    """A record of one of `TYPES`, with the relevant columns of the export."""
 
     type: str
     offset: int
@@ -42,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class DisturbedPartition:
-    """What the failure did to one partition. `ms` is the time of the last change since the failure."""
+    """How the failure affected one partition. `ms` is the time from the failure to the partition's last change."""
 
     topic: str
     partition: int
@@ -55,7 +57,7 @@ class DisturbedPartition:
 
 @dataclass(slots=True)
 class DirectoryFailure:
-    """One failed directory. It lasts from `group` to before `until_group`, the broker's next registration."""
+    """One failed directory. The failure spans `group` to `until_group` (exclusive), the broker's next registration."""
 
     directory_id: str
     broker_id: int
@@ -76,11 +78,11 @@ class DirectoryFailure:
 
     @property
     def last_change_ms(self) -> int | None:
-        """None where no partition changed."""
+        """The time of the last partition change. None if no partition changed."""
         return max((each.ms for each in self.partitions), default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; the time is UTC."""
+        """Returns the failure as JSON, with the time in UTC."""
         return {
             "directory_id": self.directory_id,
             "broker_id": self.broker_id,
@@ -105,14 +107,14 @@ class _Broker:
 
 
 def unsettled_groups(steps: Iterable[Step]) -> list[int]:
-    """The transactions that were aborted, or have not ended: for whoever replays the log they never happened."""
+    """Returns the transactions that were aborted or have not ended. Replay ignores these."""
     begun = {step.group: False for step in steps if step.type == BEGIN}
     begun.update({step.group: True for step in steps if step.type == END})
     return sorted(group for group, has_ended in begun.items() if not has_ended)
 
 
 def find_directory_failures(steps: Sequence[Step]) -> list[DirectoryFailure]:
-    """The failures in their order; `steps` are in the order of the log."""
+    """Returns the failures in order. `steps` must be in log order."""
     unsettled = unsettled_groups(steps)
     begun_at = {step.group: step.time for step in steps if step.type == BEGIN}
     brokers: dict[int, _Broker] = {}
@@ -146,9 +148,9 @@ def _is_new_life(step: Step, known: _Broker | None) -> bool:
 
 def _failed(step: Step, known: _Broker | None) -> list[str]:
     if _is_new_life(step, known):
-        # Only in a snapshot does a registration name what this incarnation has lost before.
+        # A registration lists directories lost earlier in this incarnation only in a snapshot.
         return list(step.lost_log_dirs or ())
-    # None and an empty list both say that nothing changed.
+    # None and an empty list both mean "unchanged".
     if known is None or not step.log_dirs:
         return []
     return [each for each in known.log_dirs if each not in step.log_dirs]

@@ -1,11 +1,13 @@
-"""The report `disk-failures`: which directories failed, and what that did to partitions (shell; KIP-858).
+"""The report `disk-failures`: which directories failed, and how that affected partitions (shell; KIP-858).
 
-`directory_failures` says what a failure is and how long it lasts. Because of it changed each partition whose record takes
-that broker out of the ISR or out of the lead while its replica there is assigned to that directory: in the same batch or
-metadata transaction, where the controller writes these records *before* the registration change, and later, when a repeated
-report or a late assignment repairs what was left. Nothing else can do that while the failure lasts, since a replica in an
-offline directory never joins an ISR. Times are those of the batches; zero is the first batch of the failure. Easy to get
-wrong: a change says only what it changes, so leader, ISR and places are carried along from all records before it.
+`directory_failures` defines what a failure is and how long it lasts. A partition was affected if, while the failure lasts, a
+record takes the broker out of its ISR or its leadership while the broker's replica is assigned to the failed directory. Most
+of these records are in the same batch or metadata transaction as the registration change; the controller writes them
+*before* it. Others come later, when a repeated report or a late assignment repairs what was left. Nothing else can cause
+such a record, because a replica in an offline directory never rejoins an ISR.
+
+Times are batch times relative to the first batch of the failure. A change record only holds what it changes, so leader, ISR
+and directories are carried forward from all records before it.
 """
 
 from collections.abc import Sequence
@@ -35,11 +37,11 @@ _STEP_COLUMNS = [name for name in Step.__dataclass_fields__ if name != "time"]
 
 
 def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFailure]:
-    """The failed directories in the order of their failures. Raises AnalyticsError."""
+    """Returns the failed directories in order of failure. Raises AnalyticsError."""
     records = load_records(spark, folder)
     steps = _steps(records)
     failures = find_directory_failures(steps)
-    # What a snapshot says of partitions is where they ended up, not what happened to them.
+    # A snapshot shows a partition's final state, not what happened to it.
     told = {(each.directory_id, each.group): each for each in failures if each.source != SNAPSHOT}
     if told:
         for row in _disturbed_partitions(spark, settled(records, unsettled_groups(steps)), list(told.values())).collect():
@@ -48,10 +50,10 @@ def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFai
 
 
 def _steps(records: DataFrame) -> list[Step]:
-    """Few enough to look at one by one: a handful for each start of a broker and each failure."""
+    """Collects the steps. A few per broker start and per failure, so they fit in memory."""
     is_change = f.col("type") == REGISTRATION_CHANGE
     rows = records.where(f.col("type").isin(*TYPES) & (~is_change | f.col("log_dirs").isNotNull())).sort(*log_order())
-    # As a number, because a collected timestamp is in the local time of this process.
+    # As a number, because a collected timestamp would be in this process's local time.
     return [_step(row) for row in rows.select(*_STEP_COLUMNS, f.unix_millis("time").alias("ms")).collect()]
 
 
@@ -73,7 +75,8 @@ def _disturbed(row: Row) -> DisturbedPartition:
 
 
 def _disturbed_partitions(spark: SparkSession, records: DataFrame, failures: Sequence[DirectoryFailure]) -> DataFrame:
-    """One row for each failure and partition: first state before, last state after, time of the last change."""
+    """Returns one row per failure and partition: the first state before, the last state after, the time of the last
+    change."""
     told = f.broadcast(_failures_table(spark, failures))
     broker = f.col("broker_id")
     leaves_isr = f.array_contains("isr_before", broker) & ~f.array_contains("isr_after", broker)
@@ -113,9 +116,9 @@ def _failures_table(spark: SparkSession, failures: Sequence[DirectoryFailure]) -
 
 
 def _changes(records: DataFrame, directory_ids: Sequence[str]) -> DataFrame:
-    """The changes that name an ISR or a leader, with leader, ISR and places (a map: broker to directory) before and after.
+    """Returns the changes that set an ISR or a leader, with leader, ISR and places (broker -> directory) before and after.
 
-    Only of partitions that can be concerned: those that ever had a replica in one of the directories.
+    Only covers partitions that ever had a replica in one of the directories.
     """
     partitions = records.where(f.col("type").isin(PARTITION, PARTITION_CHANGE))
     ids = f.array(*(f.lit(each) for each in dict.fromkeys(directory_ids)))
@@ -129,7 +132,7 @@ def _changes(records: DataFrame, directory_ids: Sequence[str]) -> DataFrame:
     states = (
         partitions.join(concerned, list(KEYS), "left_semi")
         .withColumns({"leader_after": known("leader"), "isr_after": known("isr"), "replicas_after": known("replicas")})
-        # A record that names replicas and no directories keeps the old ones, which the map still holds.
+        # A record with replicas but no directories keeps the directories so far, which the map still holds.
         .withColumn("places", f.when(f.col("directories").isNotNull(), f.map_from_arrays("replicas_after", "directories")))
         .withColumn("places_after", known("places"))
         .withColumns({f"{name}_before": f.lag(f"{name}_after").over(history) for name in ("leader", "isr", "places")})

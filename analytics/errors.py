@@ -1,5 +1,5 @@
-"""What a person can mend, in one line: every command of this package ends with it (core)."""
+"""The error that every command of this package reports to the user, in one line (core)."""
 
 
 class AnalyticsError(Exception):
-    """What went wrong and the way out, in one line."""
+    """What went wrong and how to fix it, in one line."""

@@ -1,8 +1,8 @@
 """`diskraft metadata export`: from a metadata directory to a folder of Parquet files (shell).
 
-Continues where the folder ends and stops at the end that the log has at that moment. Easy to get wrong: a damaged log still
-has a good beginning; that is put into the folder before the damage is reported, and never anything behind it, because the
-next export continues from the last offset alone.
+An export continues where the folder ends and stops at the current end of the log. If the log is damaged, the records before
+the damage are exported first and then the damage is reported. Records after it are never exported, because the next export
+continues from the last offset alone.
 """
 
 import gc
@@ -22,7 +22,7 @@ ROWS_PER_FILE = 1_000_000
 
 @dataclass(slots=True)
 class Summary:
-    """What one export did. Offsets: `first_offset` inclusive, `next_offset` exclusive."""
+    """The result of one export. `first_offset` is inclusive, `next_offset` exclusive."""
 
     first_offset: int
     next_offset: int
@@ -37,7 +37,7 @@ def export_metadata(
     rows_per_file: int = ROWS_PER_FILE,
     on_progress: Callable[[int], None] = lambda _records: None,
 ) -> Summary:
-    """Exports what the folder lacks. `on_progress` is told the number of records so far. Raises AnalyticsError."""
+    """Exports the records that the folder lacks. Calls `on_progress` with the record count so far. Raises AnalyticsError."""
     files = MetadataFiles(metadata_log_dir)
     with open_folder(out) as folder, _without_collector():
         cluster_id = _checked_cluster(folder, files, out)
@@ -58,7 +58,7 @@ def export_metadata(
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Rows hold no cycles; looking for some again and again takes a fifth of the time."""
+    """Rows form no reference cycles; searching for them over and over takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -76,7 +76,7 @@ def _checked_cluster(folder: ParquetFolder, files: MetadataFiles, out: Path) -> 
 
 
 class _Export:
-    """One run through the log. A snapshot has a file of its own, since all its rows stand for one range of offsets."""
+    """One pass over the log. A snapshot gets its own file, because all its rows cover one range of offsets."""
 
     def __init__(self, files: MetadataFiles, folder: ParquetFolder, progress: Progress) -> None:
         self._progress = progress
@@ -87,7 +87,7 @@ class _Export:
         self.damage: AnalyticsError | None = None
 
     def one_file(self, rows_max: int) -> Iterator[tuple[list[Row], Progress]]:
-        """Rows, and how far the export is with them, for one file."""
+        """Yields the rows of one file, each batch of rows with the progress it leads to."""
         count = 0
         while (entry := self._next()) is not None:
             if isinstance(entry, Snapshot) and count:

@@ -1,10 +1,11 @@
-"""Reads the batches of a metadata directory, in order, while its node may be running (shell).
+"""Reads the batches of a metadata directory in order, possibly while its node is running (shell).
 
-Never locks and never writes. What is read may change under the reader: the last segment grows and is followed by another,
-old segments and snapshots are deleted, so after each file the folder is listed again and the next offset alone says how to
-go on. Where the log no longer holds that offset, a snapshot bridges the gap. Easy to get wrong: an unfinished batch at the
-end is what a growing log looks like and ends the reading without a word; a batch that is whole and whose checksum is wrong
-is damage, unless a second look finds it in order.
+It takes no lock and writes nothing, so the files may change during the read: the last segment grows, new segments appear,
+old segments and snapshots are deleted. After each file the folder is therefore listed again, and the next offset alone
+determines where to continue. If the log no longer holds that offset, a snapshot bridges the gap.
+
+An incomplete batch at the end is normal for a growing log and silently ends the read. A complete batch with a wrong checksum
+is damage, unless it is fine on a second look.
 """
 
 from collections.abc import Iterator
@@ -21,23 +22,23 @@ from common.storage.meta_properties import MalformedMetaProperties, parse_meta_p
 from common.storage.names import LOG_SUFFIX, META_PROPERTIES_FILE, parse_segment_file
 
 _PIECE: Final = 4 * 1024 * 1024
-# Far more than a controller writes; a damaged length shall not make us read a whole disk into memory.
+# Far larger than any batch a controller writes. A damaged length must not make us read a whole disk into memory.
 _BATCH_MAX: Final = 64 * 1024 * 1024
-# A file that is listed and gone when it is opened, so often in a row, is no retention at work.
+# Retention may delete a listed file before it is opened, but not this many times in a row.
 _VANISHED_MAX: Final = 100
 
 
 class DamagedLog(AnalyticsError):
-    """Bytes that are no valid batches, or offsets that are missing. What came before is good."""
+    """The bytes are not valid batches, or offsets are missing. Everything returned before is good."""
 
 
 class DivergedLog(AnalyticsError):
-    """The log does not continue what was read before."""
+    """The log does not continue from what was read before."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """A whole batch of a segment, checksum verified."""
+    """A complete batch of a segment, checksum verified."""
 
     header: BatchHeader
     view: memoryview
@@ -45,7 +46,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A whole snapshot, checksums verified, in place of everything below `snapshot_id.offset`."""
+    """A complete snapshot, checksums verified. It replaces everything below `snapshot_id.offset`."""
 
     snapshot_id: OffsetAndEpoch
     last_contained_timestamp: int
@@ -54,18 +55,19 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Base offsets of the segments and the snapshots, both ascending."""
+    """Base offsets of the segments, and the ids of the snapshots, both in ascending order."""
 
     segments: list[int]
     snapshots: list[OffsetAndEpoch]
 
     def segment_with(self, offset: int) -> int | None:
-        """The segment that holds this offset, if any does; for the log's end, the last one."""
+        """Returns the segment that holds this offset, or would hold it if appended next. None if there is no such
+        segment."""
         return max((each for each in self.segments if each <= offset), default=None)
 
 
 class MetadataFiles:
-    """One metadata directory. Raises AnalyticsError for a folder that is none."""
+    """One metadata directory. Raises AnalyticsError if the folder is not one."""
 
     def __init__(self, metadata_log_dir: Path) -> None:
         if metadata_log_dir.name == METADATA_LOG_FOLDER:
@@ -77,7 +79,7 @@ class MetadataFiles:
 
     @property
     def cluster_id(self) -> str | None:
-        """What meta.properties says; None where there is none, as in a copy of the folder alone."""
+        """The cluster id in meta.properties. None without that file, for example in a copy of the log folder alone."""
         path = self._dir / META_PROPERTIES_FILE
         try:
             return parse_meta_properties(path.read_bytes()).cluster_id
@@ -87,17 +89,17 @@ class MetadataFiles:
             raise AnalyticsError(f"{path} cannot be read: {error}") from error
 
     def read(self, next_offset: int, last_epoch: int | None = None) -> Iterator[LogBatch | Snapshot]:
-        """Everything from `next_offset` to the present end, each offset once.
+        """Reads from `next_offset` to the current end of the log, each offset once.
 
-        `last_epoch`, the epoch of the record before `next_offset`, is compared with what the log holds there. Raises
-        DamagedLog and DivergedLog; what was given before that is good.
+        `last_epoch` is the epoch of the record before `next_offset` and must match the log. Raises DamagedLog and
+        DivergedLog; everything returned before that is good.
         """
         vanished = 0
         is_stalled = False
         is_checked = last_epoch is None
         while True:
             listing = self._list()
-            # At first the segment with the record that was read last, if it is still there.
+            # Start with the segment of the last record read, if it still exists, to check its epoch.
             base = None if is_checked else listing.segment_with(next_offset - 1)
             base = listing.segment_with(next_offset) if base is None else base
             start = next_offset
@@ -119,13 +121,13 @@ class MetadataFiles:
                     raise DamagedLog(f"{error.filename} is listed and cannot be opened") from error
                 continue
             except _Unreadable as error:
-                # The first time a truncation and an append may have met the reader half-way.
+                # Retry once: the read may have run into a truncation followed by an append.
                 if is_stalled and next_offset == start:
                     raise DamagedLog(str(error)) from error
                 is_stalled = next_offset == start
                 continue
             is_checked = True
-            # Listed again, because a segment may have been added behind the one that was the last.
+            # List again, because a new segment may have been added after the last one.
             following = min((each for each in self._list().segments if base is None or each > base), default=None)
             if following is None:
                 return
@@ -153,7 +155,7 @@ class MetadataFiles:
         with path.open("rb") as file:
             for position, header, view in _batches(file, path):
                 if header.last_offset < next_offset:
-                    # Known already. The one that holds the last known record has to be the one that was read then.
+                    # Already read. The batch with the last record must still have the epoch it had then.
                     if header.last_offset == next_offset - 1 and last_epoch not in (None, header.partition_leader_epoch):
                         raise DivergedLog(
                             f"{path}: offset {header.last_offset} has epoch {header.partition_leader_epoch} and was read "
@@ -178,7 +180,7 @@ class MetadataFiles:
                 next_offset = header.next_offset
 
     def _read_snapshot(self, listing: _Listing, next_offset: int) -> Snapshot | None:
-        """The oldest usable snapshot: what comes after it is then told by as many single records as there are.
+        """Returns the oldest usable snapshot, so that as many records as possible after it are read one by one.
 
         None for a folder without any records. Raises DamagedLog.
         """
@@ -204,11 +206,11 @@ class MetadataFiles:
 
 
 class _Unreadable(Exception):
-    """Looks like damage; another look decides."""
+    """Looks like damage; the caller retries before reporting it."""
 
 
 def _batches(file: BinaryIO, path: Path) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Position, header and bytes of each batch that is there as a whole; contents unchecked."""
+    """Yields position, header and bytes of each complete batch. The contents are not verified."""
     position = 0
     rest = b""
     while piece := file.read(_PIECE):

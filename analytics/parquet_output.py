@@ -1,9 +1,9 @@
-"""The folder of Parquet files that an export fills: where it ends, and how a file gets into it (shell).
+"""The folder of Parquet files that an export writes: its current end, and how files are added (shell).
 
-A file is `records-<first offset>-<last offset>.parquet`. It is written under a name that readers skip, synced and renamed,
-so that a file with such a name is whole; what a continued export has to know (next offset, epoch, numbering, open
-transaction) stands in the footer of the last one. Easy to get wrong: two exports into one folder would both write the same
-offsets, so the folder, which is ours, is locked; the metadata directory never is.
+A file is named `records-<first offset>-<last offset>.parquet`. It is written under a name that readers skip, synced and then
+renamed, so a file with such a name is complete. The footer of the last file holds what the next export needs: next offset,
+epoch, numbering and open transaction. Two exports into one folder would write the same offsets, so the folder is locked. It
+is ours; the metadata directory is not and is never locked.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ PATTERN: Final = "records-*.parquet"
 
 _NAME: Final = re.compile(r"records-([0-9]{20})-([0-9]{20})\.parquet")
 _LOCK_FILE: Final = ".export.lock"
-# Spark and pyarrow skip names that begin with a dot.
+# Spark and pyarrow skip names that start with a dot.
 _TEMPORARY: Final = ".writing.parquet"
 _KEY: Final = "diskraft."
 
@@ -48,7 +48,7 @@ SCHEMA: Final = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS.items(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an export has come. The numbering and the transaction are those at the end."""
+    """How far an export has got. The numbering and the transaction are as of `next_offset`."""
 
     next_offset: int = 0
     last_epoch: int | None = None
@@ -57,7 +57,7 @@ class Progress:
     cluster_id: str | None = None
 
     def as_metadata(self) -> dict[str, str]:
-        """For the footer of a file; what is None is left out."""
+        """Returns the values for a file's footer, without those that are None."""
         values = {
             "next_offset": self.next_offset,
             "last_epoch": self.last_epoch,
@@ -69,7 +69,7 @@ class Progress:
 
     @classmethod
     def of_metadata(cls, metadata: dict[str, str]) -> "Progress":
-        """Raises KeyError or ValueError for a footer that is not ours."""
+        """Reads the values of a footer. Raises KeyError or ValueError if it is not ours."""
         epoch, transaction = metadata.get(_KEY + "last_epoch"), metadata.get(_KEY + "transaction_offset")
         return cls(
             next_offset=int(metadata[_KEY + "next_offset"]),
@@ -81,7 +81,7 @@ class Progress:
 
 
 class ParquetFolder:
-    """The output. Use `open_folder`."""
+    """The output folder. Open it with `open_folder`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class ParquetFolder:
 
     @contextmanager
     def new_file(self) -> Iterator["FileWriter"]:
-        """A file that gets its name when the block ends in order, if anything was written to it."""
+        """Opens a file that gets its final name when the block ends without an error, if anything was written to it."""
         temporary = self._path / _TEMPORARY
         writer = FileWriter(temporary)
         try:
@@ -116,7 +116,7 @@ class ParquetFolder:
 
 
 class FileWriter:
-    """One file while it is written. Rows are collected column by column and written group by group."""
+    """A file being written. Rows are collected by column and written in row groups."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -127,7 +127,7 @@ class FileWriter:
         self.row_count = 0
 
     def write(self, rows: list[Row], progress: Progress) -> None:
-        """Rows that belong together, and how far the export is with them."""
+        """Adds rows that belong together, and the progress that includes them."""
         self._rows += rows
         self.row_count += len(rows)
         self._progress = progress
@@ -137,7 +137,7 @@ class FileWriter:
             self._write_group()
 
     def finish(self) -> Progress | None:
-        """Durable when this returns; None, and no file, without rows."""
+        """Finishes the file; it is durable on return. Returns None, and writes no file, if there are no rows."""
         if self._progress is None:
             return None
         self._collect()
@@ -149,7 +149,7 @@ class FileWriter:
         return self._progress
 
     def clean_up(self) -> None:
-        """Leaves nothing under the temporary name, whatever happened."""
+        """Removes the file under the temporary name in any case."""
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -174,14 +174,14 @@ class FileWriter:
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[ParquetFolder]:
-    """Makes the folder if need be and keeps other exports out of it. Raises AnalyticsError."""
+    """Opens the folder, creating it if needed, and locks out other exports. Raises AnalyticsError."""
     path.mkdir(parents=True, exist_ok=True)
     with (path / _LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise AnalyticsError(f"another export is writing into {path}") from error
-        # What an export left that was killed; nobody else is writing now.
+        # Left over from a killed export. The lock guarantees that it is not being written now.
         (path / _TEMPORARY).unlink(missing_ok=True)
         yield ParquetFolder(path)
 

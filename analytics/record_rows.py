@@ -1,9 +1,9 @@
-"""One row for each record of the metadata log: what its columns are and how a record fills them (core).
+"""One row per record of the metadata log: the columns, and how each record type fills them (core).
 
-A row is the record as it was written, not the state that it led to: where a change says nothing about a field, the column is
-null. Reserved directory ids appear by their names (UNASSIGNED, LOST, MIGRATING) in the column `directories`, whichever
-numbering the cluster has; in the JSON they have KIP-858's numbers. Easy to get wrong: the rows of a snapshot all carry the
-offset of the last record that the snapshot stands for, and its time; `position` is their order.
+A row is the record as written, not the state it led to: if a change does not mention a field, its column is null. The column
+`directories` shows reserved directory ids by name (UNASSIGNED, LOST, MIGRATING), whichever numbering the cluster uses; the
+JSON shows them with KIP-858's numbers. All rows of a snapshot carry the offset and time of the last record that the snapshot
+covers, so `position` gives their order.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class Kind(Enum):
 
 COLUMNS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
-        # --- where the record stands
+        # --- the record's place in the log
         "offset": Kind.LONG,
         "epoch": Kind.INT,
         "time": Kind.TIME,
@@ -65,7 +65,7 @@ COLUMNS: Final[Mapping[str, Kind]] = MappingProxyType(
         "batch_offset": Kind.LONG,
         "transaction_offset": Kind.LONG,
         "position": Kind.INT,
-        # --- what it is
+        # --- its type
         "type": Kind.NAME,
         "type_number": Kind.INT,
         "version": Kind.INT,
@@ -91,7 +91,7 @@ COLUMNS: Final[Mapping[str, Kind]] = MappingProxyType(
         "removing_replicas": Kind.INTS,
         "adding_replicas": Kind.INTS,
         "directories": Kind.TEXTS,
-        # --- the whole
+        # --- the whole record
         "record": Kind.TEXT,
         "raw": Kind.BYTES,
     }
@@ -114,15 +114,16 @@ _NO_FIELDS: Final = _NO_BROKER + _NO_PARTITION
 
 
 class UnknownNumbering(Exception):
-    """The cluster numbers reserved directory ids in a way that is not known here."""
+    """The cluster's numbering of reserved directory ids is unknown to this code."""
 
 
 class RecordRows:
-    """Turns the batches of one log, in order, into rows. Remembers the numbering and the open metadata transaction."""
+    """Turns the batches of one log, in order, into rows. Keeps the numbering and the open metadata transaction as it
+    goes."""
 
     def __init__(self, numbering: Numbering = Numbering.APACHE, transaction_offset: int | None = None) -> None:
         self._reader = MetadataRecordReader(numbering)
-        # The offset of the record that began the transaction which is open; None outside of one.
+        # The offset of the record that began the open transaction. None outside of a transaction.
         self.transaction_offset = transaction_offset
         self.uuids = UuidTexts()
         self._records = RecordTexts(self.uuids)
@@ -132,7 +133,7 @@ class RecordRows:
         return self._reader.numbering
 
     def of_log_batch(self, header: BatchHeader, view: memoryview) -> Iterator[Row]:
-        """A row for each record of a batch, control records included. Raises BatchError, UnknownNumbering."""
+        """Returns a row per record of a batch, control records included. Raises BatchError, UnknownNumbering."""
         epoch, time_ms, base = header.partition_leader_epoch, header.max_timestamp, header.base_offset
         if header.is_control:
             for control in iterate_records(view):
@@ -149,8 +150,8 @@ class RecordRows:
     def of_snapshot(
         self, batches: Sequence[tuple[BatchHeader, memoryview]], *, end_offset: int, epoch: int, time_ms: int
     ) -> Iterator[Row]:
-        """A row for each record of a snapshot, control records included. Raises BatchError, UnknownNumbering."""
-        # Whatever the log said about numbers and transactions before, the snapshot begins anew.
+        """Returns a row per record of a snapshot, control records included. Raises BatchError, UnknownNumbering."""
+        # A snapshot starts from scratch: forget the numbering and the transaction of the log read so far.
         self._reader = MetadataRecordReader()
         self.transaction_offset = None
         place = (end_offset - 1, epoch, time_ms, SNAPSHOT, end_offset - 1, None)
@@ -163,7 +164,7 @@ class RecordRows:
                     yield (*place, position, *self._data_part(frame)[0])
 
     def _data_part(self, frame: memoryview) -> tuple[Row, KnownRecord | None]:
-        """What follows the place of a record in its row, and the record itself if it can be read."""
+        """Returns the columns after the record's place, and the record itself if it can be read."""
         try:
             number, version, _ = read_frame_head(frame)
         except ProtocolError:
@@ -172,7 +173,7 @@ class RecordRows:
         try:
             record = self._reader.decode(frame)
         except UnknownRecordType:
-            # Of a known type in a later version, or of a later type: its bytes without the frame's head.
+            # A later type, or a later version of a known type: keep its bytes without the frame's head.
             unknown = decode_any_record(frame, self.numbering)
             raw = unknown.body if isinstance(unknown, UnknownRecord) else bytes(frame)
             return (name, number, version, False, *_NO_FIELDS, None, raw), None
@@ -182,12 +183,12 @@ class RecordRows:
             return (UNREADABLE, number, version, False, *_NO_FIELDS, None, bytes(frame)), None
         fill = _FILLERS.get(type(record))
         fields = _NO_FIELDS if fill is None else fill(self, record)
-        # What a later version of a known record added and we do not know is in no other column.
+        # A later version's tagged fields are unknown to us and have no column, so keep the raw bytes.
         kept = bytes(frame) if record.unknown_tagged_fields else None
         return (name, number, version, False, *fields, self._records.text(record, version), kept), record
 
     def places(self, directories: Sequence[bytes]) -> list[str]:
-        """Assigned directories, reserved ones by their names."""
+        """Returns assigned directories as text, reserved ones by name."""
         uuids = self.uuids
         return [_RESERVED_NAMES[each] if each in _RESERVED_NAMES else uuids[each] for each in directories]
 
@@ -197,7 +198,7 @@ def _control_part(record: Record) -> Row:
     if isinstance(message, UnknownControlRecord):
         name = _CONTROL_NAMES.get(message.record_type, UNKNOWN)
         return (name, message.record_type, None, True, *_NO_FIELDS, None, bytes(message.value))
-    # It has a key, or it would not have been decoded; int16 version, int16 type.
+    # The key holds int16 version, int16 type. It is present, or decoding would have failed.
     number = int.from_bytes(bytes(record.key or b"")[2:4], "big", signed=True)
     text = RecordTexts(UuidTexts()).text(message, message.version)
     return (_CONTROL_NAMES[number], number, message.version, True, *_NO_FIELDS, text, None)
@@ -221,7 +222,7 @@ def _register_broker(rows: RecordRows, record: RegisterBrokerRecord) -> Row:
 
 def _broker_registration_change(rows: RecordRows, record: BrokerRegistrationChangeRecord) -> Row:
     fenced = None if record.fenced == FencingChange.NONE else record.fenced == FencingChange.FENCE
-    # An empty list says that nothing changed, which a null says better.
+    # An empty list means "unchanged"; in this table that is a null.
     log_dirs = [rows.uuids[each] for each in record.log_dirs] or None
     shutdown = True if record.in_controlled_shutdown else None
     return (record.broker_id, record.broker_epoch, None, fenced, shutdown, log_dirs, None, *_NO_PARTITION)
@@ -261,7 +262,7 @@ def _partition(rows: RecordRows, record: PartitionRecord) -> Row:
         record.isr,
         record.removing_replicas,
         record.adding_replicas,
-        # Absent in a record that is older than directories: every replica is MIGRATING.
+        # A record from before KIP-858 has no directories: every replica is MIGRATING.
         rows.places(record.directories or [MIGRATING] * len(record.replicas)),
     )
 

@@ -1,8 +1,8 @@
-"""Records as JSON text, quickly (core).
+"""Fast conversion of records to JSON text (core).
 
-The names and forms are those of Kafka's tools: camel case, uuids as text, bytes as base64, a tagged field only where it
-differs from its default. What has to be looked up in a declaration is looked up once for each type and version; of the time
-that an export takes this is the largest part. Easy to get wrong: a field that the version lacks is left out.
+Names and formats are those of Kafka's tools: camel case, uuids as text, bytes as base64, a tagged field only if it differs
+from its default. Fields that the record's version lacks are left out. This is the largest part of an export's time, so
+everything derived from a declaration is computed once per type and version.
 """
 
 import base64
@@ -26,12 +26,12 @@ _NUMBERS: Final = (
 )
 _text: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _UUIDS_MAX: Final = 100_000
-# Stands for a default that no value equals.
+# A default that no value is equal to.
 _NEVER: Final = object()
 
 
 class UuidTexts(dict[bytes, str]):
-    """Uuids as people write them; each is encoded once, for a cluster has few and its log names them all the time."""
+    """The text form of uuids. Each is encoded once: a cluster has few uuids, and its log repeats them all the time."""
 
     def __missing__(self, uuid: bytes) -> str:
         if len(self) >= _UUIDS_MAX:
@@ -41,14 +41,14 @@ class UuidTexts(dict[bytes, str]):
 
 
 class RecordTexts:
-    """Writes records. `uuids` is shared with whoever else writes them."""
+    """Converts records to text. `uuids` is shared with the caller's other users of uuid texts."""
 
     def __init__(self, uuids: UuidTexts) -> None:
         self._uuids = uuids
         self._writers: dict[tuple[type[Struct], int], Writer] = {}
 
     def text(self, record: Struct, version: int) -> str:
-        """The fields that exist in `version`, as one JSON object."""
+        """Returns the fields that exist in `version`, as one JSON object."""
         key = (type(record), version)
         writer = self._writers.get(key)
         if writer is None:

@@ -1,7 +1,7 @@
-"""What the export and the reports need beyond Diskraft itself, and whether it is there (shell).
+"""What the export and the reports need beyond Diskraft itself, and what of it is missing (shell).
 
-Run as a module it prints what is missing, one line each, and exits 1 if anything is: `make test` asks it what was skipped.
-Easy to get wrong: Spark's launcher prefers JAVA_HOME to the PATH, so that the same Java has to be asked here.
+Run as a module, it prints one line for each missing requirement and exits 1 if there are any; `make test` uses this to say
+what it skipped. Spark's launcher prefers JAVA_HOME over the PATH, so the check does too.
 """
 
 import os
@@ -20,12 +20,12 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def missing_package(name: str) -> str | None:
-    """A line about a package that cannot be imported; None if it is there."""
+    """Returns a one-line message for a package that cannot be imported, None if it is installed."""
     return None if find_spec(name) is not None else f"the package {name} is missing; install it with: {_INSTALL}"
 
 
 def missing_java() -> str | None:
-    """A line about a Java that is absent or too old; None if there is one that Spark can use."""
+    """Returns a one-line message if Java is missing or too old, None if Spark can use it."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     way_out = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
@@ -44,7 +44,7 @@ def missing_java() -> str | None:
 
 
 def missing() -> list[str]:
-    """Everything that is missing for the export and the reports."""
+    """Returns a line for everything that the export and the reports lack."""
     found = (missing_package("pyarrow"), missing_package("pyspark"), missing_java())
     return [line for line in found if line is not None]
 
@@ -56,7 +56,7 @@ def require_export() -> None:
 
 def require_reports() -> None:
     """Raises AnalyticsError if Spark cannot run."""
-    # Asking Java takes a moment; where the package is missing nobody needs the answer.
+    # Running Java takes a moment, so skip it if the package is missing anyway.
     _raise("diskraft reports", missing_package("pyspark") or missing_java())
 
 

@@ -1,8 +1,8 @@
 """The Spark session of the reports: local, small and quiet (shell).
 
-Bound to this machine's loopback address and to as many threads as there are processors, at most four; no web page. Easy to
-get wrong: without PYSPARK_PYTHON Spark's workers take the `python3` of the PATH, which knows none of our packages; and the
-default of 200 shuffle partitions costs more than these reports themselves.
+It binds to the loopback address, uses one thread per processor but at most four, and has no web UI. PYSPARK_PYTHON must be
+set, or Spark's workers use the PATH's `python3`, which lacks our packages. The default of 200 shuffle partitions would cost
+more than the reports themselves.
 """
 
 import os
@@ -20,11 +20,11 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 @contextmanager
 def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") -> Iterator[SparkSession]:
-    """A session that ends with the block."""
+    """Opens a session and stops it at the end of the block."""
     count = threads or min(THREADS_MAX, len(os.sched_getaffinity(0)))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # Read by the launcher before any configuration: without it Spark greets on stderr.
+    # Read by the launcher before any configuration. Without it Spark prints its banner on stderr.
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options -Dlog4j2.configurationFile={_LOG4J.as_uri()} pyspark-shell"
     with tempfile.TemporaryDirectory(prefix="diskraft-spark-") as scratch:
         session: SparkSession = (

@@ -1,8 +1,8 @@
 """Exported records as Spark tables (shell).
 
-`group` is what is applied at once, a metadata transaction or a batch, as the offset of its first record. Easy to get wrong:
-the rows of a snapshot share one offset, so that `offset, position` is the order; and what a transaction holds happened only
-if the transaction has ended, which `settled` asks the caller for.
+`group` identifies what is applied at once, a metadata transaction or a batch, by the offset of its first record. The rows of
+a snapshot share one offset, so sort by `offset, position`. The records of a transaction only count once it has ended; use
+`settled` to drop the others.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from analytics.errors import AnalyticsError
 
 
 def load_records(spark: SparkSession, folder: Path) -> DataFrame:
-    """Every record of an export, with the column `group`. Raises AnalyticsError for a folder without one."""
+    """Loads every record of an export, with the column `group`. Raises AnalyticsError if the folder holds no export."""
     if not folder.is_dir() or not any(folder.glob("records-*.parquet")):
         raise AnalyticsError(f"{folder} holds no export; make one with: diskraft metadata export --out {folder} …")
     records: DataFrame = spark.read.parquet(str(folder / "records-*.parquet"))
@@ -23,10 +23,10 @@ def load_records(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def settled(records: DataFrame, unsettled_groups: Collection[int]) -> DataFrame:
-    """Without the transactions that were aborted or have not ended."""
+    """Returns the records without transactions that were aborted or have not ended."""
     return records.where(~f.col("group").isin(*unsettled_groups)) if unsettled_groups else records
 
 
 def log_order() -> list[Column]:
-    """The order in which records are replayed."""
+    """The columns that sort records into replay order."""
     return [f.col("offset"), f.coalesce("position", f.lit(0))]
