@@ -1,7 +1,7 @@
-"""What the Kafka-named tools share on their command lines (shell).
+"""The command-line conventions of the Kafka-named tools (shell).
 
-Kafka's tools take long options, whole or not at all, and end with status 1 for a wrong command line. Easy to get wrong:
-argparse would end with 2, and would take `--top` for `--topic`.
+Kafka's tools take long options without abbreviations and exit with status 1 for a wrong command line. By default argparse
+would exit with 2 and accept `--top` for `--topic`.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 
 def version() -> str:
-    """The installed version; a source tree that was never installed has none."""
+    """Returns the installed version. A source tree that was never installed has none."""
     try:
         return metadata.version("diskraft")
     except metadata.PackageNotFoundError:
@@ -19,7 +19,7 @@ def version() -> str:
 
 
 class ToolParser(argparse.ArgumentParser):
-    """argparse with Kafka's exit status 1 for a wrong command line, and --version everywhere."""
+    """argparse with Kafka's exit status 1 for a wrong command line, and --version in every tool."""
 
     def __init__(self, prog: str, description: str | None = None, **options: Any) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False, **options)
@@ -32,5 +32,5 @@ class ToolParser(argparse.ArgumentParser):
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """--bootstrap-server, as every Kafka tool has it."""
+    """Adds --bootstrap-server, as in every Kafka tool."""
     parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="brokers to connect to")

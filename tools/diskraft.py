@@ -1,4 +1,4 @@
-"""`diskraft`: what Kafka has no tool for: the demo, a local cluster, the disk lab, exports and reports (shell)."""
+"""`diskraft`, the commands that Kafka has no tool for: demo, local cluster, disk lab, export and reports (shell)."""
 
 import sys
 
@@ -9,7 +9,7 @@ from tools.lab import demo, disks, local
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The tool. Returns its exit status."""
+    """Runs the tool and returns its exit status."""
     parser = ToolParser("diskraft", "A Kafka cluster for just a bunch of disks.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     modules = {"demo": demo, "local": local, "disks": disks, "metadata": metadata, "reports": reports}

@@ -1,15 +1,15 @@
-"""How a tool ends: one line on stderr and status 1 for what a person can mend, a traceback for our own bugs (shell)."""
+"""How tools fail: one line and status 1 for what the user can fix, a traceback for our own bugs (shell)."""
 
 import sys
 from collections.abc import Callable
 
 
 class ToolError(Exception):
-    """What went wrong and the way out, in one line."""
+    """What went wrong and how to fix it, in one line."""
 
 
 def run_tool(main: Callable[[], int]) -> int:
-    """Runs a tool's main; ToolError becomes one line on stderr and status 1, Ctrl-C status 130."""
+    """Runs a tool's main. A ToolError becomes one line on stderr and status 1; Ctrl-C becomes status 130."""
     try:
         return main()
     except ToolError as error:
@@ -18,6 +18,6 @@ def run_tool(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does.
+        # The reader of our output closed it, as `| head` does.
         sys.stderr.close()
         return 1

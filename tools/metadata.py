@@ -1,4 +1,4 @@
-"""`diskraft metadata`: the metadata log for programs that analyse it (shell)."""
+"""`diskraft metadata`: exports the metadata log for analysis (shell)."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from tools.errors import ToolError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the sub-commands."""
+    """Declares the subcommands."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     export = commands.add_parser("export", help="write the records as Parquet files, from where the last export ended")
     export.add_argument("--metadata-log-dir", type=Path, required=True, metavar="DIR", help="a node's metadata directory")
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carries out one action. Raises ToolError."""
+    """Runs one subcommand. Raises ToolError."""
     try:
         require_export()
         return _export(arguments.metadata_log_dir, arguments.out)

@@ -11,7 +11,7 @@ from tools.errors import ToolError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the sub-commands."""
+    """Declares the subcommands."""
     commands = parser.add_subparsers(dest="report", required=True, metavar="REPORT")
     failures = commands.add_parser("disk-failures", help="each failed directory and the partitions that it disturbed")
     failures.add_argument("--input", type=Path, required=True, metavar="DIR", help="the folder of an export")
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -> None:
-    """The table for people."""
+    """Prints the table for people."""
     from rich.console import Console
     from rich.table import Table
 
@@ -57,13 +57,13 @@ def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -
         )
     console = Console(stderr=to_stderr)
     if not console.is_terminal:
-        # Eighty columns, which is the guess where nobody looks, would cut the lists of partitions to pieces.
+        # Off a terminal, rich assumes 80 columns, which would cut up the lists of partitions.
         console.width = 160
     console.print(table if failures else "no directory has failed")
 
 
 def _ranges(partitions: list[dict[str, Any]]) -> str:
-    """Topic by topic, neighbours joined: `orders 0-3,7 logs 2`."""
+    """Returns partition ranges by topic: `orders 0-3,7 logs 2`."""
     numbers: dict[str, list[int]] = {}
     for each in partitions:
         numbers.setdefault(each["topic"], []).append(each["partition"])

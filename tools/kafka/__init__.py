@@ -1,1 +1,1 @@
-"""The tools that Kafka names, and the admin client under them (shell)."""
+"""The tools named as in Kafka, and their admin client (shell)."""

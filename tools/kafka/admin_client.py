@@ -1,7 +1,7 @@
-"""What the tools ask brokers: one blocking connection at a time, no retries, clear errors (shell).
+"""The tools' connection to brokers: blocking, one at a time, no retries, clear errors (shell).
 
-A tool runs once and ends, so it needs no loop and no pool. Easy to get wrong: DescribeLogDirs is answered by the very broker
-it concerns, everything else by any of them.
+A tool runs once and exits, so it needs no event loop and no connection pool. DescribeLogDirs must be sent to the broker in
+question; any broker answers the other requests.
 """
 
 import socket
@@ -26,7 +26,7 @@ RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 
 
 class NodeConnection:
-    """One connection. Everything it raises is ToolError."""
+    """One connection. It raises nothing but ToolError."""
 
     def __init__(self, address: HostPort, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self.address = address
@@ -51,7 +51,7 @@ class NodeConnection:
         self._socket.close()
 
     def send(self, request: Struct) -> Any:
-        """The response in the newest version that both sides know."""
+        """Sends the request in the newest version that both sides support, and returns the response."""
         api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
         if api.key not in self._versions:
             raise ToolError(f"{self.address} does not serve {api.key.name}")
@@ -107,7 +107,7 @@ class NodeConnection:
 
 
 class AdminClient:
-    """Asks the first bootstrap server that answers; closes at the end of a with statement."""
+    """Sends requests to the first bootstrap server that answers. Use it in a with statement, which closes it."""
 
     def __init__(self, bootstrap: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self._timeout = timeout
@@ -122,24 +122,24 @@ class AdminClient:
             self._connection.close()
 
     def send(self, request: Struct) -> Any:
-        """The answer of any broker. Raises ToolError."""
+        """Returns the response of any broker. Raises ToolError."""
         if self._connection is None:
             self._connection = self._connect()
         return self._connection.send(request)
 
     def send_to(self, address: HostPort, request: Struct) -> Any:
-        """The answer of this broker. Raises ToolError."""
+        """Returns the response of this broker. Raises ToolError."""
         with NodeConnection(address, timeout=self._timeout) as connection:
             return connection.send(request)
 
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """All topics, or those named; never creates one."""
+        """Returns the metadata of all topics, or of those named. Never creates a topic."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         response: MetadataResponse = self.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
         return response
 
     def brokers(self) -> dict[int, HostPort]:
-        """The unfenced brokers by id."""
+        """Returns the unfenced brokers by id."""
         return {broker.node_id: HostPort(broker.host, broker.port) for broker in self.metadata([]).brokers}
 
     def _connect(self) -> NodeConnection:
@@ -159,7 +159,7 @@ def check(error_code: int, message: str | None, what: str) -> None:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code, or the number of one that is not known."""
+    """Returns Kafka's name of the code, or its number if it is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,7 +1,7 @@
-"""kafka-cluster: the cluster's id, and unregistering a broker (shell).
+"""kafka-cluster: shows the cluster id and unregisters brokers (shell).
 
-Answers to Kafka's ClusterTool. `cluster-id` is what containers use as a health check, so it asks for nothing but brokers and
-imports little. Easy to get wrong: any broker answers, also for unregistering another one.
+Counterpart of Kafka's ClusterTool. Containers use `cluster-id` as a health check, so it needs nothing but brokers and
+imports little. Any broker answers, even for unregistering another one.
 """
 
 import sys
@@ -14,7 +14,7 @@ from tools.kafka.admin_client import AdminClient, check
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The tool. Returns its exit status."""
+    """Runs the tool and returns its exit status."""
     parser = ToolParser("kafka-cluster", "Show the cluster's id, or unregister a broker.")
     commands = parser.add_subparsers(dest="action", required=True)
     cluster_id = commands.add_parser("cluster-id")

@@ -1,8 +1,8 @@
-"""kafka-dump-log: what is in segments, snapshots and index files, with Kafka's flags and output (shell).
+"""kafka-dump-log: prints the contents of segments, snapshots and indexes, with Kafka's flags and output (shell).
 
-Answers to Kafka's DumpLogSegments. It reads plain files, also those of a running node and those of Apache Kafka. Easy to get
-wrong: the tool is for files that may be damaged, so a batch with a wrong checksum is printed with `isvalid: false`, bytes
-that are no batch end the dump of that file with their number, and only what cannot be read at all is an error (status 1).
+Counterpart of Kafka's DumpLogSegments. It reads plain files, including those of a running node and of Apache Kafka. The
+files may be damaged. A batch with a wrong checksum is printed with `isvalid: false`. Bytes that are not a batch end the dump
+of that file, with a line that gives their number. Only a file that cannot be read at all is an error (status 1).
 """
 
 import argparse
@@ -56,18 +56,18 @@ MESSAGE_SIZE_MAX = 5 * 1024 * 1024
 OPENED_BYTES_MAX = 256 * 1024 * 1024
 NO_LIMIT = 2**31 - 1
 _TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
-# An index file says nothing about where its segment ends.
+# An index file does not contain the end offset of its segment.
 _OFFSETS_MAX = 2**31
 
 
 @dataclass(slots=True)
 class Findings:
-    """What looked wrong, told on stderr at the end, file by file."""
+    """The problems found, printed on stderr at the end, by file."""
 
     mismatches: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, title: str, line: str) -> None:
-        """One more line under a title."""
+        """Adds a line under a title."""
         self.mismatches.setdefault(title, []).append(line)
 
     def print(self) -> None:
@@ -78,13 +78,13 @@ class Findings:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The tool. Returns its exit status."""
+    """Runs the tool and returns its exit status."""
     arguments = _parser().parse_args(argv)
     return run_tool(lambda: _dump_all(arguments))
 
 
 def entry() -> None:
-    """The console script."""
+    """The console script's entry point."""
     sys.exit(main())
 
 
@@ -141,7 +141,7 @@ class Batch:
 
 
 class Batches:
-    """Reads batches one by one, never more than one into memory; stops where the bytes are none."""
+    """Reads batches one at a time, holding only one in memory. Stops at bytes that are not a batch."""
 
     def __init__(self, file: BinaryIO, *, end: int, position: int = 0) -> None:
         self._file = file
@@ -156,7 +156,7 @@ class Batches:
                 header = read_header(head)
             except BatchError:
                 return
-            # A size is only a claim until the file is known to have that many bytes.
+            # The size is only a claim until we know that the file has that many bytes.
             if self.position + header.size > self._end:
                 return
             batch = Batch(header, head + self._file.read(header.size - BATCH_OVERHEAD), self.position)
@@ -202,7 +202,7 @@ def _print_batch(batch: Batch) -> None:
     header = batch.header
     last_sequence = header.base_sequence
     if last_sequence >= 0:
-        # Sequences wrap around behind the greatest 32-bit number.
+        # Sequences wrap around after the largest 32-bit number.
         last_sequence = (last_sequence + header.last_offset_delta) % 2**31
     horizon = f"OptionalLong[{header.base_timestamp}]" if header.attributes & DELETE_HORIZON_BIT else "OptionalLong.empty"
     identity = (
@@ -235,7 +235,7 @@ def _time_type(header: BatchHeader) -> str:
 
 
 class _RecordPrinter:
-    """Prints the records of one file's batches and notices offsets that are left out."""
+    """Prints the records of one file's batches and notes gaps in the offsets."""
 
     def __init__(self, path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
         self._path = path
@@ -321,7 +321,7 @@ def _metadata_text(record: Record) -> str:
     frame = record.value if record.value is not None else b""
     try:
         record_type, version, _ = read_frame_head(frame)
-        # The numbering of reserved directory ids stays what it is in the file.
+        # Print reserved directory ids as they are numbered in the file.
         decoded = decode_any_record(frame, Numbering.KIP858)
     except ProtocolError as error:
         return f"Error at {record.offset}, skipping. {error}"
@@ -394,7 +394,7 @@ def _load_index(path: Path) -> OffsetIndex:
 
 
 def _without_preallocated(content: bytes, entry_size: int) -> bytes:
-    """Apache Kafka allocates the index of its newest segment in advance: zeros behind the last entry."""
+    """Apache Kafka preallocates the index of its newest segment: zeros follow the last entry."""
     return content[: -(-len(content.rstrip(b"\0")) // entry_size) * entry_size]
 
 

@@ -1,7 +1,7 @@
 """kafka-log-dirs: what each broker's directories hold, as Kafka's one line of JSON (shell).
 
-Answers to Kafka's LogDirsCommand. Two lines for people come first, then the JSON alone on its line, so that programs take
-the last one. Easy to get wrong: each broker answers for itself only, so each is asked on a connection of its own.
+Counterpart of Kafka's LogDirsCommand. Two lines for people come first and then the JSON on a single line, so programs parse
+the last line. A broker only answers for itself, so the tool connects to each one.
 """
 
 import argparse
@@ -29,7 +29,7 @@ JAVA_NAMES: Mapping[int, str] = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The tool. Returns its exit status."""
+    """Runs the tool and returns its exit status."""
     parser = ToolParser("kafka-log-dirs", "Show what the log directories of brokers hold.")
     add_bootstrap(parser)
     parser.add_argument("--describe", action="store_true", required=True)
@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def describe_broker(client: AdminClient, address: HostPort) -> list[DescribeLogDirsResult]:
-    """One broker's directories. Raises ToolError."""
+    """Returns one broker's directories. Raises ToolError."""
     response: DescribeLogDirsResponse = client.send_to(address, DescribeLogDirsRequest(topics=None))
     check(response.error_code, None, f"broker {address} refuses to describe its log directories")
     return response.results
@@ -85,7 +85,7 @@ def _asked_brokers(text: str | None, brokers: dict[int, HostPort]) -> list[int]:
 def _log_dir(result: DescribeLogDirsResult, topics: set[str]) -> dict[str, Any]:
     error = None
     if result.error_code != ErrorCode.NONE:
-        # Looked up by the number: a newer broker may answer with a code that is not listed here.
+        # Use the plain number: a newer broker may return a code that is not listed here.
         error = JAVA_NAMES.get(result.error_code) or error_name(result.error_code)
     partitions = [
         {

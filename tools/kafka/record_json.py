@@ -1,7 +1,7 @@
 """Declared messages as the JSON that Kafka's tools print (core).
 
-Answers to the JsonConverter classes that Kafka generates. Names are in camel case, uuids are text, bytes are base64, and a
-tagged field appears only when it differs from its default. Easy to get wrong: a field that the version lacks is left out.
+Counterpart of the JsonConverter classes that Kafka generates. Names are in camel case, uuids are text, bytes are base64. A
+tagged field appears only if it differs from its default, and a field that the version lacks is left out.
 """
 
 import base64
@@ -14,7 +14,7 @@ JsonObject = dict[str, Any]
 
 
 def to_json(message: Struct, version: int) -> JsonObject:
-    """The fields of a message, or of a struct inside one, that exist in `version`."""
+    """Converts a message, or a struct inside one, to JSON with the fields that exist in `version`."""
     found: JsonObject = {}
     for field in message.wire_schema.fields:
         if version not in field.versions:

@@ -1,8 +1,8 @@
-"""kafka-storage: random-uuid, format and info of a node's log directories, with Kafka's output (shell).
+"""kafka-storage: random-uuid, format and info for a node's log directories, with Kafka's output (shell).
 
-Answers to Kafka's StorageTool and Formatter. Formatting writes bootstrap.checkpoint and meta.properties into each directory
-that has none. Easy to get wrong: a directory that cannot be read is named and skipped, so that one dead disk does not keep
-the others from being formatted; and one that is formatted already keeps its id for ever.
+Counterpart of Kafka's StorageTool and Formatter. Formatting writes bootstrap.checkpoint and meta.properties into each
+directory that lacks them. A directory that cannot be read is reported and skipped, so that one dead disk does not prevent
+formatting the others. A directory that is already formatted keeps its id.
 """
 
 import argparse
@@ -49,25 +49,25 @@ OPERATION_TIMEOUT_NS = 30 * 10**9
 
 @dataclass(slots=True)
 class _Found:
-    """The configured directories by what they hold; in the order of their paths."""
+    """The configured directories grouped by their state, in path order."""
 
     open: dict[str, LogDir] = field(default_factory=dict)
     formatted: dict[str, MetaProperties] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
-    # These two only without `create`: formatting makes what is missing, and cannot use what is no directory.
+    # These two only occur without `create`. Formatting creates what is missing and cannot use what is not a directory.
     missing: list[str] = field(default_factory=list)
     no_directory: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
 
     async def close(self) -> None:
-        """Lets everything go. What was written is on the disk already, so an error here changes nothing."""
+        """Closes all directories. Everything written is already durable, so errors are ignored."""
         for log_dir in self.open.values():
             with contextlib.suppress(LogDirError):
                 await log_dir.close()
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The tool. Returns its exit status."""
+    """Runs the tool and returns its exit status."""
     arguments = _parser().parse_args(argv)
     actions: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "random-uuid": _random_uuid,
@@ -132,7 +132,7 @@ async def _format(arguments: argparse.Namespace) -> int:
 
 
 def _nothing(_line: str) -> None:
-    """For whoever wants no output."""
+    """Prints nothing."""
 
 
 async def format_directories(
@@ -145,9 +145,10 @@ async def format_directories(
     say: Callable[[str], None] = _nothing,
     explain: Callable[[str], None] = _nothing,
 ) -> None:
-    """Formats what is not formatted. `say` gets Kafka's lines as things are done, `explain` what lies behind one of them.
+    """Formats the unformatted directories. `say` gets Kafka's output lines as they occur, `explain` the reasons behind them.
 
-    Raises ToolError."""
+    Raises ToolError.
+    """
     found = await _look(env, config, create=True, lock=True)
     try:
         _verify(config, found, cluster_id)
@@ -171,7 +172,7 @@ async def _format_found(
     env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, say: Callable[[str], None]
 ) -> None:
     ids = {known.directory_id for known in found.formatted.values() if known.directory_id is not None}
-    # A directory that was formatted before KIP-858 gets its id here; a server start would add one too.
+    # A directory formatted before KIP-858 gets its id here. Starting the server would add one too.
     for path, known in found.formatted.items():
         if known.directory_id is None:
             added = generate_directory_id(env.uuid, ids)
@@ -191,7 +192,7 @@ async def _format_found(
 async def _format_one(config: ServerConfig, log_dir: LogDir, cluster_id: str, directory_id: DirectoryId, level: int) -> None:
     content = make_bootstrap_checkpoint(bootstrap_records(level))
     properties = MetaProperties(cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
-    # meta.properties comes last: a directory that has it is complete.
+    # Write meta.properties last: a directory that has it is completely formatted.
     await _write(log_dir.replace_file(BOOTSTRAP_FILE, content))
     await _write(store_meta_properties(log_dir, properties))
 
@@ -272,7 +273,7 @@ def _problems(config: ServerConfig, found: _Found) -> list[str]:
 
 
 def _disagreements(config: ServerConfig, found: _Found) -> list[str]:
-    """What is wrong with files that can each be read: Kafka's lines, or the reason why a node would not start."""
+    """Returns what is wrong across files that are each readable: Kafka's lines, or why a node would not start."""
     lines: list[str] = []
     known = list(found.formatted.values())
     if any(each.version == VERSION_ZOOKEEPER for each in known[:1]):
@@ -296,7 +297,7 @@ def _disagreements(config: ServerConfig, found: _Found) -> list[str]:
 
 
 async def _look(env: Environment, config: ServerConfig, *, create: bool, lock: bool) -> _Found:
-    """Opens every configured directory. Raises ToolError; what it opened is then closed again."""
+    """Opens every configured directory. Raises ToolError, after closing what it opened."""
     found = _Found()
     try:
         for path in sorted(config.all_log_dirs):
@@ -320,7 +321,7 @@ async def _look_at(env: Environment, found: _Found, path: str, *, create: bool, 
     except MalformedMetaProperties as malformed:
         found.unreadable[path] = str(malformed)
     except LogDirError as error:
-        # A disk that hangs must not hold up the closing of the others.
+        # A disk that hangs must not delay closing the others.
         log_dir.take_offline(error)
         found.open.pop(path, None)
         if not create and error.operation == "attach" and error.errno_code == errno.ENOENT:

@@ -1,7 +1,7 @@
 """kafka-topics: create, list, describe and delete topics, with Kafka's flags and output (shell).
 
-Answers to Kafka's TopicCommand. Easy to get wrong: --topic is a regular expression for --list, --describe and --delete, in
-which a comma separates alternatives, and a plain name for --create.
+Counterpart of Kafka's TopicCommand. For --list, --describe and --delete, --topic is a regular expression in which a comma
+separates alternatives; for --create it is a plain name.
 """
 
 import argparse
@@ -36,7 +36,7 @@ FAILED = "Error while executing topic command "
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The tool. Returns its exit status."""
+    """Runs the tool and returns its exit status."""
     arguments = _parser().parse_args(argv)
     return run_tool(lambda: _run(arguments))
 
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """What the parser cannot say. Raises ToolError."""
+    """Checks what argparse cannot. Raises ToolError."""
     if arguments.action in ("create", "delete") and not arguments.topic:
         raise ToolError(f"--{arguments.action} needs --topic")
     if arguments.replica_assignment and (arguments.partitions, arguments.replication_factor) != (None, None):
@@ -131,7 +131,7 @@ def _broker_ids(text: str) -> list[int]:
 
 def _matching(client: AdminClient, arguments: argparse.Namespace) -> list[MetadataResponseTopic]:
     try:
-        # As Kafka reads it: blanks and outer quotes mean nothing, a comma separates alternatives.
+        # As in Kafka: spaces and outer quotes are ignored, a comma separates alternatives.
         pattern = re.compile((arguments.topic or ".*").replace(",", "|").replace(" ", "").strip("\"'"))
     except re.error as error:
         raise ToolError(f"--topic {arguments.topic} is not a regular expression: {error}") from None
@@ -204,7 +204,7 @@ def _partition_line(topic: str, partition: MetadataResponsePartition) -> str:
 
 
 def _topic_configs(client: AdminClient, name: str) -> dict[str, tuple[str, bool]]:
-    """Value of each key, and whether the topic sets it itself."""
+    """Returns each key's value, and whether it is set on the topic itself."""
     resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
     response: DescribeConfigsResponse = client.send(DescribeConfigsRequest(resources=[resource]))
     return {

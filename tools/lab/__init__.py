@@ -1,1 +1,1 @@
-"""Local clusters, disks that can be killed, and the demo made of them (shell)."""
+"""Local clusters, disks that can be killed, and the demo built from them (shell)."""

@@ -1,9 +1,9 @@
-"""`diskraft demo`: a disk dies under a writing client, leaders move, and a count proves that nothing was lost (shell).
+"""`diskraft demo`: a disk dies during writes, leaders move, and a count proves that no data was lost (shell).
 
-Everything in it is real: daemons in their own processes, librdkafka as the client, and a loop-mounted file system that is
-shut down; where that cannot be done, a directory that is renamed away with an empty one in its place. Times come from the
-daemons' events and the client's callbacks, and zero is the return of the kill. Easy to get wrong: a delivery that comes in
-after the kill may still be the dead leader's, so the first acknowledgement that counts is one after the leaders moved.
+Everything is real: daemons in their own processes, librdkafka as the client, and a loop-mounted file system that is shut
+down. If that is not possible, a directory is renamed and an empty one put in its place. Times come from the daemons' events
+and the client's callbacks, relative to the kill. A delivery reported after the kill may still come from the dead leader, so
+the first acknowledgement that counts is the first one after the leaders moved.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The demo. Exit status 0 only if nothing acknowledged was lost and healthy partitions kept their leaders."""
+    """Runs the demo. Exit status 0 only if no acknowledged record was lost and healthy partitions kept their leaders."""
     if arguments.report:
         demo_report.require()
     folder = (arguments.dir or Path(tempfile.mkdtemp(prefix="diskraft-demo-"))).absolute()
@@ -189,7 +189,7 @@ def _create_topic(bootstrap: str) -> None:
         replication_factor=REPLICATION_FACTOR,
         config={"min.insync.replicas": str(MIN_INSYNC)},
     )
-    # The client must outlive the answer: it ends, and fails what is under way, when nobody holds it.
+    # Keep a reference to the client until the result arrives: a collected client fails its pending requests.
     client = ConfluentAdmin({"bootstrap.servers": bootstrap})
     try:
         client.create_topics([topic])[TOPIC].result(timeout=30)
@@ -212,7 +212,7 @@ class Place:
 
 
 def _await_all_replicas(admin: AdminClient) -> tuple[Leadership, list[Place]]:
-    """Waits until every replica has its log in some directory and is in sync."""
+    """Waits until every replica has its log in a directory and is in sync."""
     deadline = time.monotonic() + LEADERS_SECONDS
     while True:
         places = _places(admin)
@@ -238,7 +238,7 @@ def _places(admin: AdminClient) -> list[Place]:
 
 
 def _choose_victim(leadership: Leadership, places: list[Place]) -> tuple[int, str, frozenset[int]]:
-    """The directory that holds most leaders, the first of several: broker id, path and partitions in it."""
+    """Returns the directory with the most leaders (the first if several): broker id, path, and its partitions."""
 
     def leaders(place: Place) -> int:
         return sum(1 for partition in place.partitions if leadership.leaders[partition][0] == place.broker_id)
@@ -255,7 +255,8 @@ def _directory_id(path: Path) -> str:
 
 
 def _kill(path: Path, *, loop: bool) -> float:
-    """Kills the disk; returns the wall-clock time at which that began: a busy broker sees the error before the call ends."""
+    """Kills the disk. Returns the wall-clock time of the start, as a busy broker may see the error before the call
+    returns."""
     began = time.time()
     if loop:
         kill_disk(path)
@@ -327,7 +328,7 @@ class Writer:
         self._thread.join()
 
     def stop(self) -> None:
-        """No more records; waits for the answers to those that were sent."""
+        """Stops sending and waits for the acknowledgements of what was sent."""
         self._stopped.set()
         self._thread.join()
         if self._producer.flush(60) > 0:
@@ -349,7 +350,7 @@ class Writer:
                     TOPIC, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._delivered(number)
                 )
             except BufferError:
-                # The client's own queue is full: it drains as answers come in.
+                # The client's queue is full; it drains as acknowledgements come in.
                 self._producer.poll(0.05)
             else:
                 return
@@ -366,7 +367,7 @@ class Writer:
 
 
 def _read_back(bootstrap: str) -> Counter[int]:
-    """Every number in the topic and how often it is there."""
+    """Returns every number in the topic and how often it occurs."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -407,7 +408,7 @@ def timeline(at_ms: float, text: str) -> None:
 
 
 def _progress(writer: Writer, seconds: float) -> None:
-    """A live line on a terminal; without one, silence."""
+    """Shows a live line on a terminal and nothing otherwise."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if sys.stderr.isatty():

@@ -1,6 +1,6 @@
-"""The last act of `diskraft demo --report`: export and report name the disk that died, and exactly what was in it (shell).
+"""The last step of `diskraft demo --report`: the report must name the dead disk and exactly its partitions (shell).
 
-Runs the two commands as anybody would, on the metadata directory of the controller while it runs.
+Runs the two commands as a user would, on the metadata directory of the running controller.
 """
 
 import json
@@ -18,7 +18,7 @@ from tools.reports import print_failures
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFailure:
-    """What the demo did: the directory that died and the partitions that were in it."""
+    """What the demo did: the directory that it killed and the partitions in it."""
 
     broker_id: int
     directory_id: str
@@ -27,7 +27,7 @@ class ExpectedFailure:
 
 
 def require() -> None:
-    """Raises ToolError where the report could not be made, before anything is started."""
+    """Raises ToolError, before anything is started, if the report cannot be produced."""
     try:
         require_export()
         require_reports()
@@ -36,7 +36,7 @@ def require() -> None:
 
 
 def run(metadata_log_dir: Path, out: Path, expected: ExpectedFailure) -> list[str]:
-    """Prints the report on stderr; returns how it differs from what happened, a line each. Raises ToolError."""
+    """Prints the report on stderr. Returns one line per difference from what happened. Raises ToolError."""
     _diskraft("metadata", "export", "--metadata-log-dir", str(metadata_log_dir), "--out", str(out))
     failures = json.loads(_diskraft("reports", "disk-failures", "--input", str(out), "--format", "json"))["failures"]
     print_failures(failures, to_stderr=True)
@@ -47,7 +47,7 @@ def run(metadata_log_dir: Path, out: Path, expected: ExpectedFailure) -> list[st
 
 
 def compare(failures: list[dict[str, Any]], expected: ExpectedFailure) -> list[str]:
-    """How the report differs from what happened; empty if it does not."""
+    """Returns how the report differs from what happened; empty if it does not."""
     named = [(failure["broker_id"], failure["directory_id"]) for failure in failures]
     wanted = [(expected.broker_id, expected.directory_id)]
     if named != wanted:

@@ -1,8 +1,8 @@
-"""The ways in which a disk of the lab can die, hang, fill up or vanish, one function each (shell).
+"""The ways a disk of the lab can die, hang, fill up or vanish, one function each (shell).
 
-`HOWS` is what `diskraft disks kill --how …` offers; tests call the functions. Blocks can be made to fail only under a faulty
-disk (`diskraft disks make --faulty`). Easy to get wrong: a thread that hangs in a frozen file system takes no signal, so
-whatever freezes or hangs has an end that comes also when its caller was killed.
+`HOWS` lists what `diskraft disks kill --how …` offers; tests call the functions. Only the blocks of a faulty disk (`diskraft
+disks make --faulty`) can be made to fail. A thread hung in a frozen file system cannot be killed by a signal, so every
+freeze or hang ends on its own, even if the process that caused it was killed.
 """
 
 import contextlib
@@ -19,28 +19,28 @@ from tools.lab import faulty_image
 from tools.lab.disk_lab import explained, heal_disk, kill_disk, mounted_disk, program, put_empty_image, run, thaw
 
 SECONDS: Final = 30.0
-"""How long what hangs does so, unless somebody heals it first."""
+"""How long a hang lasts unless the disk is healed earlier."""
 FILLER: Final = ".filler"
 SLOW_MS: Final = 50.0
 
 
 def cut_power(path: Path) -> None:
-    """Everything gives EIO; what was not synced is lost."""
+    """Every operation fails with EIO; unsynced data is lost."""
     kill_disk(path)
 
 
 def shut_down_flushing(path: Path) -> None:
-    """Everything gives EIO; what had been written before is on the disk."""
+    """Every operation fails with EIO; everything written before is on the disk."""
     kill_disk(path, flag=0)
 
 
 def shut_down_flushing_journal(path: Path) -> None:
-    """Everything gives EIO; the journal is on the disk, the data that was not synced is not."""
+    """Every operation fails with EIO; the journal is on the disk, unsynced data is not."""
     kill_disk(path, flag=1)
 
 
 def make_read_only(path: Path) -> None:
-    """ext4 finds an error in itself and refuses every change with EROFS. Reads go on. Raises ToolError."""
+    """Makes ext4 detect an error and refuse every change with EROFS; reads still work. Raises ToolError."""
     disk = mounted_disk(path)
     device, kind = disk.mounts[-1]
     if kind != "ext4":
@@ -51,7 +51,7 @@ def make_read_only(path: Path) -> None:
 
 
 def fill(path: Path) -> None:
-    """Not one more block can be had (ENOSPC). Raises ToolError."""
+    """Uses up all blocks (ENOSPC). Raises ToolError."""
     disk = mounted_disk(path)
     with explained(path), (disk.path / FILLER).open("ab") as filler:
         size = 1 << 40
@@ -65,7 +65,7 @@ def fill(path: Path) -> None:
 
 
 def use_up_inodes(path: Path) -> None:
-    """Not one more file can be made (ENOSPC), however much room there is. Raises ToolError."""
+    """Uses up all inodes, so that no file can be created (ENOSPC) even if there is space. Raises ToolError."""
     disk = mounted_disk(path)
     if disk.mounted_file_system != "ext4":
         raise ToolError(f"{path} is {disk.mounted_file_system}; only ext4 has a number of inodes that can be used up")
@@ -78,7 +78,7 @@ def use_up_inodes(path: Path) -> None:
 
 
 def make_room(path: Path) -> None:
-    """Takes away what `fill` and `use_up_inodes` have put there. Raises ToolError."""
+    """Removes the files of `fill` and `use_up_inodes`. Raises ToolError."""
     disk = mounted_disk(path)
     folder = disk.path / (FILLER + "s")
     with explained(path):
@@ -90,11 +90,11 @@ def make_room(path: Path) -> None:
 
 
 def freeze(path: Path, seconds: float = SECONDS) -> None:
-    """Every change hangs where no signal reaches it, until `heal_disk` or for so many seconds. Raises ToolError."""
+    """Makes every change hang uninterruptibly until `heal_disk` or for `seconds`. Raises ToolError."""
     disk = mounted_disk(path)
     if disk.watchdog.exists():
         thaw(disk)
-    # In a session of its own: it must thaw the disk even when whoever froze it was killed.
+    # In its own session: it must thaw the disk even if the process that froze it is killed.
     watchdog = subprocess.Popen(
         ["/bin/sh", "-c", 'sleep "$2"; exec "$0" -u "$1"', program("fsfreeze"), str(disk.path), str(seconds)],
         start_new_session=True,
@@ -103,19 +103,19 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
         stderr=subprocess.DEVNULL,
     )
     disk.watchdog.write_text(str(watchdog.pid))
-    # It is nobody's child to wait for: `heal_disk` may be called by another process.
+    # Do not wait for this child: another process may be the one that calls `heal_disk`.
     watchdog.returncode = 0
     run("fsfreeze", "-f", str(disk.path))
 
 
 def vanish(path: Path) -> None:
-    """The mount is gone and an empty folder is in its place; files that are open go on. Raises ToolError."""
+    """Unmounts the disk and leaves an empty folder; open files keep working. Raises ToolError."""
     mounted_disk(path)
     run("umount", "--lazy", str(path))
 
 
 def swap(first: Path, second: Path) -> None:
-    """Each of two disks appears at the other's path, until `heal_disk` of both. Raises ToolError."""
+    """Swaps the paths of two disks until `heal_disk` is called for both. Raises ToolError."""
     for path in (first, second):
         mounted_disk(path)
     aside = first.with_name(first.name + ".aside")
@@ -130,7 +130,7 @@ def swap(first: Path, second: Path) -> None:
 
 
 def put_fresh(path: Path) -> None:
-    """An empty disk is at the path from one moment to the next; files that are open stay on the old one."""
+    """Replaces the disk at the path by an empty one at once; open files stay on the old one."""
     disk = mounted_disk(path)
     kind = disk.mounted_file_system or "ext4"
     vanish(path)
@@ -139,39 +139,40 @@ def put_fresh(path: Path) -> None:
 
 
 def fail_reads(path: Path) -> None:
-    """Blocks cannot be read (EIO); what is cached can, and every write succeeds. Raises ToolError."""
+    """Reads of blocks fail (EIO); cached data can be read and every write succeeds. Raises ToolError."""
     _set_blocks(path, "read-errors")
 
 
 def fail_writes(path: Path) -> None:
-    """Blocks cannot be written (EIO), which shows when something is synced. Raises ToolError."""
+    """Writes of blocks fail (EIO), which shows on the next sync. Raises ToolError."""
     _set_blocks(path, "write-errors")
 
 
 def fail_blocks(path: Path) -> None:
-    """Blocks can neither be read nor written (EIO). Raises ToolError."""
+    """Reads and writes of blocks fail (EIO). Raises ToolError."""
     _set_blocks(path, "io-errors")
 
 
 def hang_blocks(path: Path, seconds: float = SECONDS) -> None:
-    """Blocks neither succeed nor fail, until `heal_disk` or for so many seconds. Raises ToolError."""
+    """Block operations hang until `heal_disk` or for `seconds`. Raises ToolError."""
     _set_blocks(path, "hang", seconds=seconds)
 
 
 def slow_blocks(path: Path, delay_ms: float = SLOW_MS) -> None:
-    """Every block takes so long. Raises ToolError."""
+    """Every block operation takes `delay_ms`. Raises ToolError."""
     _set_blocks(path, "slow", delay_ms=delay_ms)
 
 
 def run_out_of_blocks(path: Path) -> None:
-    """A thin volume that has no more blocks: the write succeeds, what the kernel writes back later is lost, and one fsync
-    tells of it (ENOSPC); the next succeeds. Raises ToolError."""
+    """Emulates a thin volume without free blocks: writes succeed, but what the kernel writes back later is lost. One fsync
+    reports it (ENOSPC); the next one succeeds. Raises ToolError."""
     _set_blocks(path, "out-of-blocks")
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """A way to die, for people. `makes` is called with the path, and with seconds where it `ends` by itself."""
+    """A way to fail, and its description. `makes` is called with the path, and also with the seconds if it `ends` by
+    itself."""
 
     makes: Callable[..., None]
     about: str
@@ -199,7 +200,7 @@ HOWS: Final = {
 
 
 def make_happen(how: str, paths: list[Path], *, seconds: float = SECONDS) -> None:
-    """What `diskraft disks kill --how` does. Raises ToolError."""
+    """Carries out `diskraft disks kill --how`. Raises ToolError."""
     way = HOWS[how]
     if how == "swap":
         if len(paths) != 2:
@@ -215,7 +216,7 @@ def make_happen(how: str, paths: list[Path], *, seconds: float = SECONDS) -> Non
 
 @contextlib.contextmanager
 def frozen(path: Path, seconds: float = SECONDS) -> Iterator[None]:
-    """The file system hangs on changes inside the block, and never longer than so many seconds."""
+    """Freezes the file system for the duration of the block, but no longer than `seconds`."""
     freeze(path, seconds)
     try:
         yield
@@ -225,7 +226,7 @@ def frozen(path: Path, seconds: float = SECONDS) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hanging(path: Path, seconds: float = SECONDS) -> Iterator[None]:
-    """The blocks of a faulty disk hang inside the block, and never longer than so many seconds."""
+    """Makes the blocks of a faulty disk hang for the duration of the block, but no longer than `seconds`."""
     hang_blocks(path, seconds)
     try:
         yield

@@ -1,10 +1,10 @@
-"""Loop-mounted disks that can be made, killed, revived and replaced on one machine (shell).
+"""Loop-mounted disks that can be created, killed, revived and replaced on one machine (shell).
 
-A disk is a folder that is the mount point of an image file beside it (`disk-1` and `disk-1.img`). Between the loop device
-and the image of a *faulty* disk stands FUSE (`disk-1.fuse`), so that its blocks can fail; `disk-1.faults` says how. Killing
-is the file system's shutdown ioctl: from its return on, every operation on the disk gives EIO, also on files that are open;
-`disk_faults.py` beside this file has other ends. A dead disk must be unmounted before it is mounted again, and that needs
-every process to have let go of it.
+A disk is a folder on which the image file beside it is mounted (`disk-1` and `disk-1.img`). A *faulty* disk has FUSE
+(`disk-1.fuse`) between the loop device and the image, so that its blocks can fail; `disk-1.faults` selects how. Killing a
+disk is the file system's shutdown ioctl: once it returns, every operation fails with EIO, on open files too.
+`disk_faults.py` has the other failures. A dead disk must be unmounted before it can be mounted again, and that requires
+every process to have closed its files on it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from pathlib import Path
 from tools.errors import ToolError
 from tools.lab import faulty_image
 
-# EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN share this number; flag 2 drops everything that was not synced, like a power cut.
+# EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN share this number. Flag 2 drops everything unsynced, like a power cut.
 SHUTDOWN_IOCTL = 0x8004587D
 SHUTDOWN_WITHOUT_FLUSH = 2
 
@@ -37,12 +37,12 @@ PACKAGES = {
     "ip": "iproute2",
     "nft": "nftables",
 }
-"""Debian's package of each tool, where it has another name."""
+"""The Debian package of each tool, if its name differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One disk of the lab, by its mount point."""
+    """One disk of the lab, identified by its mount point."""
 
     path: Path
 
@@ -52,12 +52,12 @@ class Disk:
 
     @property
     def control(self) -> Path:
-        """Says how the blocks of a faulty disk behave; other disks have none."""
+        """The control file for the blocks of a faulty disk; other disks have none."""
         return self.path.with_name(self.path.name + ".faults")
 
     @property
     def fuse(self) -> Path:
-        """Where the image of a faulty disk is served."""
+        """The folder where a faulty disk's image is served."""
         return self.path.with_name(self.path.name + ".fuse")
 
     @property
@@ -66,39 +66,39 @@ class Disk:
 
     @property
     def watchdog(self) -> Path:
-        """The process that will thaw the disk, while it is frozen."""
+        """The pid file of the process that will thaw the disk; exists while the disk is frozen."""
         return self.path.with_name(self.path.name + ".frozen")
 
     @property
     def source(self) -> Path:
-        """What the loop device lies on."""
+        """The file under the loop device."""
         return self.fuse / faulty_image.SERVED_NAME if self.is_faulty else self.image
 
     @property
     def is_mounted(self) -> bool:
-        # Asking the path itself would not do: on a dead XFS even stat fails.
+        # Do not stat the path: on a dead XFS even stat fails.
         return self.mounted_file_system is not None
 
     @property
     def mounted_file_system(self) -> str | None:
-        """The kind of the file system that is mounted there, None when nothing is."""
+        """The type of the file system mounted there, None if nothing is mounted."""
         found = self.mounts
-        # The last of several mounts at one place is the one that is seen.
+        # With several mounts on one path, the last one is visible.
         return found[-1][1] if found else None
 
     @property
     def mounts(self) -> list[tuple[str, str]]:
-        """Device and file system of each mount at the path, the oldest first."""
+        """Returns device and file system type of each mount on the path, oldest first."""
         return mounts_at(self.path)
 
     @property
     def exists(self) -> bool:
-        """Whether anything of a disk is here, mounted or not."""
+        """Whether the disk exists, mounted or not."""
         return self.is_mounted or self.image.exists()
 
 
 def make_disk(path: Path, *, size_mib: int = 256, file_system: str = "ext4", faulty: bool = False) -> Disk:
-    """Makes an image, a file system on it, and mounts it at `path`. Raises ToolError; what was made is then gone again."""
+    """Creates an image with a file system and mounts it at `path`. Raises ToolError, after removing what it created."""
     disk = Disk(path)
     if disk.exists:
         raise ToolError(f"{path} is a disk already; `diskraft disks remove {path}` removes it")
@@ -121,7 +121,7 @@ def make_disk(path: Path, *, size_mib: int = 256, file_system: str = "ext4", fau
 
 
 def kill_disk(path: Path, *, flag: int = SHUTDOWN_WITHOUT_FLUSH) -> None:
-    """Shuts the file system down: when this returns, the disk is dead. Raises ToolError."""
+    """Shuts down the file system. When this returns, the disk is dead. Raises ToolError."""
     disk = mounted_disk(path)
     with explained(path):
         descriptor = os.open(disk.path, os.O_RDONLY)
@@ -132,8 +132,8 @@ def kill_disk(path: Path, *, flag: int = SHUTDOWN_WITHOUT_FLUSH) -> None:
 
 
 def heal_disk(path: Path) -> None:
-    """Ends what was done to the disk from outside: a frozen one thaws, blocks work again, a swap is undone. What the file
-    system has made of it stays. Raises ToolError."""
+    """Ends every injected fault: thaws a frozen disk, makes blocks work again, undoes a swap. It does not repair the damage
+    that the file system suffered. Raises ToolError."""
     disk = mounted_disk(path)
     if disk.is_faulty:
         faulty_image.set_mode(disk.control, "ok")
@@ -144,7 +144,7 @@ def heal_disk(path: Path) -> None:
 
 
 def revive_disk(path: Path) -> None:
-    """Mounts a dead disk again, with what had been synced on it. Raises ToolError."""
+    """Mounts a dead disk again, with the data that had been synced. Raises ToolError."""
     heal_disk(path)
     disk = mounted_disk(path)
     _unmount(disk)
@@ -152,7 +152,7 @@ def revive_disk(path: Path) -> None:
 
 
 def replace_disk(path: Path) -> None:
-    """Puts an empty disk of the same size in the place of this one. Raises ToolError."""
+    """Replaces this disk by an empty one of the same size. Raises ToolError."""
     heal_disk(path)
     disk = mounted_disk(path)
     file_system = disk.mounted_file_system or "ext4"
@@ -176,7 +176,7 @@ def remove_disk(path: Path) -> None:
 
 
 def why_no_loop_disks(folder: Path, *, faulty: bool = False) -> str | None:
-    """None when loop-mounted disks can be made here, else the reason; found by making one."""
+    """Returns None if loop-mounted disks can be created here, else the reason. Finds out by creating one."""
     trial = folder / "trial-disk"
     try:
         make_disk(trial, size_mib=16, faulty=faulty)
@@ -190,8 +190,8 @@ def why_no_loop_disks(folder: Path, *, faulty: bool = False) -> str | None:
 
 
 def thaw(disk: Disk) -> None:
-    """Lets a frozen file system go on, and ends the watchdog that would have done it. Raises ToolError."""
-    # A file system that the watchdog has thawed already is no error.
+    """Thaws a frozen file system and ends its watchdog. Raises ToolError."""
+    # The watchdog may have thawed it already, which is not an error.
     with contextlib.suppress(ToolError):
         run("fsfreeze", "-u", str(disk.path))
     with contextlib.suppress(OSError, ValueError):
@@ -201,7 +201,7 @@ def thaw(disk: Disk) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """What the operating system refuses inside becomes one line for a person."""
+    """Turns an OSError inside the block into a one-line ToolError."""
     try:
         yield
     except OSError as error:
@@ -209,7 +209,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def mounted_disk(path: Path) -> Disk:
-    """The disk at the path, which must be mounted. Raises ToolError."""
+    """Returns the disk at the path, which must be mounted. Raises ToolError."""
     disk = Disk(path)
     if not disk.image.exists():
         raise ToolError(f"{path} is not a disk of the lab: {disk.image} is missing; `diskraft disks make {path}` makes one")
@@ -226,14 +226,14 @@ def _write_image(disk: Disk, size_mib: int, file_system: str) -> None:
     if disk.is_faulty:
         _serve_image(disk)
     if file_system == "ext4":
-        # No lazy initialisation: a background thread of the kernel would write to the disk while tests measure it.
+        # No lazy initialisation: a kernel thread would write to the disk while tests measure it.
         run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(disk.source))
     else:
         run("mkfs.xfs", "-q", "-f", str(disk.source))
 
 
 def put_empty_image(disk: Disk, file_system: str) -> None:
-    """A new file system of the same size, mounted at the path; who has the old image open keeps it. Raises ToolError."""
+    """Mounts a new file system of the same size at the path. Open files stay on the old image. Raises ToolError."""
     size_mib = disk.image.stat().st_size // MIB
     if disk.is_faulty:
         _unserve_image(disk)
@@ -250,16 +250,16 @@ def mount_disk(disk: Disk) -> None:
 
 
 def _serve_image(disk: Disk) -> None:
-    """The server goes into the background when it serves, and lives until its mount is gone."""
+    """Starts the FUSE server, which moves to the background once it serves and lives until it is unmounted."""
     if not mounts_at(disk.fuse):
         disk.fuse.mkdir(exist_ok=True)
-        # Without -P the folder of the program would stand before the standard library.
+        # Without -P, the script's folder would precede the standard library in the import path.
         paths = [str(path.absolute()) for path in (disk.image, disk.fuse, disk.control)]
         run(sys.executable, "-P", faulty_image.__file__, *paths)
 
 
 def _unserve_image(disk: Disk) -> None:
-    # Lazily: the loop device of a file system that somebody still holds lies on it.
+    # Unmount lazily: a file system that is still in use may have its loop device on it.
     if mounts_at(disk.fuse):
         run("umount", "--lazy", str(disk.fuse))
 
@@ -273,8 +273,8 @@ def _delete_image(disk: Disk) -> None:
 
 
 def mounts_at(path: Path) -> list[tuple[str, str]]:
-    """Device and file system of each mount at the path, the oldest first."""
-    # Only the last component may be the disk itself; what leads there can be resolved.
+    """Returns device and file system type of each mount on the path, oldest first."""
+    # Only the last path component can be the (dead) disk itself, so resolving its parent is safe.
     mount_point = os.path.join(os.path.realpath(path.parent), path.name)
     rows = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     return [(device, kind) for device, point, kind, *_ in rows if _unescaped(point) == mount_point]
@@ -288,13 +288,13 @@ def _unmount(disk: Disk) -> None:
 
 
 def _unescaped(text: str) -> str:
-    """Blanks and the like stand in /proc as a backslash and three octal digits."""
+    """Decodes the octal escapes that /proc/self/mounts uses for blanks and the like."""
     first, *others = text.split("\\")
     return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in others)
 
 
 def run(*command: str) -> None:
-    """One of the system's tools. Raises ToolError."""
+    """Runs a system tool. Raises ToolError."""
     done = subprocess.run([program(command[0]), *command[1:]], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr or done.stdout).strip().splitlines()
@@ -302,7 +302,7 @@ def run(*command: str) -> None:
 
 
 def program(name: str) -> str:
-    """Where one of the system's tools is. Raises ToolError."""
+    """Returns the path of a system tool. Raises ToolError."""
     found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if found is None:
         raise ToolError(f"{name} is missing (Debian: apt install {PACKAGES.get(name, name)})")

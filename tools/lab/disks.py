@@ -8,7 +8,7 @@ from tools.lab.disk_lab import FILE_SYSTEMS, heal_disk, make_disk, remove_disk, 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the sub-commands."""
+    """Declares the subcommands."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     make = commands.add_parser("make", help="make an image beside PATH, a file system on it, and mount it at PATH")
     make.add_argument("--size", type=int, default=256, metavar="MIB", help="size of each disk in MiB (default 256)")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carries out one action on the disks named. Raises ToolError."""
+    """Runs one subcommand on the given disks. Raises ToolError."""
     paths = [path.absolute() for path in arguments.paths]
     if arguments.action == "kill":
         make_happen(arguments.how, paths, seconds=arguments.seconds)

@@ -1,9 +1,9 @@
-"""One image file behind FUSE whose blocks fail, hang, dawdle or run out as a control file says (shell).
+"""Serves one image file over FUSE, with blocks that fail, hang, slow down or run out on command (shell).
 
-A real file system on a loop device on this file then sees what a broken disk shows it: errors that it has to turn into its
-own. `python faulty_image.py IMAGE MOUNT_POINT CONTROL` serves the image as `MOUNT_POINT/disk` until it is unmounted.
-Easy to get wrong: a thread that waits for a hung block cannot be killed, so a hang has an end that the server itself keeps,
-and the control file lies outside of the mount, where no hung request stands before it.
+A real file system on a loop device on this file then sees what a broken disk would show it: errors that it must turn into
+its own. `python faulty_image.py IMAGE MOUNT_POINT CONTROL` serves the image as `MOUNT_POINT/disk` until it is unmounted; the
+control file selects the fault. A thread waiting for a hung block cannot be killed, so the server itself ends every hang in
+time. The control file is outside the mount, where a hung request cannot block it.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from typing import Any, Final
 
 SERVED_NAME: Final = "disk"
 MODES: Final = ("ok", "read-errors", "write-errors", "io-errors", "hang", "slow", "out-of-blocks")
-# A device answers each request of its queue by itself; a hung one must not keep others from being counted as hung.
+# How often a hung request rereads the control file. Each one waits on a thread of its own, as on a real device's queue.
 _LOOK_SECONDS: Final = 0.01
 
 
 def set_mode(control: Path, mode: str, *, seconds: float = 0.0, delay_ms: float = 0.0) -> None:
-    """From now on the image behaves so, for so many seconds (0: until told otherwise); `delay_ms` is for `slow`."""
+    """Makes the image behave this way for `seconds` (0: until the next call). `delay_ms` is for `slow`."""
     until_ns = time.monotonic_ns() + int(seconds * 1e9) if seconds else 0
     text = json.dumps({"mode": mode, "until_ns": until_ns, "delay_ms": delay_ms})
     whole = control.with_name(control.name + ".new")
@@ -32,13 +32,13 @@ def set_mode(control: Path, mode: str, *, seconds: float = 0.0, delay_ms: float 
 
 
 class Faults:
-    """What the control file says at this moment."""
+    """The current contents of the control file."""
 
     def __init__(self, control: Path) -> None:
         self._control = control
 
     def mode(self) -> tuple[str, float]:
-        """Mode and delay in milliseconds. A mode whose time is over is `ok`, and so is a control file that is gone."""
+        """Returns the mode and the delay in milliseconds. An expired mode counts as `ok`, as does a missing control file."""
         try:
             content = json.loads(self._control.read_bytes())
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class Faults:
         return content["mode"], content["delay_ms"]
 
     def pass_through(self, failing: tuple[str, ...]) -> str:
-        """Returns when the request may reach the image, with the mode. Raises OSError where it fails instead."""
+        """Waits until the request may reach the image and returns the mode. Raises OSError if the request is to fail."""
         while True:
             mode, delay_ms = self.mode()
             if mode in failing:
@@ -61,7 +61,7 @@ class Faults:
 
 
 class FaultyImage:
-    """The operations of a file system that holds one file. Called by FUSE's own threads, many at a time."""
+    """A file system with a single file. FUSE calls it from its own threads, many at a time."""
 
     use_ns = True
 
@@ -87,7 +87,7 @@ class FaultyImage:
         return [".", "..", SERVED_NAME]
 
     def open(self, _path: str, info: Any) -> int:
-        # Every read has to come here: what FUSE had cached would be read without an error.
+        # Every read must reach us: FUSE would serve cached pages without an error.
         info.direct_io = 1
         return 0
 

@@ -1,4 +1,4 @@
-"""`diskraft local`: a cluster on this machine, one folder, real daemons (shell)."""
+"""`diskraft local`: a cluster of real daemons on this machine, in one folder (shell)."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ DEFAULT_FOLDER = Path("diskraft-local")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the sub-commands."""
+    """Declares the subcommands."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     up = commands.add_parser("up", help="make the cluster if there is none, and start what does not run")
     up.add_argument("--brokers", type=int, default=3, metavar="N", help="number of brokers (default 3)")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carries out one action. Raises ToolError."""
+    """Runs one subcommand. Raises ToolError."""
     folder = arguments.dir.absolute()
     match arguments.action:
         case "up":

@@ -1,8 +1,8 @@
-"""A cluster of real daemons on this machine, in one folder: made, started, stopped, killed and followed (shell).
+"""A local cluster of real daemons in one folder: create, start, stop, kill and watch it (shell).
 
-Used by `diskraft local`, by the demo and by the integration tests. Each node is its own process with its own log file of
-JSON lines; that a node is ready is read from its events. Easy to get wrong: the folder outlives the process that made the
-cluster, so everything that a later command needs stands in `cluster.json` and in pid files.
+Used by `diskraft local`, by the demo and by the integration tests. Each node is a process of its own with a log file of JSON
+lines; its events show when it is ready. The folder outlives the process that created the cluster, so everything that a later
+command needs is in `cluster.json` and in pid files.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ STOP_SECONDS = 45.0
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """Where one node keeps its things; `port` is that of its listener."""
+    """The paths and addresses of one node. `port` is its listener's."""
 
     name: str
     node_id: int
@@ -47,7 +47,7 @@ class NodeFiles:
 
     @property
     def address(self) -> str:
-        """Where clients find the node."""
+        """The address that clients connect to."""
         return f"{self.host}:{self.port}"
 
 
@@ -57,13 +57,13 @@ class LocalNode:
     def __init__(self, files: NodeFiles) -> None:
         self.files = files
         self.prefix: tuple[str, ...] = ()
-        """A command that the daemon is started by, for example in a network namespace."""
+        """A command prefix to start the daemon with, for example to enter a network namespace."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log_position = 0
 
     @property
     def pid(self) -> int | None:
-        """The process id while the node runs, else None."""
+        """The process id while the node is running, else None."""
         if self._process is not None:
             return self._process.pid if self._process.poll() is None else None
         try:
@@ -74,7 +74,7 @@ class LocalNode:
         return pid if self.files.config.encode() in command else None
 
     def start(self) -> None:
-        """Starts the process; `wait_for` tells when it is ready."""
+        """Starts the process. Use `wait_for` to wait until it is ready."""
         if self.pid is not None:
             raise ToolError(f"{self.files.name} is running already (process {self.pid})")
         log = Path(self.files.log)
@@ -91,7 +91,8 @@ class LocalNode:
         Path(self.files.pid_file).write_text(f"{self._process.pid}\n")
 
     def wait_for(self, event: str, *, seconds: float = START_SECONDS, **fields: object) -> dict[str, Any]:
-        """The first event of this name (and fields) since the last start. Raises ToolError when it does not come."""
+        """Waits for an event with this name and these fields since the last start. Raises ToolError if it does not come in
+        time."""
         deadline = time.monotonic() + seconds
         while True:
             for found in self.events():
@@ -104,7 +105,7 @@ class LocalNode:
             time.sleep(POLL_SECONDS)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events since the last start, oldest first."""
+        """Returns the events since the last start, oldest first."""
         try:
             with Path(self.files.log).open("rb") as log:
                 log.seek(self._log_position)
@@ -116,21 +117,22 @@ class LocalNode:
                 yield json.loads(line)
 
     def last_line(self) -> str:
-        """The last line of the log, for an error message."""
+        """Returns the last line of the log, for an error message."""
         log = Path(self.files.log)
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         return lines[-1] if lines else "it printed nothing"
 
     def signal(self, number: int) -> None:
-        """Sends a signal if the node runs."""
+        """Sends a signal if the node is running."""
         pid = self.pid
         if pid is not None:
-            # It may end at this very moment.
+            # The process may be ending at this moment.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def wait_until_ended(self, *, seconds: float = STOP_SECONDS) -> int | None:
-        """Waits for the process to end; its exit status when it is a child of ours. Raises ToolError when it stays."""
+        """Waits for the process to end. Returns the exit status if it is our child. Raises ToolError if it does not end in
+        time."""
         if self._process is not None:
             try:
                 return self._process.wait(timeout=seconds)
@@ -152,12 +154,12 @@ class LocalNode:
         return None
 
     def stop(self) -> int | None:
-        """SIGTERM, a controlled shutdown, and its end."""
+        """Sends SIGTERM, for a controlled shutdown, and waits for the process to end."""
         self.signal(signal.SIGTERM)
         return self.wait_until_ended()
 
     def kill(self) -> None:
-        """SIGKILL, and its end."""
+        """Sends SIGKILL and waits for the process to end."""
         self.signal(signal.SIGKILL)
         self.wait_until_ended()
 
@@ -181,7 +183,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What a client takes as bootstrap.servers."""
+        """The bootstrap.servers for clients."""
         return ",".join(node.files.address for node in self.brokers)
 
     def broker(self, node_id: int) -> LocalNode:
@@ -189,7 +191,7 @@ class LocalCluster:
 
     @classmethod
     def load(cls, folder: Path) -> "LocalCluster":
-        """The cluster that an earlier command made. Raises ToolError."""
+        """Loads the cluster that an earlier command created. Raises ToolError."""
         try:
             content = json.loads((folder / CLUSTER_FILE).read_text())
             nodes = [NodeFiles(**(node | {"data_dirs": tuple(node["data_dirs"])})) for node in content["nodes"]]
@@ -211,7 +213,7 @@ class LocalCluster:
         first_port: int | None = None,
         overrides: dict[str, str] | None = None,
     ) -> "LocalCluster":
-        """Makes folders, disks and configuration, and formats every node. Nothing runs yet."""
+        """Creates folders, disks and configuration, and formats every node. Does not start any."""
         if (folder / CLUSTER_FILE).exists():
             raise ToolError(f"{folder} holds a cluster already; `diskraft local down --dir {folder} --delete` removes it")
         try:
@@ -226,7 +228,7 @@ class LocalCluster:
         nodes.append(_node_files(folder, "controller", CONTROLLER_ID, "controller", ports[-1], 0))
         cluster = cls(folder, cluster_id, nodes, loop=loop)
         description = {"cluster_id": cluster_id, "loop": loop, "nodes": [asdict(files) for files in nodes]}
-        # First of all, so that whatever becomes of the rest can be taken down by a later command.
+        # Write this first, so that a later command can remove the cluster even if the rest fails.
         (folder / CLUSTER_FILE).write_text(json.dumps(description, indent=2) + "\n")
         try:
             for files in nodes:
@@ -239,7 +241,7 @@ class LocalCluster:
         return cluster
 
     def start(self) -> None:
-        """Starts every node that does not run and waits until each is ready."""
+        """Starts every node that is not running and waits until each is ready."""
         started = [node for node in self.nodes.values() if node.pid is None]
         for node in started:
             node.start()
@@ -247,7 +249,7 @@ class LocalCluster:
             node.wait_for("controller_active" if node.files.role == "controller" else "broker_running")
 
     def stop(self) -> None:
-        """Ends the brokers in order, then the controller."""
+        """Shuts down the brokers cleanly, then the controller."""
         for node in self.brokers:
             node.signal(signal.SIGTERM)
         for node in self.brokers:
@@ -255,7 +257,7 @@ class LocalCluster:
         self.controller.stop()
 
     def kill(self) -> None:
-        """Ends every process at once."""
+        """Kills every process at once."""
         for node in self.nodes.values():
             node.kill()
 
@@ -268,20 +270,20 @@ class LocalCluster:
                         remove_disk(path)
 
     def delete(self) -> None:
-        """Removes the disks and everything that the cluster made, then the folder if nothing else is in it. The nodes must
-        have ended."""
+        """Removes the disks and everything the cluster created, then the folder if it is empty. The nodes must have
+        ended."""
         self.remove_disks()
         for node in self.nodes.values():
             _remove_tree(Path(node.files.config).parent)
             Path(node.files.log).unlink(missing_ok=True)
         (self.folder / CLUSTER_FILE).unlink(missing_ok=True)
-        # Somebody's own files in it are not ours to remove.
+        # The user may keep other files in the folder; leave those alone.
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
+    """Returns ports that are free at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -348,7 +350,7 @@ def _source_root() -> str:
 
 
 def _remove_tree(folder: Path) -> None:
-    # Looked for before anything is removed, or what is on the disk would be gone first.
+    # Check before removing anything, or the disk's contents would already be gone.
     for parent, names, _ in os.walk(folder):
         for path in (Path(parent) / name for name in names):
             if Disk(path).is_mounted:

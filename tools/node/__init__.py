@@ -1,1 +1,1 @@
-"""What a node of a cluster runs: the process, its configuration file, the image's entry point and health check (shell)."""
+"""Production code of a node: its process, configuration file, image entry point and health check (shell)."""

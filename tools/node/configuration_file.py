@@ -1,4 +1,4 @@
-"""server.properties as the tools and the daemons read it: file, then environment, into a checked configuration (shell)."""
+"""Loads server.properties for the tools and daemons: the file, overlaid with the environment, then validated (shell)."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from tools.errors import ToolError
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The lines of the file, overlaid with KAFKA_* variables. Raises ToolError."""
+    """Reads the file's properties, overlaid with KAFKA_* variables. Raises ToolError."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -22,7 +22,7 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def parse_properties(content: bytes, path: str) -> dict[str, str]:
-    """What the lines of a file say. Raises ToolError."""
+    """Parses the contents of a properties file. Raises ToolError."""
     try:
         properties: dict[str, str] = javaproperties.loads(content.decode("utf-8"))
     except ValueError as error:
@@ -31,7 +31,7 @@ def parse_properties(content: bytes, path: str) -> dict[str, str]:
 
 
 def load_config(properties: Mapping[str, str], path: str) -> ServerConfig:
-    """The checked configuration. Raises ToolError that names the file, the key and what is allowed."""
+    """Returns the validated configuration. Raises a ToolError that gives the file, the key and what is allowed."""
     try:
         return load_server_config(properties, host_name=socket.gethostname())
     except ConfigError as error:

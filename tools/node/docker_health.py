@@ -1,8 +1,8 @@
-"""Whether the node of a container is healthy, for the container runtime (shell).
+"""The container health check: is the node healthy (shell)?
 
-Healthy is a broker that is running (not starting, fenced or recovering), and a node whose loop published its metrics a
-moment ago; both stand in what the node shows Prometheus. Without a Prometheus listener it is a port that accepts. Easy to
-get wrong: this runs every few seconds in every container, so it imports next to nothing.
+A broker is healthy if it is running (not starting, fenced or recovering). Any node must have published its metrics recently,
+which shows that its event loop runs. Both are read from the Prometheus endpoint. Without a Prometheus listener, a port that
+accepts connections is enough. The check runs every few seconds in every container, so it imports as little as possible.
 """
 
 import re
@@ -16,7 +16,7 @@ BROKER_RUNNING = 3.0
 
 
 def main(path: str = FINAL_FILE) -> int:
-    """0 when the node is healthy; else 1 and one line that says what is wrong."""
+    """Returns 0 if the node is healthy. Otherwise prints one line with the problem and returns 1."""
     problem = find_problem(path)
     if problem is None:
         return 0
@@ -25,7 +25,7 @@ def main(path: str = FINAL_FILE) -> int:
 
 
 def find_problem(path: str) -> str | None:
-    """What is wrong with the node whose configuration this is, in one line."""
+    """Returns the problem of the node with this configuration in one line, or None."""
     try:
         properties = _read(path)
         metrics = properties.get("diskraft.prometheus.listener")
@@ -38,7 +38,7 @@ def find_problem(path: str) -> str | None:
 
 
 def judge(exposition: str, *, is_broker: bool) -> str | None:
-    """What is wrong with the node that exposes this."""
+    """Returns the problem that a node's metrics show, or None."""
     age = _value(exposition, "diskraft_metrics_snapshot_age_seconds")
     if age is None or age > AGE_SECONDS_MAX:
         return f"the node's loop has not reported for {age} s"
@@ -49,7 +49,7 @@ def judge(exposition: str, *, is_broker: bool) -> str | None:
 
 
 def _read(path: str) -> dict[str, str]:
-    # The file was written by docker_run: one key=value a line, where only colons and the like carry a backslash.
+    # docker_run wrote this file: one key=value per line, with backslashes only before colons and the like.
     with open(path, encoding="utf-8") as lines:
         pairs = (line.rstrip("\n").partition("=") for line in lines if not line.startswith("#"))
         return {key: value.replace("\\", "") for key, _, value in pairs}

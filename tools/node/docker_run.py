@@ -1,8 +1,8 @@
-"""What a container runs: configuration from KAFKA_* variables, format at the first start, then the server (shell).
+"""The container's entry point: configure from KAFKA_* variables, format on the first start, run the server (shell).
 
-Answers to /etc/kafka/docker/run of Kafka's official image. The server takes this process's place by exec, so that signals
-of the container runtime reach it. Easy to get wrong: a volume that is empty among formatted ones is a disk that was lost or
-mounted in the wrong place, not a first start. Formatting it would let the broker lead with nothing, so it is an error.
+Counterpart of /etc/kafka/docker/run in Kafka's official image. The server replaces this process by exec, so that it gets the
+container runtime's signals. If some volumes are formatted, an empty one is a disk that was lost or mounted in the wrong
+place, not a first start. Formatting it could let the broker lead with an empty log, so it is an error.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from tools.errors import ToolError, run_tool
 from tools.kafka import storage
 from tools.node.configuration_file import load_config, read_properties
 
-# Kafka's official image formats with this id when it is given none, and compose files in the wild rely on that.
+# The default cluster id of Kafka's official image. Existing compose files rely on it.
 DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 OPERATION_TIMEOUT_NS = 30 * 10**9
 MOUNTED_FILE = Path("/mnt/shared/config/server.properties")
 FINAL_FILE = Path("/opt/kafka/config/server.properties")
 
-# One node with both roles, for whoever runs the image with no configuration at all.
+# One node with both roles, used when the image is run without any configuration.
 DEFAULT_PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -47,7 +47,7 @@ DEFAULT_PROPERTIES = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prepares the node and becomes its server; returns an exit status when that is not to be."""
+    """Prepares the node and execs its server. Returns an exit status if that fails or was not asked for."""
     parser = ToolParser("python -m tools.node.docker_run", "Prepare and run the node of a container.")
     parser.add_argument(
         "--format-empty", action="store_true", help="format directories that are empty beside formatted ones, and end"
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(*, format_empty: bool) -> int:
     if not os.environ.get("KAFKA_LISTENERS", "absent"):
-        # Set but empty is how compose files leave it out; the tools below would read it as no listener at all.
+        # Compose files set it to empty to leave it unset; the tools below would read that as "no listeners".
         del os.environ["KAFKA_LISTENERS"]
     properties = node_properties(os.environ, MOUNTED_FILE)
     config = load_config(properties, "the container's configuration")
@@ -75,7 +75,8 @@ def _run(*, format_empty: bool) -> int:
 
 
 def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, str]:
-    """The mounted file overlaid with KAFKA_* variables; the built-in node where there is neither. Raises ToolError."""
+    """Returns the mounted file overlaid with KAFKA_* variables, or the built-in node if there are neither. Raises
+    ToolError."""
     given = properties_from_environment(variables)
     properties = read_properties(str(mounted)) | given if mounted.exists() else given
     if not properties:
@@ -89,9 +90,10 @@ def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, st
 
 
 async def is_first_start(env: Environment, config: ServerConfig) -> bool:
-    """Whether no directory is formatted yet, so that all of them may be.
+    """Whether no directory is formatted yet, so that all of them may be formatted.
 
-    Raises ToolError when a directory is empty among formatted ones, or unusable at the first start."""
+    Raises ToolError if some are formatted and others empty, or if one is unusable on the first start.
+    """
     formatted: list[str] = []
     empty: list[str] = []
     unusable: dict[str, str] = {}

@@ -1,9 +1,9 @@
-"""One node: its directories, its metadata log, and the roles that it plays (shell).
+"""One node: its directories, its metadata log and its roles (shell).
 
-Answers to Kafka's KafkaRaftServer and SharedServer: a node with both roles has one metadata log and one quorum driver. Run
-by `kafka-server-start`, and by the tests on simulated environments. Easy to get wrong: a failure of the metadata directory
-ends the node whatever its role, and the halt waits for no disk, since the disk that it would wait for may hang; only for a
-word with the controller, and for that no longer than LAST_WORDS_NS.
+Counterpart of Kafka's KafkaRaftServer and SharedServer: a node with both roles has one metadata log and one quorum driver.
+Run by `kafka-server-start`, and by the tests on simulated environments. A failure of the metadata directory halts the node,
+whatever its role. The halt waits for no disk, because that disk may hang. A node that is only a broker first tries to report
+the failure to the controller, for at most LAST_WORDS_NS.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from common.time_units import NS_PER_MS
 from controller.daemon import ControllerDaemon
 
 METRICS_INTERVAL_NS = 1_000 * NS_PER_MS
-# What a broker that loses its last directory may take to tell the controller. Untold, its session would have to end first.
+# How long a broker that loses its last directory may take to report it. Otherwise its session would have to time out.
 LAST_WORDS_NS = 500 * NS_PER_MS
 
 
 class _EndedInOrder(Exception):
-    """Leaves the TaskGroup, which then cancels the tasks that never end by themselves."""
+    """Ends the TaskGroup, which then cancels the tasks that never end by themselves."""
 
 
 @contextmanager
 def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Adds to a ListenFailed which line of the configuration asked for the address, and the way out."""
+    """Adds to a ListenFailed the configuration line with the address, and how to fix it."""
     try:
         yield
     except ListenFailed as failed:
@@ -49,7 +49,7 @@ def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
 
 
 class Node:
-    """One life of one node. `run` once; `on_ready` is called once, when all its roles have loaded what there is and work."""
+    """One run of one node. Call `run` once. It calls `on_ready` once, when all roles have loaded their state and work."""
 
     def __init__(
         self,
@@ -69,9 +69,10 @@ class Node:
         self.broker: BrokerDaemon | None = None
 
     async def run(self, asked_to_end: Callable[[], Awaitable[None]]) -> None:
-        """Returns when the node was asked to end and has ended in order; `asked_to_end()` returns when it is asked.
+        """Runs until `asked_to_end()` returns, then shuts down cleanly.
 
-        Raises StartupError, QuorumFailure and ListenFailed before the node is of any use."""
+        Raises StartupError, QuorumFailure or ListenFailed if the node cannot start.
+        """
         config = self._config
         for warning in config.warnings:
             self._env.log.warning("configuration_warning", text=warning)
@@ -92,18 +93,18 @@ class Node:
             try:
                 await log_dir.close()
             except LogDirError as error:
-                # A disk that hangs at the very end keeps nobody from ending.
+                # A disk that hangs at the very end must not prevent the shutdown.
                 self._env.log.warning("log_dir_not_closed", log_dir=log_dir.path, reason=str(error))
 
     def halt(self, reason: str) -> None:
-        """Ends the node at once with status 1."""
+        """Exits at once with status 1."""
         self._env.log.critical("node_halted", reason=reason)
         self._env.exit(1)
 
     def _halt_for_disk(self, group: asyncio.TaskGroup, reason: str) -> None:
-        """The last directory or the metadata directory failed."""
+        """Halts after the failure of the last directory or the metadata directory."""
         if self.broker is None or self.controller is not None:
-            # There is nobody else to tell.
+            # There is no controller in another process to report to.
             self.halt(reason)
         elif not self._has_last_words:
             self._has_last_words = True

@@ -1,7 +1,7 @@
 """kafka-server-start: runs one node in the foreground (shell).
 
-process.roles chooses controller, broker or both. What is wrong with the configuration or the directories is one line on
-stderr and exit status 1; after that the node speaks in events, one a line. SIGTERM is a controlled shutdown and status 0.
+process.roles chooses controller, broker or both. An invalid configuration or directory ends it with one line on stderr and
+exit status 1. Once started, the node logs one event per line. SIGTERM causes a controlled shutdown with exit status 0.
 """
 
 import os
@@ -21,7 +21,7 @@ from tools.node.node import Node
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Runs the node and ends the process."""
+    """Runs the node and exits the process."""
     parser = ToolParser("kafka-server-start", "Run a Diskraft node in the foreground.")
     parser.add_argument("config", metavar="FILE", help="the node's server.properties")
     parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="beats the file and KAFKA_*")
