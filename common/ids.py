@@ -5,7 +5,7 @@ it. `DirectoryId` identifies a log directory and is never a path; `log_dir` is a
 """
 
 import base64
-from typing import NewType
+from typing import NamedTuple, NewType
 
 Uuid = NewType("Uuid", bytes)
 DirectoryId = NewType("DirectoryId", Uuid)
@@ -17,6 +17,14 @@ BrokerEpoch = NewType("BrokerEpoch", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 PartitionEpoch = NewType("PartitionEpoch", int)
 Offset = NewType("Offset", int)
+
+
+class TopicIdPartition(NamedTuple):
+    """Names a partition everywhere: which topic, and which of its partitions."""
+
+    topic_id: TopicId
+    partition: int
+
 
 ZERO_UUID = Uuid(bytes(16))
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from broker.controller_link.controller_channel import ControllerUnavailable
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
-from common.metadata.registrations import LeaderRecoveryState, TopicIdPartition
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, TopicIdPartition
+from common.metadata.registrations import LeaderRecoveryState
 from common.protocol.errors import ErrorCode, error_name, is_known_error
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -139,7 +139,8 @@ def _results(response: AlterPartitionResponse) -> dict[TopicIdPartition, AlterPa
     for topic in response.topics:
         for partition in topic.partitions:
             error = partition.error_code
-            results[TopicId(topic.topic_id), partition.partition_index] = AlterPartitionResult(
+            key = TopicIdPartition(TopicId(topic.topic_id), partition.partition_index)
+            results[key] = AlterPartitionResult(
                 error=ErrorCode(error) if is_known_error(error) else ErrorCode.UNKNOWN_SERVER_ERROR,
                 leader=BrokerId(partition.leader_id),
                 leader_epoch=LeaderEpoch(partition.leader_epoch),

@@ -10,9 +10,8 @@ from typing import Protocol
 
 from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.core.unfence_gate import UnfenceGate
-from common.ids import BrokerId, DirectoryId
+from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.metadata_version import is_directory_assignment_supported
-from common.metadata.registrations import TopicIdPartition
 from common.metadata.state import MetadataState
 
 # A single change is looked at in the same moment, of many that follow each other one in so long.

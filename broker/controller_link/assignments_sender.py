@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.controller_link.controller_channel import ControllerChannel, ControllerUnavailable
-from broker.core.directory_assignments import DirectoryAssignments, Replica
+from broker.core.directory_assignments import DirectoryAssignments
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -51,13 +51,13 @@ class AssignmentsSender:
         self._is_stopped = True
         self.arm()
 
-    def wish(self, wishes: Mapping[Replica, DirectoryId]) -> None:
+    def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId]) -> None:
         """Takes in where replicas really are."""
         if wishes:
             self._queue.wish(wishes, self.env.now_ns())
             self.arm()
 
-    def settle(self, replicas: Sequence[Replica]) -> None:
+    def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
         """The metadata agrees about these, or they are gone."""
         self._queue.settle(replicas)
 
@@ -78,7 +78,7 @@ class AssignmentsSender:
         else:
             self.arm()
 
-    async def _send(self, batch: Mapping[DirectoryId, Sequence[Replica]]) -> None:
+    async def _send(self, batch: Mapping[DirectoryId, Sequence[TopicIdPartition]]) -> None:
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch(),
@@ -100,8 +100,11 @@ class AssignmentsSender:
             self.env.log.warning("assignments_refused", error=error, replicas=self._queue.size)
             self._queue.handle_failure(self.env.now_ns())
             return
-        codes: dict[tuple[DirectoryId, Replica], int] = {
-            (DirectoryId(directory.id), (TopicId(topic.topic_id), partition.partition_index)): partition.error_code
+        codes: dict[tuple[DirectoryId, TopicIdPartition], int] = {
+            (
+                DirectoryId(directory.id),
+                TopicIdPartition(TopicId(topic.topic_id), partition.partition_index),
+            ): partition.error_code
             for directory in response.directories
             for topic in directory.topics
             for partition in topic.partitions
@@ -111,7 +114,7 @@ class AssignmentsSender:
         self.env.log.info("assignments_acknowledged", replicas=acknowledged, refused=len(refused))
 
 
-def _directory_data(directory_id: DirectoryId, replicas: Sequence[Replica]) -> RequestDirectoryData:
+def _directory_data(directory_id: DirectoryId, replicas: Sequence[TopicIdPartition]) -> RequestDirectoryData:
     topics: dict[TopicId, list[RequestPartitionData]] = {}
     for topic_id, partition in replicas:
         topics.setdefault(topic_id, []).append(RequestPartitionData(partition_index=partition))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from common.environment.interface import Environment
-from common.ids import BrokerId, DirectoryId, IncarnationId, Offset
+from common.ids import BrokerId, DirectoryId, IncarnationId, Offset, TopicIdPartition
 from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
 from common.metadata.transactions import TransactionBuffer
@@ -183,8 +183,9 @@ def _joined(first: MetadataDelta, second: MetadataDelta) -> MetadataDelta:
         joined.changed_features.update(delta.changed_features)
     for topic_id, topic in second.removed_topics.items():
         for partition in topic.partitions:
-            joined.changed_partitions.pop((topic_id, partition), None)
-            joined.created_partitions.pop((topic_id, partition), None)
+            key = TopicIdPartition(topic_id, partition)
+            joined.changed_partitions.pop(key, None)
+            joined.created_partitions.pop(key, None)
         if joined.created_topics.pop(topic_id, None) is not None and topic_id not in first.removed_topics:
             joined.removed_topics.pop(topic_id, None)
     return joined

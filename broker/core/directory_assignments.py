@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.ids import DirectoryId, TopicId
+from common.ids import DirectoryId, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
 
@@ -31,8 +31,6 @@ DROPPING_ERRORS = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 )
 
-Replica = tuple[TopicId, int]
-
 
 @dataclass(slots=True)
 class _Wish:
@@ -51,10 +49,10 @@ class DirectoryAssignments:
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
         # Replicas whose directory the controller has not been told about yet, newest wish wins.
-        self._ready: dict[Replica, _Wish] = {}
+        self._ready: dict[TopicIdPartition, _Wish] = {}
         # What the one request under way carries.
         # Invariant: a replica is in `ready` or in `in_flight`, or in both only when it moved again after its request left.
-        self._in_flight: dict[Replica, _Wish] = {}
+        self._in_flight: dict[TopicIdPartition, _Wish] = {}
         self._request_failures = 0
         self._retry_not_before_ns = 0
 
@@ -66,7 +64,7 @@ class DirectoryAssignments:
         """Whether an unconfirmed assignment names this directory."""
         return any(wish.directory_id == directory_id for queue in (self._ready, self._in_flight) for wish in queue.values())
 
-    def wish(self, wishes: Mapping[Replica, DirectoryId], now_ns: int) -> None:
+    def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId], now_ns: int) -> None:
         """Takes in where replicas really are. A wish that is already queued or under way unchanged keeps its place."""
         for replica, directory_id in wishes.items():
             queued = self._ready.get(replica) or self._in_flight.get(replica)
@@ -75,7 +73,7 @@ class DirectoryAssignments:
             else:
                 queued.is_settled = False
 
-    def settle(self, replicas: Sequence[Replica]) -> None:
+    def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
         """The metadata agrees about these replicas, or they are gone: nothing is left to say."""
         for replica in replicas:
             self._ready.pop(replica, None)
@@ -90,13 +88,13 @@ class DirectoryAssignments:
             return None
         return max(self._retry_not_before_ns, min(map(self._due_ns, self._ready.values())))
 
-    def next_batch(self, now_ns: int) -> Mapping[DirectoryId, Sequence[Replica]]:
+    def next_batch(self, now_ns: int) -> Mapping[DirectoryId, Sequence[TopicIdPartition]]:
         """What to send now, by directory; empty when nothing is due. It counts as under way until one of the two answers."""
         deadline_ns = self.next_deadline_ns()
         if deadline_ns is None or now_ns < deadline_ns:
             return {}
         due = [replica for replica, wish in self._ready.items() if self._due_ns(wish) <= now_ns]
-        batch: dict[DirectoryId, list[Replica]] = {}
+        batch: dict[DirectoryId, list[TopicIdPartition]] = {}
         for replica in due[:ASSIGNMENTS_PER_REQUEST_MAX]:
             wish = self._ready.pop(replica)
             self._in_flight[replica] = wish
@@ -108,12 +106,14 @@ class DirectoryAssignments:
         is_full = len(self._ready) >= ASSIGNMENTS_PER_REQUEST_MAX
         return self._retry_not_before_ns if is_full and wish.failures == 0 else wish.not_before_ns
 
-    def handle_answer(self, error_codes: Mapping[tuple[DirectoryId, Replica], int], now_ns: int) -> dict[Replica, int]:
+    def handle_answer(
+        self, error_codes: Mapping[tuple[DirectoryId, TopicIdPartition], int], now_ns: int
+    ) -> dict[TopicIdPartition, int]:
         """The request was answered, with a code per assignment. Returns the codes that were neither success nor a drop.
 
         An assignment that the answer leaves out is sent again."""
         self._request_failures = 0
-        refused: dict[Replica, int] = {}
+        refused: dict[TopicIdPartition, int] = {}
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():
             code = error_codes.get((wish.directory_id, replica), int(ErrorCode.UNKNOWN_SERVER_ERROR))

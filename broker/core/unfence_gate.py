@@ -8,17 +8,15 @@ running broker never fences itself for them.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from common.ids import DirectoryId, TopicId
+from common.ids import DirectoryId, TopicIdPartition
 from common.metadata.directory_ids import LOST
-
-Replica = tuple[TopicId, int]
 
 
 class UnfenceGate:
     """Open once every replica of the fixed set is settled. Below metadata.version 17 it is opened with an empty set."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Replica, None] | None = None
+        self._waiting: dict[TopicIdPartition, None] | None = None
 
     @property
     def is_fixed(self) -> bool:
@@ -29,11 +27,11 @@ class UnfenceGate:
         return self._waiting is not None and not self._waiting
 
     @property
-    def waiting(self) -> tuple[Replica, ...]:
+    def waiting(self) -> tuple[TopicIdPartition, ...]:
         """What is still waited for, for the operator."""
         return tuple(self._waiting or ())
 
-    def fix(self, differing: Iterable[Replica]) -> None:
+    def fix(self, differing: Iterable[TopicIdPartition]) -> None:
         """Fixes the set. May be called once."""
         assert self._waiting is None, "the set is fixed once per incarnation"
         self._waiting = dict.fromkeys(differing)
@@ -41,9 +39,9 @@ class UnfenceGate:
     def update(
         self,
         *,
-        assigned: Callable[[Replica], DirectoryId | None],
-        hosted: Mapping[Replica, DirectoryId],
-        unplaceable: Callable[[Replica], bool],
+        assigned: Callable[[TopicIdPartition], DirectoryId | None],
+        hosted: Mapping[TopicIdPartition, DirectoryId],
+        unplaceable: Callable[[TopicIdPartition], bool],
     ) -> None:
         """Drops what is settled: `assigned` reads the newest applied metadata (None: no longer a replica of ours)."""
         if self._waiting is None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from broker.hosting.partition import Partition
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir, LogDirError
-from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId, TopicIdPartition
 from common.storage.checkpoints import (
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -213,7 +212,7 @@ def find_superfluous(
     places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
     for directory_id, logs in found.items():
         for loaded in logs:
-            places.setdefault((loaded.topic_id, loaded.index), []).append((directory_id, loaded))
+            places.setdefault(TopicIdPartition(loaded.topic_id, loaded.index), []).append((directory_id, loaded))
     superfluous: list[tuple[DirectoryId, LoadedLog]] = []
     for key, candidates in places.items():
         if len(candidates) == 1:

@@ -12,8 +12,7 @@ from broker.core.partition_replica import Role
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import Channel, FetcherSettings, ReplicaFetcher
 from common.environment.interface import Environment
-from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset
-from common.metadata.registrations import TopicIdPartition
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 
@@ -75,8 +74,9 @@ class Fetchers:
 
     def stop_directory(self, directory_id: DirectoryId) -> None:
         """Nothing is fetched into a directory that is offline."""
-        for key in [key for key in self._fetchers if key[1] == directory_id]:
-            self._stop(key)
+        for leader, directory in list(self._fetchers):
+            if directory == directory_id:
+                self._stop((leader, directory))
 
     def stop_all(self) -> None:
         for key in list(self._fetchers):

@@ -8,8 +8,7 @@ from broker.hosting.directory_lane import DirectoryLane
 from broker.hosting.directory_logs import CheckpointFiles
 from broker.hosting.partition import Partition
 from common.environment.interface import LogDir
-from common.ids import DirectoryId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import DirectoryId, TopicIdPartition
 
 
 class HostedDirectory:

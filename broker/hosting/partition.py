@@ -27,8 +27,8 @@ from broker.core.partition_replica import (
 from broker.hosting.purgatory import FetchWaiters, ReplicationWaiters
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId
-from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition
+from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchHeader
 from common.storage.log import DeletedSegment, Log
@@ -69,6 +69,7 @@ class Partition:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
+        self.key = TopicIdPartition(topic_id, index)
         self.directory_id = directory_id
         self.log = log
         self.replica = replica
@@ -93,10 +94,6 @@ class Partition:
         # (end offset, written_bytes there) of writes above the high watermark.
         self._uncommitted: deque[tuple[Offset, int]] = deque()
         self._count_from_here()
-
-    @property
-    def key(self) -> TopicIdPartition:
-        return self.topic_id, self.index
 
     @property
     def name(self) -> str:

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 from broker.core.partition_replica import Role
 from broker.hosting.partition import Partition
 from common.environment.interface import Environment, LogDirError
-from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.fetch import (
@@ -269,7 +268,7 @@ class ReplicaFetcher:
         appends: list[asyncio.Future[None]] = []
         for topic in response.responses:
             for data in topic.partitions:
-                followed = asked.get((TopicId(topic.topic_id), data.partition_index))
+                followed = asked.get(TopicIdPartition(TopicId(topic.topic_id), data.partition_index))
                 if followed is None or not self._is_current(followed):
                     continue
                 try:

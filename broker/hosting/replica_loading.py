@@ -13,8 +13,8 @@ from broker.hosting.hosted import Hosted, HostedDirectory
 from common.configuration.topic import TopicConfig
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
-from common.ids import BrokerId, DirectoryId, TopicId
-from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
+from common.metadata.registrations import PartitionRegistration
 
 
 class ReplicasNotLoaded(Exception):
@@ -92,7 +92,7 @@ class ReplicaLoading:
             contents[directory_id].logs.remove(loaded)
 
     def _is_placed_here(self, topic_id: TopicId, index: int) -> bool:
-        return self._placed_here((topic_id, index)) is not None
+        return self._placed_here(TopicIdPartition(topic_id, index)) is not None
 
     def _directory_named_by_metadata(self, key: TopicIdPartition) -> DirectoryId | None:
         registration = self._placed_here(key)

@@ -32,10 +32,10 @@ from common.configuration.server import ServerConfig
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDir, LogDirError, SpaceStat
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, uuid_text
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition, uuid_text
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST
-from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration, TopicIdPartition
+from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import ConfigResourceType
@@ -225,25 +225,26 @@ class Replicas:
 
     def find(self, topic_id: TopicId, index: int) -> Partition | ErrorCode:
         """The partition, or what to answer for one that is not here."""
-        partition = self._partitions.get((topic_id, index))
+        key = TopicIdPartition(topic_id, index)
+        partition = self._partitions.get(key)
         if partition is not None:
             return partition
         if topic_id not in self.state.topics:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        return self._absent_error(topic_id, index)
+        return self._absent_error(key)
 
     def find_named(self, topic: str, index: int) -> Partition | ErrorCode:
         """The same by the topic's name."""
         topic_id = self.state.topic_ids.get(topic)
         if topic_id is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return self._partitions.get((topic_id, index)) or self._absent_error(topic_id, index)
+        key = TopicIdPartition(topic_id, index)
+        return self._partitions.get(key) or self._absent_error(key)
 
-    def _absent_error(self, topic_id: TopicId, index: int) -> ErrorCode:
-        registration = self.state.partition(topic_id, index)
+    def _absent_error(self, key: TopicIdPartition) -> ErrorCode:
+        registration = self.state.partition(*key)
         if registration is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        key = (topic_id, index)
         if key in self._failed or (registration.leader == self._broker_id and key not in self._creating):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -302,7 +303,7 @@ class Replicas:
                 self._topic_config_changed(name)
         for topic_id, topic in delta.removed_topics.items():
             for index in topic.partitions:
-                self.reconcile((topic_id, index))
+                self.reconcile(TopicIdPartition(topic_id, index))
         for key in delta.changed_partitions:
             self.reconcile(key)
         if delta.changed_brokers:
@@ -420,8 +421,8 @@ class Replicas:
                 partition.set_config(config)
 
     def _name(self, key: TopicIdPartition) -> str:
-        topic = self.state.topics.get(key[0])
-        return f"{uuid_text(key[0]) if topic is None else topic.name}-{key[1]}"
+        topic = self.state.topics.get(key.topic_id)
+        return f"{uuid_text(key.topic_id) if topic is None else topic.name}-{key.partition}"
 
     # --- creating ------------------------------------------------------------------------------------------------
 
@@ -450,7 +451,7 @@ class Replicas:
         return Decision(Action.SKIP)
 
     def _create(self, key: TopicIdPartition, directory: HostedDirectory) -> None:
-        topic = self.state.topics[key[0]].name
+        topic = self.state.topics[key.topic_id].name
         self._creating[key] = directory.directory_id
         directory.log_count += 1
         directory.work.submit(lambda: self._create_log(key, topic, directory))
@@ -480,14 +481,14 @@ class Replicas:
                 directory.log_count -= 1
                 self.reconcile(key)
             return
-        folder = PartitionFolder(topic, key[1])
+        folder = PartitionFolder(topic, key.partition)
         try:
-            await directory.files.forget((topic, key[1]), self._hosted.in_directory(directory.directory_id))
-            log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key[0])
+            await directory.files.forget((topic, key.partition), self._hosted.in_directory(directory.directory_id))
+            log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key.topic_id)
         except LogDirError as error:
             if self._was_creating(key, directory):
                 directory.log_count -= 1
-                self._creation_failed(key, directory, partition_folder(topic, key[1]), error)
+                self._creation_failed(key, directory, partition_folder(topic, key.partition), error)
             return
         self._unfinished.pop(key, None)
         if not self._was_creating(key, directory):
@@ -499,13 +500,13 @@ class Replicas:
             self.reconcile(key)
             await self._deletion.delete(log, self._topic_config(topic).file_delete_delay_ms, directory)
             return
-        partition = self._new_partition(topic, key[0], key[1], directory, log)
+        partition = self._new_partition(topic, key.topic_id, key.partition, directory, log)
         self._partitions[key] = partition
         self._newer.pop(key, None)
         self._env.log.info(
             "log_created",
             partition=partition.name,
-            topic_id=key[0].hex(),
+            topic_id=key.topic_id.hex(),
             log_dir=directory.log_dir.path,
             directory_id=uuid_text(directory.directory_id),
         )
@@ -530,7 +531,7 @@ class Replicas:
             self._retry_later(key)
 
     def _retry_later(self, key: TopicIdPartition) -> None:
-        timer = f"create {key[0].hex()}-{key[1]}"
+        timer = f"create {key.topic_id.hex()}-{key.partition}"
         if timer not in self._timers:
             self._timers.after(timer, _CREATION_RETRY_NS, lambda: self.reconcile(key))
 

@@ -10,8 +10,8 @@ removed within one delta appears nowhere; a removed topic takes its partitions o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.ids import BrokerId, Offset, TopicId
-from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic, TopicIdPartition
+from common.ids import BrokerId, Offset, TopicId, TopicIdPartition
+from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic
 
 # Resource type (ConfigResourceType) and name.
 ConfigResource = tuple[int, str]
@@ -53,7 +53,8 @@ class MetadataDelta:
     def note_removed_topic(self, topic: Topic) -> None:
         """The topic is gone, with everything that was noted of its partitions."""
         for partition in topic.partitions:
-            self.changed_partitions.pop((topic.id, partition), None)
-            self.created_partitions.pop((topic.id, partition), None)
+            key = TopicIdPartition(topic.id, partition)
+            self.changed_partitions.pop(key, None)
+            self.created_partitions.pop(key, None)
         if self.created_topics.pop(topic.id, None) is None:
             self.removed_topics[topic.id] = topic

@@ -24,9 +24,6 @@ from common.ids import (
 )
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 
-# Names a partition everywhere: of which topic, and which of its partitions.
-TopicIdPartition = tuple[TopicId, int]
-
 
 class LeaderRecoveryState(IntEnum):
     """Whether the leader was elected uncleanly and has not yet recovered from it."""

@@ -23,6 +23,7 @@ from common.ids import (
     Offset,
     PartitionEpoch,
     TopicId,
+    TopicIdPartition,
     Uuid,
 )
 from common.metadata.delta import ConfigResource, MetadataDelta
@@ -36,7 +37,6 @@ from common.metadata.registrations import (
     PartitionRegistration,
     SupportedFeature,
     Topic,
-    TopicIdPartition,
 )
 from common.records.metadata_records import (
     NO_LEADER_CHANGE,
@@ -192,7 +192,7 @@ class MetadataState:
             for index, partition in topic.partitions.items():
                 former = None if known is None else known.partitions.get(index)
                 if former != partition:
-                    delta.note_partition((topic_id, index), former, Offset(before.last_offset + 1))
+                    delta.note_partition(TopicIdPartition(topic_id, index), former, Offset(before.last_offset + 1))
         for broker_id in _keys_of_both(before.brokers, self.brokers):
             if before.brokers.get(broker_id) != self.brokers.get(broker_id):
                 delta.changed_brokers[broker_id] = before.brokers.get(broker_id)
@@ -324,7 +324,7 @@ class MetadataState:
             _fail(offset, "a topic is removed that does not exist")
         del self.topic_ids[topic.name]
         for index, partition in topic.partitions.items():
-            key = (topic.id, index)
+            key = TopicIdPartition(topic.id, index)
             self._drop_replicas(key, partition)
             self._drop_isr(key, partition.isr)
             _drop(self._led_by, partition.leader, key)
@@ -457,7 +457,7 @@ class MetadataState:
     ) -> None:
         before = topic.partitions.get(index)
         _check_partition(topic.name, index, before, partition, offset)
-        key = (topic.id, index)
+        key = TopicIdPartition(topic.id, index)
         topic.partitions[index] = partition
         if delta is not None:
             delta.note_partition(key, before, offset)

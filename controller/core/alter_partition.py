@@ -8,8 +8,8 @@ leader errs but that this controller is behind, hence NOT_CONTROLLER.
 
 from collections.abc import Sequence
 
-from common.ids import BrokerEpoch, BrokerId, TopicId
-from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration, TopicIdPartition
+from common.ids import BrokerEpoch, BrokerId, TopicId, TopicIdPartition
+from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.alter_partition import (
@@ -46,9 +46,10 @@ def handle_alter_partition(
         results: list[ResponsePartitionData] = []
         for wish in topic.partitions:
             try:
-                if (topic_id, wish.partition_index) in answered:
+                key = TopicIdPartition(topic_id, wish.partition_index)
+                if key in answered:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the partition occurs twice")
-                answered.add((topic_id, wish.partition_index))
+                answered.add(key)
                 partition, isr = _validated(state, changes.eligibility, leader, topic_id, wish)
             except ApiError as error:
                 results.append(ResponsePartitionData(partition_index=wish.partition_index, error_code=error.code))

@@ -7,9 +7,9 @@ directory, a replica may lead again, and is elected at once where the partition 
 broker may assign, since it stays fenced until its assignments are known.
 """
 
-from common.ids import BrokerId, DirectoryId, TopicId
+from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata import metadata_version
-from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.assign_replicas_to_dirs import (
@@ -42,7 +42,7 @@ def handle_assign_replicas_to_dirs(
         for topic in directory.topics:
             partitions: list[ResponsePartitionData] = []
             for partition in topic.partitions:
-                key = (TopicId(topic.topic_id), partition.partition_index)
+                key = TopicIdPartition(TopicId(topic.topic_id), partition.partition_index)
                 code = _verdict(state, registration.broker_id, key)
                 partitions.append(ResponsePartitionData(partition_index=partition.partition_index, error_code=code))
                 if code is ErrorCode.NONE:
@@ -52,8 +52,8 @@ def handle_assign_replicas_to_dirs(
     changes = PartitionChanges(state, settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     lost: dict[DirectoryId, list[ApiMessageAndVersion]] = {}
-    for (topic_id, index), directory_id in accepted.items():
-        change = _assignment(state, changes, registration.broker_id, (topic_id, index), directory_id)
+    for key, directory_id in accepted.items():
+        change = _assignment(state, changes, registration.broker_id, key, directory_id)
         if change is not None:
             records.append(change)
             if not registration.has_online_directory(directory_id):
@@ -64,10 +64,10 @@ def handle_assign_replicas_to_dirs(
 
 
 def _verdict(state: MetadataState, broker_id: BrokerId, key: TopicIdPartition) -> ErrorCode:
-    topic = state.topics.get(key[0])
+    topic = state.topics.get(key.topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    partition = topic.partitions.get(key[1])
+    partition = topic.partitions.get(key.partition)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE if broker_id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -10,8 +10,7 @@ is news.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from common.ids import BrokerId, DirectoryId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.partition_change import PartitionChanges, moves_leader
@@ -38,11 +37,11 @@ def handle_directory_failure(
     """The changes for every partition whose ISR names this broker's replica in this directory."""
     records: list[ApiMessageAndVersion] = []
     partitions: dict[TopicIdPartition, None] = {}
-    for topic_id, index in state.partitions_in_directory(broker_id, directory_id):
-        if broker_id not in state.topics[topic_id].partitions[index].isr:
+    for key in state.partitions_in_directory(broker_id, directory_id):
+        if broker_id not in state.topics[key.topic_id].partitions[key.partition].isr:
             continue
-        partitions[topic_id, index] = None
-        change = changes.without(topic_id, index, broker_id)
+        partitions[key] = None
+        change = changes.without(*key, broker_id)
         if change is not None:
             records.append(change)
     return DirectoryFailure(directory_id, records, partitions.keys())

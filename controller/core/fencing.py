@@ -8,8 +8,8 @@ registration change, so that whoever replays in order never sees a fenced leader
 from collections.abc import Container
 from dataclasses import replace
 
-from common.ids import BrokerId
-from common.metadata.registrations import BrokerRegistration, TopicIdPartition
+from common.ids import BrokerId, TopicIdPartition
+from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.broker_sessions import BrokerSessions
@@ -29,9 +29,9 @@ def generate_removal_records(
 ) -> list[ApiMessageAndVersion]:
     """Takes the broker out of every ISR that has another member, and out of every leadership."""
     records: list[ApiMessageAndVersion] = []
-    for topic_id, index in state.partitions_with_broker_in_isr(broker_id):
-        if (topic_id, index) not in except_for:
-            change = changes.without(topic_id, index, broker_id)
+    for key in state.partitions_with_broker_in_isr(broker_id):
+        if key not in except_for:
+            change = changes.without(*key, broker_id)
             if change is not None:
                 records.append(change)
     return records

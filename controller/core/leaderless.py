@@ -7,8 +7,7 @@ wrong: most leaderless partitions stay leaderless on most sweeps, and those must
 
 from collections.abc import Container
 
-from common.ids import NO_LEADER, BrokerId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import NO_LEADER, BrokerId, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
@@ -28,10 +27,10 @@ def generate_elections_on_broker(
 ) -> list[ApiMessageAndVersion]:
     """Leaders for the leaderless partitions of a broker that is becoming unfenced."""
     records: list[ApiMessageAndVersion] = []
-    for topic_id, index in state.partitions_led_by(NO_LEADER):
-        partition = state.topics[topic_id].partitions[index]
-        if broker_id in partition.replicas and (topic_id, index) not in except_for:
-            change = changes.change(topic_id, index)
+    for key in state.partitions_led_by(NO_LEADER):
+        partition = state.topics[key.topic_id].partitions[key.partition]
+        if broker_id in partition.replicas and key not in except_for:
+            change = changes.change(*key)
             if change is not None:
                 records.append(change)
     return records
@@ -41,8 +40,8 @@ def elect_leaderless(state: MetadataState, settings: ControllerSettings) -> Cont
     """Leaders for as many leaderless partitions as one sweep takes. The response is how many were elected."""
     changes = PartitionChanges(state, settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
-    for topic_id, index in state.partitions_led_by(NO_LEADER):
-        change = changes.change(topic_id, index)
+    for key in state.partitions_led_by(NO_LEADER):
+        change = changes.change(*key)
         if change is not None:
             records.append(change)
             if len(records) == ELECTIONS_PER_SWEEP_MAX:

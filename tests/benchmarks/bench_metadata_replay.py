@@ -16,7 +16,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Sequence
 
-from common.ids import BrokerId, DirectoryId, Offset, TopicId, Uuid
+from common.ids import BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState
@@ -74,14 +74,16 @@ def make_records(partitions: int, brokers: int, disks: int) -> list[KnownRecord]
 def make_failures(state: MetadataState, brokers: int) -> list[KnownRecord]:
     """One lost directory per broker: its replicas leave the ISR, the next member leads."""
     records: list[KnownRecord] = []
-    remaining: dict[tuple[TopicId, int], list[int]] = {}
+    remaining: dict[TopicIdPartition, list[int]] = {}
     for broker in range(brokers):
         for key in state.partitions_in_directory(BrokerId(broker), directory(broker, 0)):
-            partition = state.topics[key[0]].partitions[key[1]]
+            partition = state.topics[key.topic_id].partitions[key.partition]
             isr = remaining.setdefault(key, list(partition.isr))
             if len(isr) > 1:
                 isr.remove(broker)
-                records.append(PartitionChangeRecord(partition_id=key[1], topic_id=key[0], isr=list(isr), leader=isr[0]))
+                records.append(
+                    PartitionChangeRecord(partition_id=key.partition, topic_id=key.topic_id, isr=list(isr), leader=isr[0])
+                )
     return records
 
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from common.ids import NO_LEADER, BrokerId, Offset, TopicId
+from common.ids import NO_LEADER, BrokerId, Offset, TopicId, TopicIdPartition
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
@@ -121,7 +121,7 @@ class ControllerMachine(RuleBasedStateMachine):
             return
         reserved = {"lost": LOST, "unassigned": UNASSIGNED, "migrating": MIGRATING}
         directory_id = reserved.get(where, directory(f"{broker_id}-{where}"))
-        response = self.controller.assign(broker_id, {}, ids={directory_id: [(known.id, index)]})
+        response = self.controller.assign(broker_id, {}, ids={directory_id: [TopicIdPartition(known.id, index)]})
         code = response.directories[0].topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             partition = self.controller.partition(known.id, index)

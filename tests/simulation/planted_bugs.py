@@ -242,8 +242,8 @@ _CONTROLLER = (
         "A follower does no harm.",
         Edit(
             directory_failure.handle_directory_failure,
-            "if broker_id not in state.topics[topic_id].partitions[index].isr:",
-            "if broker_id != state.topics[topic_id].partitions[index].leader:",
+            "if broker_id not in state.topics[key.topic_id].partitions[key.partition].isr:",
+            "if broker_id != state.topics[key.topic_id].partitions[key.partition].leader:",
         ),
     ),
     _bug(
@@ -395,7 +395,7 @@ _BROKER = (
         "Disk space is cheap.",
         Edit(
             Replicas.apply,
-            "for index in topic.partitions:\n            self.reconcile((topic_id, index))",
+            "for index in topic.partitions:\n            self.reconcile(TopicIdPartition(topic_id, index))",
             "pass",
         ),
     ),

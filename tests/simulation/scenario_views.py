@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from common.ids import BrokerId, DirectoryId, TopicId, Uuid, uuid_from_text, uuid_text
+from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_from_text, uuid_text
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
@@ -221,9 +221,9 @@ def exchange_line(names: Names, exchange: Exchange) -> str:
     return f"{question} -> {answer}"
 
 
-def _replicas_of(request: AssignReplicasToDirsRequest) -> set[tuple[Uuid, int]]:
+def _replicas_of(request: AssignReplicasToDirsRequest) -> set[TopicIdPartition]:
     return {
-        (topic.topic_id, partition.partition_index)
+        TopicIdPartition(TopicId(topic.topic_id), partition.partition_index)
         for directory in request.directories
         for topic in directory.topics
         for partition in topic.partitions

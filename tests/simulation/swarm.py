@@ -9,7 +9,7 @@ withheld when its time comes, so leaving one fault out may let another happen.
 import asyncio
 from dataclasses import dataclass, field
 
-from common.ids import TopicId
+from common.ids import TopicIdPartition
 from common.metadata.directory_ids import is_reserved
 from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
@@ -66,7 +66,7 @@ class SeedRun:
         self._moments = Moments(self.world)
         self._is_over = False
         self._is_refusing = False
-        self._lost: dict[tuple[TopicId, int], None] = {}
+        self._lost: dict[TopicIdPartition, None] = {}
 
     def run(self) -> SeedReport:
         """Raises what is wrong."""
@@ -174,7 +174,7 @@ class SeedRun:
         for topic_id, described in self._cluster.state.topics.items():
             for index, after in described.partitions.items():
                 if not after.has_leader:
-                    self._lost[topic_id, index] = None
+                    self._lost[TopicIdPartition(topic_id, index)] = None
         if (self._cluster.topic_id(topic), 0) not in self._lost:
             leader = self._cluster.partition(topic, 0).leader
             raise InvariantViolated("I14", f"{topic}-0 lost every disk in sync, and broker {leader} leads it")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history, check_isr_sizes
 from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce, TopicChange
 from tests.simulation.violations import InvariantViolated
@@ -109,7 +109,7 @@ def test_a_partition_that_lost_all_its_disks_is_excused() -> None:
     """An offset that changed its value is no violation where nothing could be kept."""
     history = innocent()
     history.polls.append(poll("e", 0, "b"))
-    check_history(history, excused=[(TOPIC, 0)])
+    check_history(history, excused=[TopicIdPartition(TOPIC, 0)])
 
 
 def test_an_isr_that_was_too_small_for_long() -> None:

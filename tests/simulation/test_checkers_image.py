@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from common.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     KnownRecord,
@@ -75,7 +75,7 @@ def test_a_lawful_directory_failure_passes() -> None:
     log.commit(change(isr=[2, 3], leader=2), broker_change(1, directory(1, 2)))
     log.commit(register(1, life=2))
     log.commit(change(isr=[2, 3, 1]))
-    assert log.checker.image.partitions[TOPIC, 0].leader_epoch == 1
+    assert log.checker.image.partitions[TopicIdPartition(TOPIC, 0)].leader_epoch == 1
 
 
 @pytest.mark.parametrize(

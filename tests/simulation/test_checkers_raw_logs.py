@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from common.ids import DirectoryId, TopicId, Uuid, uuid_text
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.protocol.numbering import Numbering
 from common.records.batch import Record, encode_batch, set_base_offset_and_epoch
 from common.records.metadata_frame import encode_record
@@ -24,7 +24,7 @@ from tests.simulation.history import History, Outcome, Poll, Produce
 from tests.simulation.violations import InvariantViolated
 
 TOPIC = TopicId(Uuid(b"t" * 16))
-KEY = (TOPIC, 0)
+KEY = TopicIdPartition(TOPIC, 0)
 DIRECTORIES = {broker_id: DirectoryId(Uuid(bytes([broker_id]) * 16)) for broker_id in (1, 2)}
 
 

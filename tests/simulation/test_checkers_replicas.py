@@ -9,11 +9,10 @@ import pytest
 
 from broker.core.lifecycle import BrokerState, _Failure
 from broker.core.partition_replica import Role
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, Uuid
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, TopicIdPartition, Uuid
 from common.records.metadata_records import BrokerRegistrationChangeRecord
 from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
-from tests.simulation.checkers.image import Key
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
@@ -32,7 +31,7 @@ class Planted:
         self.cluster = cluster
         self.checkers = checkers
         self.brokers = checkers.brokers()
-        self.key: Key = next(iter(checkers.image.image.partitions))
+        self.key: TopicIdPartition = next(iter(checkers.image.image.partitions))
         self.part = checkers.image.image.partitions[self.key]
         self.leader = self.brokers[self.part.leader].replicas._partitions[self.key]
         self.follower_id = next(id_ for id_ in self.part.isr if id_ != self.part.leader)
@@ -148,7 +147,7 @@ def test_directories() -> None:
         undisturbed.look_at_failures(planted.brokers, image, now_ns, is_controller_well=True)
         with pytest.raises(InvariantViolated, match="I16"):
             undisturbed.look_at_failures(planted.brokers, image, now_ns + 60 * NS_PER_S, is_controller_well=True)
-        fields = {"partition": "t-0", "topic_id": planted.key[0].hex()}
+        fields = {"partition": "t-0", "topic_id": planted.key.topic_id.hex()}
         created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", fields)
         with pytest.raises(InvariantViolated, match="I14"):
             checker.happened(created)
@@ -180,7 +179,7 @@ def test_a_creation_that_does_not_end() -> None:
     async def plant(planted: Planted) -> None:
         checker = UndisturbedChecker(planted.cluster.world.disk)
         broker = planted.brokers[planted.follower_id]
-        broker.replicas._creating[planted.key[0], 7] = planted.follower.directory_id
+        broker.replicas._creating[TopicIdPartition(planted.key.topic_id, 7)] = planted.follower.directory_id
         checker.look_at_creations(planted.brokers, 0)
         disk = planted.cluster.world.disk(planted.follower.log.log_dir.path)
         disk.hang()

@@ -17,7 +17,7 @@ from broker.hosting.upkeep import Upkeep
 from broker.requests.fetch import FetchHandler
 from broker.requests.metadata import MetadataRequests
 from common.configuration.server import load_server_config
-from common.ids import NO_LEADER, BrokerId, DirectoryId, uuid_text
+from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
@@ -117,11 +117,13 @@ def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
         broker = cluster.nodes[1].broker
         assert broker is not None
         await cluster.world.until(lambda: len(broker.replicas.hosted_directories()) == 10)
-        victims = {key[1] for key in broker.replicas.hosted_directories() if key[0] == cluster.topic_id("t")}
+        victims = {key.partition for key in broker.replicas.hosted_directories() if key.topic_id == cluster.topic_id("t")}
         unassigned = {i for i in victims if cluster.partition("t", i).directory(BrokerId(1)) == UNASSIGNED}
         assert unassigned == set(range(9))
-        dead = broker.replicas.hosted_directories()[cluster.topic_id("t"), 0]
-        inside = {i for i in range(9) if broker.replicas.hosted_directories()[cluster.topic_id("t"), i] == dead}
+        dead = broker.replicas.hosted_directories()[TopicIdPartition(cluster.topic_id("t"), 0)]
+        inside = {
+            i for i in range(9) if broker.replicas.hosted_directories()[TopicIdPartition(cluster.topic_id("t"), i)] == dead
+        }
         disk = cluster.disk_of(BrokerId(1), dead)
         disk.fail_with(errno.EIO)
         # Before the next probe, or the assignments would be sent first.

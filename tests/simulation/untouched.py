@@ -10,7 +10,7 @@ fault of the controller touches every broker, since they are all fenced if they 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from common.ids import BrokerEpoch, BrokerId, TopicId
+from common.ids import BrokerEpoch, BrokerId, TopicId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
@@ -100,10 +100,10 @@ class UntouchedReplicas:
             self._controller_settled_ns = self._world.now_ns() + SETTLE_NS
             return
         self._state = self._cluster.state
-        known = {(topic_id, index): part for topic_id, index, part in self._partitions()}
+        known = {TopicIdPartition(topic_id, index): part for topic_id, index, part in self._partitions()}
         for replica, damage in list(self._damaged.items()):
             topic_id, index, broker_id = replica
-            part = known.get((topic_id, index))
+            part = known.get(TopicIdPartition(topic_id, index))
             epoch = self._epoch(broker_id)
             if part is None:
                 del self._damaged[replica]

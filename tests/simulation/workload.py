@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.ids import TopicId
+from common.ids import TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -430,7 +430,7 @@ class Workload:
 
     async def _consume_on(self, client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
-        positions: dict[tuple[TopicId, int], int] = {}
+        positions: dict[TopicIdPartition, int] = {}
         while not self._is_over:
             topic, index = rng.choice(self.topics), rng.randrange(self._settings.partitions)
             known = client.topics.get(topic)
@@ -448,11 +448,11 @@ class Workload:
         topic: str,
         index: int,
         topic_id: TopicId,
-        positions: dict[tuple[TopicId, int], int],
+        positions: dict[TopicIdPartition, int],
     ) -> None:
-        poll = await client.poll(topic, index, positions.get((topic_id, index), 0), topic_id=topic_id)
+        poll = await client.poll(topic, index, positions.get(TopicIdPartition(topic_id, index), 0), topic_id=topic_id)
         if poll is not None and poll.records:
-            positions[topic_id, index] = poll.records[-1][0] + 1
+            positions[TopicIdPartition(topic_id, index)] = poll.records[-1][0] + 1
 
     async def _change_topics(self, client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")

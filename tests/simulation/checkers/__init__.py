@@ -15,6 +15,7 @@ from functools import partial
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
 from common.configuration.server import load_server_config
+from common.ids import TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
@@ -33,7 +34,7 @@ from tests.simulation.checkers.durability import (
     check_recovery_points,
 )
 from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history, check_isr_sizes
-from tests.simulation.checkers.image import ImageChecker, Key
+from tests.simulation.checkers.image import ImageChecker
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
@@ -107,7 +108,7 @@ class Checkers:
             await world.sleep(SETTLED_INTERVAL_SECONDS)
         self._look_at_platters()
 
-    def at_end(self, *, excused: Iterable[Key] = ()) -> None:
+    def at_end(self, *, excused: Iterable[TopicIdPartition] = ()) -> None:
         """With the clients gone and everything settled: the history by itself, then the files on the disks against history
         and metadata. Partitions whose disks were all lost are excused from keeping records. Raises InvariantViolated."""
         self.stop()
@@ -211,7 +212,7 @@ class Checkers:
 
     def _look_at_logs(self) -> None:
         """I3: what is committed is the same in the files of all replicas that are loaded."""
-        loaded: dict[Key, list[tuple[int, Partition]]] = {}
+        loaded: dict[TopicIdPartition, list[tuple[int, Partition]]] = {}
         for broker_id, broker in self.brokers().items():
             for key, partition in hosted(broker):
                 if partition.gone is ErrorCode.NONE and not partition.is_restructuring:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
-from tests.simulation.checkers.image import ImageModel, Key
+from common.ids import TopicIdPartition
+from tests.simulation.checkers.image import ImageModel
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History, Outcome, Produce
 from tests.simulation.violations import InvariantViolated
@@ -44,7 +45,7 @@ class CopiesChecker:
                 self._check_copies(produce, brokers, image)
 
     def _check_copies(self, produce: Produce, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
-        key = (produce.topic_id, produce.index)
+        key = TopicIdPartition(produce.topic_id, produce.index)
         part = image.partitions.get(key)
         if part is None:
             return
@@ -59,7 +60,7 @@ class CopiesChecker:
                 f"{copies} copies, min.insync.replicas is {wanted}",
             )
 
-    def _may_have(self, broker_id: int, key: Key, produce: Produce, broker: BrokerDaemon | None) -> bool:
+    def _may_have(self, broker_id: int, key: TopicIdPartition, produce: Produce, broker: BrokerDaemon | None) -> bool:
         if broker is None:
             return self._alive_at.get(broker_id, 0) > produce.begin_ns - MARGIN_NS
         partition = broker.replicas._partitions.get(key)

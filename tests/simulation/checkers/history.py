@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
-from tests.simulation.checkers.image import Key
+from common.ids import TopicIdPartition
 from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce
 from tests.simulation.violations import InvariantViolated
 
@@ -20,13 +20,13 @@ LEADER_IGNORANCE_NS = 6_000_000_000
 BOUNDS_INTERVAL_NS = 50_000_000
 
 
-def check_history(history: History, *, excused: Iterable[Key] = ()) -> None:
+def check_history(history: History, *, excused: Iterable[TopicIdPartition] = ()) -> None:
     """Raises InvariantViolated. `excused` partitions lost all their replicas' disks: what was read once may be gone."""
     forgiven = frozenset(excused)
     written = {value: produce for produce in history.produces for value in produce.values}
-    polls: dict[Key, list[Poll]] = {}
+    polls: dict[TopicIdPartition, list[Poll]] = {}
     for poll in history.polls:
-        polls.setdefault((poll.topic_id, poll.index), []).append(poll)
+        polls.setdefault(TopicIdPartition(poll.topic_id, poll.index), []).append(poll)
     for key, of_partition in polls.items():
         for poll in of_partition:
             _check_poll(poll, written)
@@ -99,7 +99,9 @@ def _check_order(operations: Iterable[Poll | LatestOffset]) -> None:
                 heappush(ended, (each.end_ns, _end_offset(each)))
 
 
-def _check_acknowledged(history: History, polls: dict[Key, list[Poll]], forgiven: frozenset[Key]) -> None:
+def _check_acknowledged(
+    history: History, polls: dict[TopicIdPartition, list[Poll]], forgiven: frozenset[TopicIdPartition]
+) -> None:
     """I1: where acks=all acknowledged a record, nobody reads another one."""
     read = {
         (key, offset): (value, poll)
@@ -110,7 +112,7 @@ def _check_acknowledged(history: History, polls: dict[Key, list[Poll]], forgiven
     for produce in history.acknowledged(acks=ALL):
         if not _is_topic_certain(history, produce):
             continue
-        key = (produce.topic_id, produce.index)
+        key = TopicIdPartition(produce.topic_id, produce.index)
         for offset, value in acknowledged_records(produce):
             found, poll = read.get((key, offset), (value, None))
             if found != value and poll is not None and key not in forgiven:

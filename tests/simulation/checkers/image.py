@@ -9,7 +9,7 @@ wrong: a batch is one operation. The image is looked at between batches, and ins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from common.ids import NO_LEADER, TopicId, Uuid, uuid_text
+from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, is_reserved
 from common.records.metadata_records import (
     NO_LEADER_CHANGE,
@@ -28,8 +28,6 @@ from common.records.metadata_records import (
     UnregisterBrokerRecord,
 )
 from tests.simulation.violations import InvariantViolated
-
-Key = tuple[TopicId, int]
 
 TOPIC_CONFIG = 2
 
@@ -78,14 +76,14 @@ class ImageModel:
 
     brokers: dict[int, ModelBroker] = field(default_factory=dict)
     topics: dict[TopicId, str] = field(default_factory=dict)
-    partitions: dict[Key, ModelPartition] = field(default_factory=dict)
+    partitions: dict[TopicIdPartition, ModelPartition] = field(default_factory=dict)
     unclean_topics: set[str] = field(default_factory=set)
 
     def copy(self) -> "ImageModel":
         return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), set(self.unclean_topics))
 
-    def name(self, key: Key) -> str:
-        return f"{self.topics.get(key[0], uuid_text(key[0]))}-{key[1]}"
+    def name(self, key: TopicIdPartition) -> str:
+        return f"{self.topics.get(key.topic_id, uuid_text(key.topic_id))}-{key.partition}"
 
     def replay(self, record: KnownRecord, offset: int) -> None:
         match record:
@@ -163,11 +161,11 @@ class ImageModel:
     def _remove_topic(self, topic_id: TopicId) -> None:
         name = self.topics.pop(topic_id)
         self.unclean_topics.discard(name)
-        for key in [key for key in self.partitions if key[0] == topic_id]:
+        for key in [key for key in self.partitions if key.topic_id == topic_id]:
             del self.partitions[key]
 
     def _create_partition(self, record: PartitionRecord, offset: int) -> None:
-        key = (TopicId(record.topic_id), record.partition_id)
+        key = TopicIdPartition(TopicId(record.topic_id), record.partition_id)
         self.partitions[key] = ModelPartition(
             tuple(record.replicas),
             tuple(record.directories) or (MIGRATING,) * len(record.replicas),
@@ -180,7 +178,7 @@ class ImageModel:
         )
 
     def _change_partition(self, record: PartitionChangeRecord, offset: int) -> None:
-        key = (TopicId(record.topic_id), record.partition_id)
+        key = TopicIdPartition(TopicId(record.topic_id), record.partition_id)
         before = self.partitions.get(key)
         if before is None:
             raise InvariantViolated("I5", f"offset {offset} changes {self.name(key)}, which is not there")
@@ -221,9 +219,9 @@ class ImageChecker:
         self.next_offset = 0
         self.batches: dict[int, SeenBatch] = {}
         # Deleted ones stay.
-        self.names: dict[Key, str] = {}
+        self.names: dict[TopicIdPartition, str] = {}
         # Who was made leader in which epoch.
-        self.elections: dict[tuple[Key, int], int] = {}
+        self.elections: dict[tuple[TopicIdPartition, int], int] = {}
         self._epoch = -1
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
@@ -299,7 +297,7 @@ class ImageChecker:
             check_partition(after, key, part, offset)
         for key in changed:
             _check_change(before, after, key, offset)
-            sizes = self.isr_sizes.setdefault((after.topics[key[0]], key[1]), [])
+            sizes = self.isr_sizes.setdefault((after.topics[key.topic_id], key.partition), [])
             sizes.append((self._now_ns(), len(after.partitions[key].isr)))
         check_directory_failure(before, after, records, offset)
 
@@ -323,7 +321,7 @@ class ImageChecker:
             )
 
 
-def check_partition(image: ImageModel, key: Key, part: ModelPartition, offset: int) -> None:
+def check_partition(image: ImageModel, key: TopicIdPartition, part: ModelPartition, offset: int) -> None:
     """I6, I7 and I10 on one partition. Raises InvariantViolated."""
     where = f"{image.name(key)} at offset {offset}: {_text(part)}"
     if len(part.directories) != len(part.replicas) or len(set(part.replicas)) != len(part.replicas) or not part.replicas:
@@ -348,7 +346,7 @@ def _check_may_serve(image: ImageModel, part: ModelPartition, broker_id: int, wh
         raise InvariantViolated("I7", f"{where} {broker_id} is in a directory that is not online")
 
 
-def _check_change(before: ImageModel, after: ImageModel, key: Key, offset: int) -> None:
+def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, offset: int) -> None:
     """I4, I1 and I12 on one change of one partition."""
     old, new = before.partitions.get(key), after.partitions[key]
     if old is None:
@@ -359,7 +357,7 @@ def _check_change(before: ImageModel, after: ImageModel, key: Key, offset: int) 
     if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
         raise InvariantViolated("I4", f"{where}; two leaders in one epoch")
     is_unclean = new.leader != NO_LEADER and new.leader not in old.isr
-    if is_unclean and after.topics[key[0]] not in after.unclean_topics:
+    if is_unclean and after.topics[key.topic_id] not in after.unclean_topics:
         raise InvariantViolated("I1", f"{where}; a leader from outside the ISR")
     if old.leader != NO_LEADER and new.leader != old.leader and new.leader != new.replicas[0]:
         broker = after.brokers.get(old.leader)

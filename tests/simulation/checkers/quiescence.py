@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from broker.core.partition_replica import Role
 from broker.daemon import BrokerDaemon
-from common.ids import NO_LEADER, Uuid, uuid_text
+from common.ids import NO_LEADER, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from controller.quorum_controller import QuorumController
-from tests.simulation.checkers.image import ImageModel, Key, ModelBroker, ModelPartition
+from tests.simulation.checkers.image import ImageModel, ModelBroker, ModelPartition
 from tests.simulation.checkers.replicas import hosted
 
 Problem = tuple[str, str]
@@ -62,7 +62,7 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
 
 
 def _partition_problems(
-    name: str, key: Key, part: ModelPartition, brokers: Mapping[int, BrokerDaemon], image: ImageModel
+    name: str, key: TopicIdPartition, part: ModelPartition, brokers: Mapping[int, BrokerDaemon], image: ImageModel
 ) -> Iterator[Problem]:
     serving = [id_ for id_ in part.replicas if id_ in brokers and _may_serve(image.brokers.get(id_), part.directory(id_))]
     if part.leader == NO_LEADER:
@@ -121,7 +121,7 @@ def _differences(who: str, state: MetadataState, image: ImageModel) -> Iterator[
             yield "I16", f"{who}: broker {broker_id} lost {_names(model.lost)}, not {_names(broker.lost_directories)}"
     for topic_id, topic in state.topics.items():
         for index, part in topic.partitions.items():
-            known = image.partitions.get((topic_id, index))
+            known = image.partitions.get(TopicIdPartition(topic_id, index))
             facts = (part.replicas, part.directories, part.isr, part.leader, part.leader_epoch, part.partition_epoch)
             if known is None or facts != (
                 known.replicas,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from common.ids import DirectoryId, TopicId, Uuid, uuid_from_text
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_from_text
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import decode_record
 from common.records.metadata_records import KnownRecord
 from tests.simulation.checkers.history import acknowledged_records
-from tests.simulation.checkers.image import ImageChecker, ImageModel, Key, ModelPartition, compare_images
+from tests.simulation.checkers.image import ImageChecker, ImageModel, ModelPartition, compare_images
 from tests.simulation.history import History, Outcome, Produce
 from tests.simulation.violations import InvariantViolated
 
@@ -78,7 +78,7 @@ class RawDirectory:
     broker_id: int
     path: str
     directory_id: DirectoryId | None
-    logs: dict[Key, RawLog] = field(default_factory=dict)
+    logs: dict[TopicIdPartition, RawLog] = field(default_factory=dict)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def read_directory(broker_id: int, path: str, files: Mapping[str, bytes]) -> Raw
         ):
             continue
         topic_id = TopicId(uuid_from_text(_topic_id_line(content)))
-        directory.logs[topic_id, int(folder.rpartition("-")[2])] = read_log(files, folder)
+        directory.logs[TopicIdPartition(topic_id, int(folder.rpartition("-")[2]))] = read_log(files, folder)
     return directory
 
 
@@ -181,7 +181,7 @@ def _topic_id_line(content: bytes) -> str:
 def check_directories(directories: Sequence[RawDirectory], image: ImageModel) -> None:
     """I9, I10 and I11: every id once, every replica once on its broker and where the metadata says."""
     owners: dict[Uuid, str] = {}
-    places: dict[tuple[int, Key], RawDirectory] = {}
+    places: dict[tuple[int, TopicIdPartition], RawDirectory] = {}
     for directory in directories:
         if directory.directory_id is None:
             continue
@@ -202,19 +202,19 @@ def check_directories(directories: Sequence[RawDirectory], image: ImageModel) ->
 
 def check_logs(
     directories: Sequence[RawDirectory],
-    partitions: Mapping[Key, ModelPartition],
-    name_of: Callable[[Key], str],
-    committed: Mapping[Key, int],
+    partitions: Mapping[TopicIdPartition, ModelPartition],
+    name_of: Callable[[TopicIdPartition], str],
+    committed: Mapping[TopicIdPartition, int],
     history: History,
 ) -> None:
     """I1, I2 and I3: the replicas are equal and hold everything that was promised, once."""
     written = {value: produce for produce in history.produces for value in produce.values}
-    promised: dict[Key, list[Produce]] = {}
+    promised: dict[TopicIdPartition, list[Produce]] = {}
     for produce in history.acknowledged(acks=ALL):
-        promised.setdefault((produce.topic_id, produce.index), []).append(produce)
-    read: dict[Key, dict[int, bytes]] = {}
+        promised.setdefault(TopicIdPartition(produce.topic_id, produce.index), []).append(produce)
+    read: dict[TopicIdPartition, dict[int, bytes]] = {}
     for poll in history.polls:
-        read.setdefault((poll.topic_id, poll.index), {}).update(poll.records)
+        read.setdefault(TopicIdPartition(poll.topic_id, poll.index), {}).update(poll.records)
     for key, part in partitions.items():
         replicas = {
             directory.broker_id: directory.logs[key]

@@ -14,12 +14,12 @@ from broker.core.lifecycle import BrokerState
 from broker.core.partition_replica import IsrProposal, Role
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid, uuid_text
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
 from common.time_units import NS_PER_MS
-from tests.simulation.checkers.image import ImageChecker, Key, ModelPartition
+from tests.simulation.checkers.image import ImageChecker, ModelPartition
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
@@ -61,17 +61,17 @@ class ReplicaChecker:
     def __init__(self, image: ImageChecker, *, directory_failure_timeout_ns: int) -> None:
         self._image = image
         self._directory_failure_timeout_ns = directory_failure_timeout_ns
-        self._seen: dict[tuple[int, Key], _Seen] = {}
+        self._seen: dict[tuple[int, TopicIdPartition], _Seen] = {}
         self._seen_offset = -1
-        self._leaders: dict[tuple[Key, int], int] = {}
+        self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
         # The highest high watermark that any replica has had: everything below it is committed.
-        self.committed: dict[Key, int] = {}
+        self.committed: dict[TopicIdPartition, int] = {}
         # Since when a broker has known that a directory is offline in which it leads.
         self._led_offline_since: dict[Place, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
         """Looks at every replica of every broker that lives. Raises InvariantViolated."""
-        changed: dict[Key, None] = {}
+        changed: dict[TopicIdPartition, None] = {}
         for broker_id, broker in brokers.items():
             for key, partition in hosted(broker):
                 if self._look_at(broker_id, key, partition):
@@ -87,7 +87,7 @@ class ReplicaChecker:
 
     # --- one replica ---------------------------------------------------------------------------------------------
 
-    def _look_at(self, broker_id: int, key: Key, partition: Partition) -> bool:
+    def _look_at(self, broker_id: int, key: TopicIdPartition, partition: Partition) -> bool:
         """Whether anything has changed since the last look."""
         facts = _facts(partition)
         seen = self._seen.get((broker_id, key))
@@ -105,7 +105,7 @@ class ReplicaChecker:
             self.committed[key] = facts.high_watermark
         return True
 
-    def _check_progress(self, where: str, key: Key, before: _Facts, now: _Facts) -> None:
+    def _check_progress(self, where: str, key: TopicIdPartition, before: _Facts, now: _Facts) -> None:
         if now.high_watermark < before.high_watermark and not self._may_lose(key):
             raise InvariantViolated(
                 "I3", f"{where}: the high watermark fell from {before.high_watermark} to {now.high_watermark}"
@@ -122,7 +122,7 @@ class ReplicaChecker:
                 f"{log.written_offset}, end {log.log_end_offset}",
             )
 
-    def _check_leader(self, broker_id: int, key: Key, leader_epoch: int, where: str) -> None:
+    def _check_leader(self, broker_id: int, key: TopicIdPartition, leader_epoch: int, where: str) -> None:
         other = self._leaders.setdefault((key, leader_epoch), broker_id)
         if other != broker_id:
             raise InvariantViolated("I4", f"{where} leads in epoch {leader_epoch}, in which broker {other} led")
@@ -130,12 +130,12 @@ class ReplicaChecker:
         if elected != broker_id:
             raise InvariantViolated("I4", f"{where} leads in epoch {leader_epoch}, for which {elected} was elected")
 
-    def _may_lose(self, key: Key) -> bool:
-        return self._image.image.topics.get(key[0]) in self._image.image.unclean_topics
+    def _may_lose(self, key: TopicIdPartition) -> bool:
+        return self._image.image.topics.get(key.topic_id) in self._image.image.unclean_topics
 
     # --- the ISR -------------------------------------------------------------------------------------------------
 
-    def _check_isr(self, key: Key, part: ModelPartition, brokers: Mapping[int, BrokerDaemon]) -> None:
+    def _check_isr(self, key: TopicIdPartition, part: ModelPartition, brokers: Mapping[int, BrokerDaemon]) -> None:
         leader = _find(brokers[part.leader], key)
         if leader is None or leader.replica.role is not Role.LEADER or leader.replica.leader_epoch != part.leader_epoch:
             return
@@ -181,7 +181,7 @@ class ReplicaChecker:
                     f"{uuid_text(directory_id)[:6]}, offline there for {(now_ns - since_ns) / 1e9:.1f} s",
                 )
 
-    def _led_in(self, broker_id: int, broker: BrokerDaemon, directory_id: Uuid) -> list[Key]:
+    def _led_in(self, broker_id: int, broker: BrokerDaemon, directory_id: Uuid) -> list[TopicIdPartition]:
         """By the committed image, or by the broker's own, which is older when nothing reaches it any more."""
         committed = [
             key
@@ -199,7 +199,8 @@ class ReplicaChecker:
         broker_id = int(event.node.rpartition("-")[2])
         image = self._image.image
         # By the topic's id: a broker that has not heard may be at the log of a topic that had this name before.
-        key = (TopicId(Uuid(bytes.fromhex(event.fields["topic_id"]))), int(event.fields["partition"].rpartition("-")[2]))
+        topic_id = TopicId(Uuid(bytes.fromhex(event.fields["topic_id"])))
+        key = TopicIdPartition(topic_id, int(event.fields["partition"].rpartition("-")[2]))
         if key not in image.partitions:
             return
         part = image.partitions[key]
@@ -251,17 +252,17 @@ def _facts(partition: Partition) -> _Facts:
     )
 
 
-def hosted(broker: BrokerDaemon) -> Iterator[tuple[Key, Partition]]:
+def hosted(broker: BrokerDaemon) -> Iterator[tuple[TopicIdPartition, Partition]]:
     """The replicas whose logs are loaded in a broker."""
     return iter(broker.replicas._partitions.items())
 
 
-def _find(broker: BrokerDaemon, key: Key) -> Partition | None:
+def _find(broker: BrokerDaemon, key: TopicIdPartition) -> Partition | None:
     found = broker.replicas._partitions.get(key)
     return None if found is None or found.gone is not ErrorCode.NONE else found
 
 
-def _led_as_it_knows(broker: BrokerDaemon, broker_id: BrokerId, directory_id: Uuid) -> list[Key]:
+def _led_as_it_knows(broker: BrokerDaemon, broker_id: BrokerId, directory_id: Uuid) -> list[TopicIdPartition]:
     return [
         key
         for key in broker.state.partitions_led_by(broker_id)

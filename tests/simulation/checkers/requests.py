@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from common.ids import TopicId
+from common.ids import TopicId, TopicIdPartition
 from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from controller.quorum_controller import QuorumController
-from tests.simulation.checkers.image import ImageChecker, ImageModel, Key
+from tests.simulation.checkers.image import ImageChecker, ImageModel
 from tests.simulation.violations import InvariantViolated
 
 BEARERS_OF_A_BROKER_EPOCH = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
@@ -45,7 +45,7 @@ class _Exchange:
     # Who asked, if a newer registration of it was known when the request came in.
     stale: str | None
     # Partitions whose wished ISR names a member in an epoch of which the same is true.
-    stale_members: dict[Key, str]
+    stale_members: dict[TopicIdPartition, str]
     begun_ns: int
 
 
@@ -131,11 +131,11 @@ def _stale_epoch(key: ApiKey, request: Any, image: ImageModel) -> str | None:
     return _staleness(request, image) if key in BEARERS_OF_A_BROKER_EPOCH else None
 
 
-def _stale_members(key: ApiKey, request: Any, image: ImageModel) -> dict[Key, str]:
+def _stale_members(key: ApiKey, request: Any, image: ImageModel) -> dict[TopicIdPartition, str]:
     if key is not ApiKey.ALTER_PARTITION:
         return {}
     return {
-        (TopicId(topic.topic_id), partition.partition_index): stale
+        TopicIdPartition(TopicId(topic.topic_id), partition.partition_index): stale
         for topic in request.topics
         for partition in topic.partitions
         for member in partition.new_isr_with_epochs
@@ -151,12 +151,12 @@ def _staleness(claim: Any, image: ImageModel) -> str | None:
     return f"broker {claim.broker_id} in epoch {claim.broker_epoch}, registered is {known.epoch},"
 
 
-def _accepted(stale: Mapping[Key, str], response: Any) -> str | None:
+def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | None:
     """What is stale about the first partition of an AlterPartition answer that should have been refused for it."""
     if not stale or response is None or response.error_code != ErrorCode.NONE:
         return None
     accepted = (
-        (TopicId(topic.topic_id), partition.partition_index)
+        TopicIdPartition(TopicId(topic.topic_id), partition.partition_index)
         for topic in response.topics
         for partition in topic.partitions
         if partition.error_code == ErrorCode.NONE
@@ -184,7 +184,7 @@ def _not_committed(key: ApiKey, request: Any, response: Any, image: ImageModel) 
 def _not_committed_isr(response: Any, image: ImageModel) -> str | None:
     for topic in response.topics:
         for partition in topic.partitions:
-            known = image.partitions.get((TopicId(topic.topic_id), partition.partition_index))
+            known = image.partitions.get(TopicIdPartition(TopicId(topic.topic_id), partition.partition_index))
             is_accepted = partition.error_code == ErrorCode.NONE
             if is_accepted and known is not None and known.partition_epoch < partition.partition_epoch:
                 return f"partition epoch {partition.partition_epoch} of partition {partition.partition_index}"

@@ -9,9 +9,9 @@ act can act.
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.daemon import BrokerDaemon
-from common.ids import BrokerEpoch, DirectoryId, uuid_text
+from common.ids import BrokerEpoch, DirectoryId, TopicIdPartition, uuid_text
 from common.time_units import NS_PER_S
-from tests.simulation.checkers.image import ImageModel, Key
+from tests.simulation.checkers.image import ImageModel
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
@@ -28,7 +28,7 @@ class UndisturbedChecker:
 
     def __init__(self, disk_at: Callable[[str], SimulatedDisk]) -> None:
         self._disk_at = disk_at
-        self._creating_since: dict[tuple[BrokerDaemon, Key, DirectoryId], int] = {}
+        self._creating_since: dict[tuple[BrokerDaemon, TopicIdPartition, DirectoryId], int] = {}
         self._untold_since: dict[tuple[int, BrokerEpoch, DirectoryId], int] = {}
         self._silent_since: dict[tuple[int, int], int] = {}
 
@@ -45,8 +45,8 @@ class UndisturbedChecker:
                 if now_ns - since_ns > CREATION_BOUND_NS:
                     raise InvariantViolated(
                         "I12",
-                        f"broker {broker_id} has been creating partition {key[1]} of {uuid_text(key[0])} on the healthy "
-                        f"disk {log_dir.path} for {(now_ns - since_ns) / NS_PER_S:.1f} s",
+                        f"broker {broker_id} has been creating partition {key.partition} of {uuid_text(key.topic_id)} "
+                        f"on the healthy disk {log_dir.path} for {(now_ns - since_ns) / NS_PER_S:.1f} s",
                     )
 
     def look_at_failures(

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ErrorCode
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
@@ -54,7 +54,9 @@ def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on(
             assert (await cluster.produce(1, "after", index=index)).error_code == ErrorCode.NONE
             assert await cluster.read_all(1, index=index) == ["before", "after"]
         assert cluster[1].replicas.gauges().offline_replica_count == 2
-        assert sorted(cluster[1].replicas.hosted_directories()) == [(TOPIC, index) for index in sorted(alive)]
+        assert sorted(cluster[1].replicas.hosted_directories()) == [
+            TopicIdPartition(TOPIC, index) for index in sorted(alive)
+        ]
         # The controller knows which directory failed and what is on it: there is nothing to add.
         assert cluster[1].replicas.wished_assignments() == {}
 
@@ -234,11 +236,11 @@ def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_report
         cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
         await cluster.produce(1, "x", index=index)
         assert cluster.controller.partition(index).directories == (UNASSIGNED,)
-        assert cluster[1].replicas.wished_assignments()[TOPIC, index] == directory(1, "a")
+        assert cluster[1].replicas.wished_assignments()[TopicIdPartition(TOPIC, index)] == directory(1, "a")
         cluster.controller.change(index, directories=[directory(1, "a")])
-        assert (TOPIC, index) not in cluster[1].replicas.wished_assignments()
+        assert TopicIdPartition(TOPIC, index) not in cluster[1].replicas.wished_assignments()
         cluster.controller.change(index, directories=[LOST])
-        assert (TOPIC, index) not in cluster[1].replicas.wished_assignments()
+        assert TopicIdPartition(TOPIC, index) not in cluster[1].replicas.wished_assignments()
         assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
         # An unclean election may now start it anew.
         cluster.controller.change(index, directories=[UNASSIGNED], isr=[1], leader=1, leader_recovery_state=1)

@@ -137,7 +137,7 @@ class Chaos:
         """At every step: a replica that leads or follows is in one place, and no high watermark is above its log."""
         for broker in self.cluster.brokers.values():
             for key in broker.replicas.hosted_directories():
-                partition = broker.partition(key[1])
+                partition = broker.partition(key.partition)
                 assert partition.high_watermark <= partition.log.written_offset <= partition.log.log_end_offset
 
     # --- the client ----------------------------------------------------------------------------------------------

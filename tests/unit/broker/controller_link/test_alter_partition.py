@@ -7,7 +7,7 @@ from typing import Any
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.controller_channel import ControllerUnavailable
 from broker.core.partition_replica import AlterPartitionResult, IsrMember, IsrProposal
-from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, Uuid
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -88,8 +88,8 @@ def test_a_request_carries_epochs_and_everything_that_waits() -> None:
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         results: list[AlterPartitionResult] = []
-        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
-        sender.submit((TOPIC, 1), proposal(1, 3), results.append)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
+        sender.submit(TopicIdPartition(TOPIC, 1), proposal(1, 3), results.append)
         await world.until(lambda: len(results) == 2)
         [request] = controller.requests
         assert (request.broker_id, request.broker_epoch) == (1, 7)
@@ -117,7 +117,7 @@ def test_failures_of_the_whole_request_are_repeated() -> None:
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         results: list[AlterPartitionResult] = []
-        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
         await world.until(lambda: results)
         assert [result.error for result in results] == [ErrorCode.NONE]
         assert len(controller.requests) == 3
@@ -132,9 +132,9 @@ def test_a_newer_proposal_takes_the_place_of_one_that_must_be_repeated() -> None
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         old: list[AlterPartitionResult] = []
         new: list[AlterPartitionResult] = []
-        sender.submit((TOPIC, 0), proposal(1, 2), old.append)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), old.append)
         await world.sleep(0.005)
-        sender.submit((TOPIC, 0), proposal(1, partition_epoch=4), new.append)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, partition_epoch=4), new.append)
         await world.until(lambda: new)
         assert old == []
         assert [each.partition_epoch for each in controller.requests[1].topics[0].partitions] == [4]
@@ -147,7 +147,7 @@ def test_a_partition_that_the_answer_lacks_is_asked_again() -> None:
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         results: list[AlterPartitionResult] = []
-        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
         await world.until(lambda: results)
         assert len(controller.requests) == 2
 
@@ -164,7 +164,7 @@ def test_an_unknown_error_code_counts_as_an_unknown_server_error() -> None:
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         results: list[AlterPartitionResult] = []
-        sender.submit((TOPIC, 0), proposal(1, 2), results.append)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
         await world.until(lambda: results)
         assert [result.error for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR]
 

@@ -10,9 +10,8 @@ from broker.controller_link.assignments import Assignments
 from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.unfence_gate import UnfenceGate
-from common.ids import BrokerEpoch, BrokerId, DirectoryId
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.directory_ids import LOST, UNASSIGNED
-from common.metadata.registrations import TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import KnownRecord, PartitionChangeRecord, RemoveTopicRecord
@@ -21,7 +20,7 @@ from tests.unit.broker.fake_controller import ControllerSide
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
 
 D1, D2, D3 = directory(1), directory(2), directory(3)
-P0, P1 = (topic_id(1), 0), (topic_id(1), 1)
+P0, P1 = TopicIdPartition(topic_id(1), 0), TopicIdPartition(topic_id(1), 1)
 AGES_NS = 10**15
 
 
@@ -101,7 +100,10 @@ class Broker:
     def assign(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
         """The controller took an assignment, and the broker followed the record."""
         self.places.wishes.pop(key, None)
-        self.publish(PartitionChangeRecord(topic_id=key[0], partition_id=key[1], directories=[directory_id]), moved=(key,))
+        self.publish(
+            PartitionChangeRecord(topic_id=key.topic_id, partition_id=key.partition, directories=[directory_id]),
+            moved=(key,),
+        )
 
 
 def run(scenario: Callable[[Broker], Coroutine[Any, Any, None]], *, metadata_version: int = 21) -> None:
@@ -133,9 +135,9 @@ def test_a_wish_is_told_again_when_the_metadata_of_its_replica_moved_and_does_no
         broker.places.wishes = {P1: D2}
         await broker.look()
         assert broker.sent(ErrorCode.NOT_LEADER_OR_FOLLOWER) == {P1: D2}
-        broker.publish(PartitionChangeRecord(topic_id=P0[0], partition_id=0, leader=-1), moved=(P0,))
+        broker.publish(PartitionChangeRecord(topic_id=P0.topic_id, partition_id=0, leader=-1), moved=(P0,))
         assert broker.sent() == {}
-        broker.publish(PartitionChangeRecord(topic_id=P1[0], partition_id=1, leader=-1), moved=(P1,))
+        broker.publish(PartitionChangeRecord(topic_id=P1.topic_id, partition_id=1, leader=-1), moved=(P1,))
         assert broker.sent() == {P1: D2}
 
     run(scenario)
@@ -179,7 +181,7 @@ def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
         assert broker.queue.size == 1
         broker.places.looks = 0
         for number in range(1000):
-            broker.places.wishes[topic_id(9), number] = D1
+            broker.places.wishes[TopicIdPartition(topic_id(9), number)] = D1
             broker.assignments.wishes_changed()
             await broker.world.sleep(0.001)
         assert 5 <= broker.places.looks <= 11
@@ -226,7 +228,7 @@ def test_nothing_to_wait_for_opens_the_gate_at_once() -> None:
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P0: D1, P1: D2}
-        replay(PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]), into=broker.state)
+        replay(PartitionChangeRecord(topic_id=P1.topic_id, partition_id=1, directories=[D2]), into=broker.state)
         await broker.look()
         broker.publish()
         assert broker.opened == []
@@ -243,13 +245,13 @@ def test_later_wishes_never_count() -> None:
         broker.places.hosted = {P0: D1, P1: D2}
         broker.places.wishes = {P1: D2}
         broker.assignments.fix_gate()
-        broker.publish(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), moved=((topic_id(2), 0),))
-        broker.places.wishes[topic_id(2), 0] = D1
+        broker.publish(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), moved=(TopicIdPartition(topic_id(2), 0),))
+        broker.places.wishes[TopicIdPartition(topic_id(2), 0)] = D1
         await broker.look()
         assert broker.opened == []
         broker.assign(P1, D2)
         assert broker.opened == [1]
-        broker.assign((topic_id(2), 0), D1)
+        broker.assign(TopicIdPartition(topic_id(2), 0), D1)
         await broker.look()
         assert broker.opened == [1]
 
@@ -270,7 +272,9 @@ def test_what_else_settles_a_replica_that_is_waited_for(end: str) -> None:
                 broker.publish(RemoveTopicRecord(topic_id=topic_id(1)))
             case "moved away":
                 broker.publish(
-                    PartitionChangeRecord(topic_id=P1[0], partition_id=1, replicas=[2], isr=[2], leader=2, directories=[D3]),
+                    PartitionChangeRecord(
+                        topic_id=P1.topic_id, partition_id=1, replicas=[2], isr=[2], leader=2, directories=[D3]
+                    ),
                     moved=(P1,),
                 )
             case "lost":
@@ -290,7 +294,7 @@ def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_w
         broker.places.hosted = {P1: D2}
         replay(
             register(1, directories=[D2], epoch=200, incarnation=2),
-            PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]),
+            PartitionChangeRecord(topic_id=P1.topic_id, partition_id=1, directories=[D2]),
             into=broker.state,
         )
         broker.assignments.fix_gate()
@@ -308,7 +312,7 @@ def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
         broker.places.creating = [P0]
         replay(
             register(1, directories=[D2, D3], epoch=200, incarnation=2),
-            PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]),
+            PartitionChangeRecord(topic_id=P1.topic_id, partition_id=1, directories=[D2]),
             into=broker.state,
         )
         broker.assignments.fix_gate()
@@ -327,7 +331,7 @@ def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
-        replay(PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]), into=broker.state)
+        replay(PartitionChangeRecord(topic_id=P1.topic_id, partition_id=1, directories=[D2]), into=broker.state)
         broker.assignments.fix_gate()
         assert broker.gate.waiting == (P0,)
         broker.publish(register(1, directories=[D2], epoch=200, incarnation=2))
@@ -341,7 +345,7 @@ def test_a_replica_that_is_created_where_it_is_assigned_opens_the_gate() -> None
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
-        replay(PartitionChangeRecord(topic_id=P1[0], partition_id=1, directories=[D2]), into=broker.state)
+        replay(PartitionChangeRecord(topic_id=P1.topic_id, partition_id=1, directories=[D2]), into=broker.state)
         broker.assignments.fix_gate()
         assert broker.gate.waiting == (P0,)
         broker.places.hosted[P0] = D1

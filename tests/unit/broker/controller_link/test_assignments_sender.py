@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.controller_link.assignments_sender import AssignmentsSender
-from broker.core.directory_assignments import DirectoryAssignments, Replica
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, Uuid
+from broker.core.directory_assignments import DirectoryAssignments
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -36,8 +36,8 @@ class Sender:
         self.side = side
         self.world = side.world
         self.epoch = 7
-        self.codes: dict[Replica, int] = {}
-        self.left_out: list[Replica] = []
+        self.codes: dict[TopicIdPartition, int] = {}
+        self.left_out: list[TopicIdPartition] = []
         self.queue = DirectoryAssignments(rng=random.Random(1))
         self.sender = AssignmentsSender(
             side.env,
@@ -58,10 +58,12 @@ class Sender:
                     partitions=[
                         ResponsePartitionData(
                             partition_index=each.partition_index,
-                            error_code=self.codes.get((TopicId(topic.topic_id), each.partition_index), ErrorCode.NONE),
+                            error_code=self.codes.get(
+                                TopicIdPartition(TopicId(topic.topic_id), each.partition_index), ErrorCode.NONE
+                            ),
                         )
                         for each in topic.partitions
-                        if (topic.topic_id, each.partition_index) not in self.left_out
+                        if TopicIdPartition(TopicId(topic.topic_id), each.partition_index) not in self.left_out
                     ],
                 )
                 for topic in directory.topics
@@ -99,8 +101,8 @@ def test_assignments_are_grouped_by_directory_and_topic() -> None:
     """One request for what was wished within the batching delay, in the shape that KIP-858 gives it."""
 
     async def scenario(sender: Sender) -> None:
-        sender.sender.wish({(T, 0): D1, (U, 0): D1, (T, 1): D2})
-        sender.sender.wish({(T, 2): D1, (T, 3): LOST})
+        sender.sender.wish({TopicIdPartition(T, 0): D1, TopicIdPartition(U, 0): D1, TopicIdPartition(T, 1): D2})
+        sender.sender.wish({TopicIdPartition(T, 2): D1, TopicIdPartition(T, 3): LOST})
         await sender.until_empty()
         assert sender.sent == [{D1: {T: [0, 2], U: [0]}, D2: {T: [1]}, LOST: {T: [3]}}]
         request = sender.side.controller.requests[0]
@@ -116,7 +118,7 @@ def test_nothing_is_sent_before_the_registration() -> None:
 
     async def scenario(sender: Sender) -> None:
         sender.epoch = -1
-        sender.sender.wish({(T, 0): D1})
+        sender.sender.wish({TopicIdPartition(T, 0): D1})
         await sender.world.sleep(5)
         assert sender.sent == []
         sender.epoch = 9
@@ -133,9 +135,9 @@ def test_one_request_at_a_time() -> None:
     async def scenario(sender: Sender) -> None:
         answer: asyncio.Future[AssignReplicasToDirsResponse] = asyncio.get_running_loop().create_future()
         sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = lambda _: answer
-        sender.sender.wish({(T, 0): D1})
+        sender.sender.wish({TopicIdPartition(T, 0): D1})
         await sender.world.until(lambda: sender.sent)
-        sender.sender.wish({(T, 0): D2, (T, 1): D2})
+        sender.sender.wish({TopicIdPartition(T, 0): D2, TopicIdPartition(T, 1): D2})
         await sender.world.sleep(1)
         assert len(sender.sent) == 1
         sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = sender.answer
@@ -150,9 +152,9 @@ def test_a_deleted_topic_is_dropped_and_the_others_are_confirmed() -> None:
     """UNKNOWN_TOPIC_ID cannot change, so asking again would go on for ever (KAFKA-17190)."""
 
     async def scenario(sender: Sender) -> None:
-        sender.codes[T, 0] = ErrorCode.UNKNOWN_TOPIC_ID
-        sender.codes[T, 1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        sender.sender.wish({(T, 0): D1, (T, 1): D1, (U, 0): D1})
+        sender.codes[TopicIdPartition(T, 0)] = ErrorCode.UNKNOWN_TOPIC_ID
+        sender.codes[TopicIdPartition(T, 1)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        sender.sender.wish({TopicIdPartition(T, 0): D1, TopicIdPartition(T, 1): D1, TopicIdPartition(U, 0): D1})
         await sender.until_empty()
         await sender.world.sleep(30)
         assert len(sender.sent) == 1
@@ -164,9 +166,9 @@ def test_a_refused_or_unanswered_partition_is_sent_again() -> None:
     """An error that may pass, and an entry that the answer lacks: both come back by themselves."""
 
     async def scenario(sender: Sender) -> None:
-        sender.codes[T, 0] = ErrorCode.UNKNOWN_SERVER_ERROR
-        sender.left_out = [(T, 1)]
-        sender.sender.wish({(T, 0): D1, (T, 1): D1, (T, 2): D1})
+        sender.codes[TopicIdPartition(T, 0)] = ErrorCode.UNKNOWN_SERVER_ERROR
+        sender.left_out = [TopicIdPartition(T, 1)]
+        sender.sender.wish({TopicIdPartition(T, 0): D1, TopicIdPartition(T, 1): D1, TopicIdPartition(T, 2): D1})
         await sender.world.until(lambda: sender.sent)
         await sender.world.until(lambda: sender.queue.size == 2)
         assert sender.world.events_named("assignments_acknowledged")[0].fields == {"replicas": 1, "refused": 2}
@@ -186,7 +188,7 @@ def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
         sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = lambda _: AssignReplicasToDirsResponse(
             error_code=ErrorCode.STALE_BROKER_EPOCH
         )
-        sender.sender.wish({(T, 0): D1})
+        sender.sender.wish({TopicIdPartition(T, 0): D1})
         await sender.world.sleep(10)
         assert 5 <= len(sender.sent) <= 8
         assert sender.world.events_named("assignments_refused")[0].fields["error"] == "STALE_BROKER_EPOCH"
@@ -201,7 +203,7 @@ def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
     """Nobody listens for longer than one request lasts; when somebody does, the assignment arrives."""
 
     async def scenario(sender: Sender) -> None:
-        sender.sender.wish({(T, 0): D1})
+        sender.sender.wish({TopicIdPartition(T, 0): D1})
         await sender.world.event("assignments_not_sent", within_seconds=100)
         assert sender.queue.size == 1
         sender.side.controller.start(sender.side.group)
@@ -215,8 +217,8 @@ def test_a_settled_replica_is_not_sent() -> None:
     """The metadata came to agree before the batching delay was over."""
 
     async def scenario(sender: Sender) -> None:
-        sender.sender.wish({(T, 0): D1})
-        sender.sender.settle([(T, 0)])
+        sender.sender.wish({TopicIdPartition(T, 0): D1})
+        sender.sender.settle([TopicIdPartition(T, 0)])
         await sender.world.sleep(2)
         assert sender.sent == []
         assert sender.queue.size == 0
@@ -228,7 +230,7 @@ def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
     """Start-up of a broker with five thousand replicas: three requests of at most 2,250 partitions, one after the other."""
 
     async def scenario(sender: Sender) -> None:
-        sender.sender.wish({(T, index): D1 for index in range(5000)})
+        sender.sender.wish({TopicIdPartition(T, index): D1 for index in range(5000)})
         await sender.until_empty()
         assert [len(request[D1][T]) for request in sender.sent] == [2250, 2250, 500]
 
@@ -239,9 +241,9 @@ def test_nothing_is_sent_once_the_broker_ends() -> None:
     """What was due soon, and what metadata that still comes asks for: its task would begin in a group that has ended."""
 
     async def scenario(sender: Sender) -> None:
-        sender.sender.wish({(T, 0): D1})
+        sender.sender.wish({TopicIdPartition(T, 0): D1})
         sender.sender.stop()
-        sender.sender.wish({(T, 1): D1})
+        sender.sender.wish({TopicIdPartition(T, 1): D1})
         await sender.world.sleep(5)
         assert sender.sent == []
 

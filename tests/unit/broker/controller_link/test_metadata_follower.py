@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from broker.controller_link.metadata_follower import SNAPSHOT_SLICE, MetadataFollower
-from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset
+from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset, TopicIdPartition
 from common.metadata.delta import MetadataDelta
-from common.metadata.registrations import TopicIdPartition
 from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState, ReplayError
 from common.raft.core.quorum import LeaderAndEpoch
@@ -98,8 +97,8 @@ def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
         assert follower.follower.applied_offset == -1
         delta = await follower.publish()
         assert delta is not None
-        assert list(delta.changed_partitions) == [(topic_id(1), 0), (topic_id(1), 1)]
-        assert delta.created_partitions == {(topic_id(1), 0): 1, (topic_id(1), 1): 2}
+        assert list(delta.changed_partitions) == [TopicIdPartition(topic_id(1), 0), TopicIdPartition(topic_id(1), 1)]
+        assert delta.created_partitions == {TopicIdPartition(topic_id(1), 0): 1, TopicIdPartition(topic_id(1), 1): 2}
         assert follower.follower.applied_offset == 2
         assert follower.told == [(2, True)]
 
@@ -133,7 +132,7 @@ def test_a_transaction_becomes_visible_as_a_whole() -> None:
         follower.commit(EndTransactionRecord())
         delta = await follower.publish()
         assert delta is not None
-        assert delta.created_partitions == {(topic_id(1), 0): 2, (topic_id(1), 1): 3}
+        assert delta.created_partitions == {TopicIdPartition(topic_id(1), 0): 2, TopicIdPartition(topic_id(1), 1): 3}
         assert follower.follower.applied_offset == 4
 
     run(scenario)
@@ -222,7 +221,7 @@ def test_a_first_snapshot_is_published_like_commits() -> None:
         assert follower.state == image
         delta = await follower.publish()
         assert delta is not None
-        assert delta.changed_partitions == {(topic_id(1), 0): None}
+        assert delta.changed_partitions == {TopicIdPartition(topic_id(1), 0): None}
         assert list(delta.created_topics) == [topic_id(1)]
         assert delta.changed_brokers == {BrokerId(1): None}
         assert follower.told == [(19, True)]
@@ -248,7 +247,7 @@ def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_
             topic(5),
             partition(5, 0, [1]),
         )
-        changed = (topic_id(1), 0)
+        changed = TopicIdPartition(topic_id(1), 0)
         assert follower.state.topics[topic_id(1)].partitions[0].leader == -1
         after = replay(*snapshot_of(follower.state))
         replay(
@@ -263,12 +262,17 @@ def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_
         delta = await follower.publish()
         assert delta is not None
         assert follower.state == after
-        assert set(delta.changed_partitions) == {changed, (topic_id(1), 1), (topic_id(5), 0), (topic_id(6), 0)}
+        assert set(delta.changed_partitions) == {
+            changed,
+            TopicIdPartition(topic_id(1), 1),
+            TopicIdPartition(topic_id(5), 0),
+            TopicIdPartition(topic_id(6), 0),
+        }
         for key, before in delta.changed_partitions.items():
             assert before == published.partition(*key)
         assert set(delta.removed_topics) == {topic_id(2), topic_id(3)}
         assert set(delta.created_topics) == {topic_id(5), topic_id(6)}
-        assert delta.created_partitions == {(topic_id(5), 0): 12, (topic_id(6), 0): 13}
+        assert delta.created_partitions == {TopicIdPartition(topic_id(5), 0): 12, TopicIdPartition(topic_id(6), 0): 13}
         # The topics of the image before the snapshot would stand still from now on.
         assert delta.created_topics[topic_id(5)] is follower.state.topics[topic_id(5)]
 
@@ -383,7 +387,7 @@ def test_a_change_of_controller_is_told() -> None:
     run(scenario, publishing=False)
 
 
-KEY: TopicIdPartition = (topic_id(1), 0)
+KEY: TopicIdPartition = TopicIdPartition(topic_id(1), 0)
 
 
 def test_a_partition_created_and_changed_before_its_first_publishing_was_nothing_before() -> None:

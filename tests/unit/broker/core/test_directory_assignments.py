@@ -3,14 +3,14 @@
 import random
 
 from broker.core.directory_assignments import ASSIGNMENTS_PER_REQUEST_MAX, DirectoryAssignments
-from common.ids import DirectoryId, TopicId, Uuid
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
 
 T = TopicId(Uuid(b"t" * 16))
 D1 = DirectoryId(Uuid(b"1" * 16))
 D2 = DirectoryId(Uuid(b"2" * 16))
-P0, P1 = (T, 0), (T, 1)
+P0, P1 = TopicIdPartition(T, 0), TopicIdPartition(T, 1)
 
 
 def assignments() -> DirectoryAssignments:
@@ -109,7 +109,7 @@ def test_a_refused_replica_backs_off_by_itself() -> None:
 def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
     """Start-up with thousands of replicas does not wait for the batching delay."""
     queue = assignments()
-    queue.wish({(T, partition): D1 for partition in range(ASSIGNMENTS_PER_REQUEST_MAX + 5)}, 0)
+    queue.wish({TopicIdPartition(T, partition): D1 for partition in range(ASSIGNMENTS_PER_REQUEST_MAX + 5)}, 0)
     assert queue.next_deadline_ns() == 0
     assert len(queue.next_batch(0)[D1]) == ASSIGNMENTS_PER_REQUEST_MAX
     assert queue.size == ASSIGNMENTS_PER_REQUEST_MAX + 5
@@ -154,7 +154,7 @@ def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
 def test_a_full_queue_of_refused_replicas_names_a_deadline_at_which_something_is_due() -> None:
     """Whoever sleeps until the deadline and finds nothing to send would otherwise be woken again at once, for ever."""
     queue = assignments()
-    replicas = [(T, partition) for partition in range(ASSIGNMENTS_PER_REQUEST_MAX)]
+    replicas = [TopicIdPartition(T, partition) for partition in range(ASSIGNMENTS_PER_REQUEST_MAX)]
     queue.wish(dict.fromkeys(replicas, D1), 0)
     queue.next_batch(0)
     queue.handle_answer({(D1, replica): ErrorCode.UNKNOWN_SERVER_ERROR for replica in replicas}, 10 * NS_PER_MS)

@@ -3,12 +3,12 @@
 import pytest
 
 from broker.core.unfence_gate import UnfenceGate
-from common.ids import DirectoryId, TopicId, Uuid
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 
 T = TopicId(Uuid(b"t" * 16))
 D1 = DirectoryId(Uuid(b"1" * 16))
-REPLICA = (T, 0)
+REPLICA = TopicIdPartition(T, 0)
 
 
 @pytest.mark.parametrize(

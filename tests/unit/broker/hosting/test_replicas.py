@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from broker.hosting.directory_logs import DuplicateLog
-from common.ids import Offset, TopicId, Uuid, uuid_text
+from common.ids import Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
@@ -350,11 +350,11 @@ def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
         cluster.world.disk(path(2, "a")).wipe()
         cluster.world.disk(path(2, "b"))
         await cluster.start(2, "b")
-        assert cluster[2].replicas.wished_assignments() == {(TOPIC, 0): LOST}
+        assert cluster[2].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): LOST}
         assert top_folders(cluster, "b", 2) == []
         cluster.controller.change(directories=[directory(1, "a"), LOST], isr=[1])
         await cluster.until(lambda: cluster[2].follows() and cluster[2].partition().log.written_offset == 1)
-        assert cluster[2].replicas.wished_assignments() == {(TOPIC, 0): directory(2, "b")}
+        assert cluster[2].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): directory(2, "b")}
         # It has everything, but as long as the metadata calls it lost it counts as offline and may not join.
         await cluster.world.sleep(1)
         assert cluster.controller.requests == []
@@ -372,10 +372,13 @@ def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> No
     async def scenario(cluster: Cluster) -> None:
         cluster.controller.register(1, "ab")
         cluster.controller.create_topic([1])
-        for previous, expected in (("abc", {(TOPIC, 0): LOST}), ("ab", {(TOPIC, 0): directory(1, "a")})):
+        for previous, expected in (
+            ("abc", {TopicIdPartition(TOPIC, 0): LOST}),
+            ("ab", {TopicIdPartition(TOPIC, 0): directory(1, "a")}),
+        ):
             broker = await cluster.start(1, "ab")
             broker.replicas.previous_directories = [directory(1, letter) for letter in previous]
-            broker.replicas.reconcile((TOPIC, 0))
+            broker.replicas.reconcile(TopicIdPartition(TOPIC, 0))
             await broker.replicas.settled()
             assert broker.replicas.wished_assignments() == expected
             cluster.crash(1)
@@ -392,12 +395,12 @@ def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> Non
         for index in range(4):
             await cluster.started(index)
         wishes = cluster[1].replicas.wished_assignments()
-        assert [wishes[TOPIC, index] for index in range(4)] == [directory(1, letter) for letter in "abca"]
+        assert [wishes[TopicIdPartition(TOPIC, index)] for index in range(4)] == [directory(1, letter) for letter in "abca"]
         cluster.controller.change(0, directories=[directory(1, "a")])
-        assert (TOPIC, 0) not in cluster[1].replicas.wished_assignments()
+        assert TopicIdPartition(TOPIC, 0) not in cluster[1].replicas.wished_assignments()
         # A wrong idea of the controller is corrected, whenever it comes up.
         cluster.controller.change(0, directories=[directory(1, "b")])
-        assert cluster[1].replicas.wished_assignments()[TOPIC, 0] == directory(1, "a")
+        assert cluster[1].replicas.wished_assignments()[TopicIdPartition(TOPIC, 0)] == directory(1, "a")
 
     run(scenario)
 
@@ -428,7 +431,10 @@ def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
         before = broker.state.replace_with(fresh)
         broker.replicas.apply(broker.state.delta_since(before))
         await cluster.world.until(lambda: broker.leads(0, OTHER))
-        assert broker.replicas.wished_assignments()[OTHER, 0] == broker.replicas.hosted_directories()[OTHER, 0]
+        assert (
+            broker.replicas.wished_assignments()[TopicIdPartition(OTHER, 0)]
+            == broker.replicas.hosted_directories()[TopicIdPartition(OTHER, 0)]
+        )
 
     run(scenario)
 
@@ -442,15 +448,15 @@ def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
         full = type(space)(total_bytes=space.total_bytes, usable_bytes=1000, free_inodes=space.free_inodes)
         cluster[1].directories.space[directory(1, "a")] = full
         cluster.controller.create_topic([1])
-        assert cluster[1].replicas.wished_assignments() == {(TOPIC, 0): LOST}
-        assert cluster[1].replicas.is_unplaceable((TOPIC, 0))
+        assert cluster[1].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): LOST}
+        assert cluster[1].replicas.is_unplaceable(TopicIdPartition(TOPIC, 0))
         assert cluster[1].replicas.gauges().unplaceable_replica_count == 1
         await cluster.world.sleep(3)
         assert len(cluster.world.events_named("replica_not_placeable")) == 1
         cluster[1].directories.space[directory(1, "a")] = space
         await cluster.until(cluster[1].leads)
-        assert cluster[1].replicas.wished_assignments() == {(TOPIC, 0): directory(1, "a")}
-        assert not cluster[1].replicas.is_unplaceable((TOPIC, 0))
+        assert cluster[1].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): directory(1, "a")}
+        assert not cluster[1].replicas.is_unplaceable(TopicIdPartition(TOPIC, 0))
 
     run(scenario)
 
@@ -467,13 +473,13 @@ def test_an_unreadable_disk_at_start_leads_nothing() -> None:
             await cluster.produce(1, "x", index=index)
         hosted = cluster[1].replicas.hosted_directories()
         for index in (0, 1):
-            cluster.controller.change(index, directories=[hosted[TOPIC, index]])
+            cluster.controller.change(index, directories=[hosted[TopicIdPartition(TOPIC, index)]])
         cluster.crash(1)
         cluster.world.disk(path(1, "a")).fail_with(5, {"open", "read", "read_file"})
         await cluster.start(1, "ab")
         await cluster.world.sleep(3)
-        [dead] = [index for index in (0, 1) if hosted[TOPIC, index] == directory(1, "a")]
-        assert cluster[1].replicas.hosted_directories() == {(TOPIC, 1 - dead): directory(1, "b")}
+        [dead] = [index for index in (0, 1) if hosted[TopicIdPartition(TOPIC, index)] == directory(1, "a")]
+        assert cluster[1].replicas.hosted_directories() == {TopicIdPartition(TOPIC, 1 - dead): directory(1, "b")}
         assert cluster[1].replicas.find(TOPIC, dead) is ErrorCode.KAFKA_STORAGE_ERROR
         assert cluster[1].replicas.wished_assignments() == {}
         assert await cluster.read_all(1, index=1 - dead) == ["x"]

@@ -1,7 +1,6 @@
 """What must hold of a MetadataState after any history."""
 
-from common.ids import NO_LEADER, BrokerId, DirectoryId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.state import MetadataState
 
 
@@ -17,7 +16,7 @@ def check_indexes(state: MetadataState) -> None:
         assert state.topic_ids[topic.name] == topic_id
         for index, partition in topic.partitions.items():
             count += 1
-            key = (topic_id, index)
+            key = TopicIdPartition(topic_id, index)
             assert len(partition.directories) == len(partition.replicas)
             assert set(partition.isr) <= set(partition.replicas)
             assert partition.leader == NO_LEADER or partition.leader in partition.isr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ids import BrokerId, DirectoryId, Uuid
+from common.ids import BrokerId, DirectoryId, TopicIdPartition, Uuid
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.registrations import PartitionRegistration
@@ -207,7 +207,7 @@ def test_a_partition_record_may_replace_a_partition() -> None:
     )
     assert state.partition_count == 1
     assert state.partitions_of_broker(BrokerId(1)) == []
-    assert state.partitions_led_by(BrokerId(2)) == [(T, 0)]
+    assert state.partitions_led_by(BrokerId(2)) == [TopicIdPartition(T, 0)]
     check_indexes(state)
 
 
@@ -222,12 +222,12 @@ def test_indexes_follow_every_change() -> None:
         partition(2, 0, [3, 2], directories=[C, B], isr=[3]),
     )
     other = topic_id(2)
-    assert state.partitions_in_directory(one, A) == [(T, 0), (T, 1)]
-    assert state.partitions_in_directory(two, B) == [(T, 0), (other, 0)]
-    assert state.partitions_in_directory(two, UNASSIGNED) == [(T, 1)]
+    assert state.partitions_in_directory(one, A) == [TopicIdPartition(T, 0), TopicIdPartition(T, 1)]
+    assert state.partitions_in_directory(two, B) == [TopicIdPartition(T, 0), (other, 0)]
+    assert state.partitions_in_directory(two, UNASSIGNED) == [TopicIdPartition(T, 1)]
     assert state.partitions_in_directory(one, B) == []
-    assert state.partitions_of_broker(two) == [(T, 0), (other, 0), (T, 1)]
-    assert state.partitions_with_broker_in_isr(two) == [(T, 0), (T, 1)]
+    assert state.partitions_of_broker(two) == [TopicIdPartition(T, 0), (other, 0), TopicIdPartition(T, 1)]
+    assert state.partitions_with_broker_in_isr(two) == [TopicIdPartition(T, 0), TopicIdPartition(T, 1)]
     assert (state.replica_count(two), state.replica_count(BrokerId(9))) == (3, 0)
     assert state.leads_any(three)
     replay(
@@ -237,10 +237,10 @@ def test_indexes_follow_every_change() -> None:
         into=state,
     )
     assert state.partitions_with_broker_in_isr(two) == []
-    assert state.partitions_in_directory(one, A) == [(T, 0)]
-    assert state.partitions_in_directory(one, D) == [(T, 1)]
-    assert state.partitions_in_directory(two, LOST) == [(T, 1)]
-    assert state.partitions_led_by(one) == [(T, 0), (T, 1)]
+    assert state.partitions_in_directory(one, A) == [TopicIdPartition(T, 0)]
+    assert state.partitions_in_directory(one, D) == [TopicIdPartition(T, 1)]
+    assert state.partitions_in_directory(two, LOST) == [TopicIdPartition(T, 1)]
+    assert state.partitions_led_by(one) == [TopicIdPartition(T, 0), TopicIdPartition(T, 1)]
     assert state.partitions_led_by(BrokerId(-1)) == [(other, 0)]
     assert not state.leads_any(three)
     check_indexes(state)
@@ -299,8 +299,8 @@ def test_delta_of_partitions() -> None:
     before = state.partition(T, 0)
     delta = MetadataDelta()
     replay(change(0, isr=[1]), change(0, isr=[1, 2]), partition(1, 1, [1]), change(1, leader=-1), into=state, delta=delta)
-    assert delta.changed_partitions == {(T, 0): before, (T, 1): None}
-    assert delta.created_partitions == {(T, 1): 4}
+    assert delta.changed_partitions == {TopicIdPartition(T, 0): before, TopicIdPartition(T, 1): None}
+    assert delta.created_partitions == {TopicIdPartition(T, 1): 4}
     assert delta.created_topics == {}
 
 
@@ -314,8 +314,8 @@ def test_delta_of_topics() -> None:
     replay(RemoveTopicRecord(topic_id=T), RemoveTopicRecord(topic_id=topic_id(2)), into=state, delta=delta)
     assert delta.removed_topics == {T: removed}
     assert list(delta.created_topics) == [topic_id(3)]
-    assert delta.changed_partitions == {(topic_id(3), 0): None}
-    assert delta.created_partitions == {(topic_id(3), 0): 5}
+    assert delta.changed_partitions == {TopicIdPartition(topic_id(3), 0): None}
+    assert delta.created_partitions == {TopicIdPartition(topic_id(3), 0): 5}
 
 
 def test_delta_of_configs_and_features() -> None:
@@ -381,4 +381,4 @@ def test_a_topic_created_anew_is_another_topic() -> None:
     for each in (delta, live.delta_since(replay(*history))):
         assert list(each.removed_topics) == [T]
         assert list(each.created_topics) == [topic_id(2)]
-        assert list(each.changed_partitions) == [(topic_id(2), 0)]
+        assert list(each.changed_partitions) == [TopicIdPartition(topic_id(2), 0)]

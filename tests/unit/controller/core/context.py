@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from common.configuration.topic import TopicConfig
-from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId, Uuid
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
     METADATA_VERSION_FEATURE,
 )
-from common.metadata.registrations import PartitionRegistration, TopicIdPartition
+from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.alter_partition import (
@@ -254,7 +254,7 @@ class ControllerContext:
         topic_id = TopicId(response.topics[0].topic_id)
         for broker_id, directory_name in (directories or {}).items():
             indexes = [index for index, brokers in enumerate(assignments) if broker_id in brokers]
-            self.assign(broker_id, {directory_name: [(topic_id, index) for index in indexes]})
+            self.assign(broker_id, {directory_name: [TopicIdPartition(topic_id, index) for index in indexes]})
         return topic_id
 
     def delete(self, *names: str, ids: Sequence[TopicId] = ()) -> DeleteTopicsResponse:
@@ -374,7 +374,7 @@ class ControllerContext:
     def _check_epochs(self, record: KnownRecord, before: PartitionRegistration | None) -> None:
         if before is None or not isinstance(record, PartitionChangeRecord):
             return
-        key = (TopicId(record.topic_id), record.partition_id)
+        key = TopicIdPartition(TopicId(record.topic_id), record.partition_id)
         after = self.partition(*key)
         assert after.partition_epoch == before.partition_epoch + 1
         assert after.leader_epoch >= before.leader_epoch

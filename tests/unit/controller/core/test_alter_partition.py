@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -126,7 +126,7 @@ def test_an_unregistered_replica_may_not_join() -> None:
 def test_a_replica_in_an_offline_directory_may_not_join() -> None:
     """Stricter than Kafka: the one function that says whether a directory is online decides here too."""
     controller, topic_id = cluster()
-    controller.assign(3, {"e": [(topic_id, 0)]})
+    controller.assign(3, {"e": [TopicIdPartition(topic_id, 0)]})
     controller.heartbeat(3, offline=["e"])
     assert controller.alter(topic_id, 0, [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 

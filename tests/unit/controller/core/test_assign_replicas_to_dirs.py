@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ids import NO_LEADER, TopicId, Uuid
+from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ApiError, ErrorCode
 from common.records.metadata_records import PartitionChangeRecord
@@ -20,11 +20,11 @@ def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> No
     """The record has the whole list, the other replicas' directories as they were."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[2, 1]])
-    controller.assign(1, {"b": [(topic_id, 0)]})
+    controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]})
     assert controller.records == [
         PartitionChangeRecord(partition_id=0, topic_id=topic_id, directories=[UNASSIGNED, directory("b")])
     ]
-    controller.assign(1, {"b": [(topic_id, 0)]})
+    controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]})
     assert controller.records == []
 
 
@@ -35,7 +35,7 @@ def test_an_assignment_to_an_offline_directory_elects() -> None:
     topic_id = controller.topic("t", [[1, 2]])
     controller.heartbeat(1, offline=["a"])
     assert controller.leader_and_isr(topic_id) == (1, [1, 2])
-    controller.assign(1, {"a": [(topic_id, 0)]})
+    controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)]})
     assert controller.records == [
         PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2], leader=2, directories=[directory("a"), UNASSIGNED])
     ]
@@ -52,7 +52,7 @@ def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> No
     """LOST, an id that nobody registered, and another broker's id all mean: not online here."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]], {2: "d"})
-    response = controller.assign(1, {}, ids={directory_id: [(topic_id, 0)]})  # type: ignore[dict-item]
+    response = controller.assign(1, {}, ids={directory_id: [TopicIdPartition(topic_id, 0)]})  # type: ignore[dict-item]
     assert response.directories[0].topics[0].partitions[0].error_code == ErrorCode.NONE
     assert controller.leader_and_isr(topic_id) == (2, [2])
 
@@ -61,9 +61,9 @@ def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
     """And leads again as soon as it is assigned to an online directory."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
-    controller.assign(1, {}, ids={LOST: [(topic_id, 0)]})
+    controller.assign(1, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
     assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
-    controller.assign(1, {"b": [(topic_id, 0)]})
+    controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]})
     assert controller.records == [
         PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1, directories=[directory("b")])
     ]
@@ -74,7 +74,7 @@ def test_a_fenced_broker_may_assign() -> None:
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.fence(1)
-    controller.assign(1, {"a": [(topic_id, 0)]})
+    controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)]})
     assert controller.partition(topic_id).directories == (directory("a"), UNASSIGNED)
     assert controller.leader_and_isr(topic_id) == (2, [2])
 
@@ -85,7 +85,17 @@ def test_errors_are_per_partition() -> None:
     controller.start(3, ["e"])
     topic_id = controller.topic("t", [[1, 2], [2, 3]])
     unknown = TopicId(Uuid(b"?" * 16))
-    response = controller.assign(1, {"a": [(unknown, 0), (topic_id, 9), (topic_id, 1), (topic_id, 0)]})
+    response = controller.assign(
+        1,
+        {
+            "a": [
+                TopicIdPartition(unknown, 0),
+                TopicIdPartition(topic_id, 9),
+                TopicIdPartition(topic_id, 1),
+                TopicIdPartition(topic_id, 0),
+            ]
+        },
+    )
     assert [each.id for each in response.directories] == [directory("a")]
     codes = [topic.partitions[0].error_code for topic in response.directories[0].topics]
     assert codes == [
@@ -101,7 +111,7 @@ def test_the_last_word_on_a_partition_counts() -> None:
     """One request names it twice: one record with the later directory."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
-    controller.assign(1, {"a": [(topic_id, 0)], "b": [(topic_id, 0)]})
+    controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)], "b": [TopicIdPartition(topic_id, 0)]})
     assert controller.records == [PartitionChangeRecord(partition_id=0, topic_id=topic_id, directories=[directory("b")])]
 
 
@@ -111,7 +121,7 @@ def test_a_stale_broker_epoch_writes_nothing() -> None:
     topic_id = controller.topic("t", [[1]])
     written = len(controller.log)
     with pytest.raises(ApiError) as caught:
-        controller.assign(1, {"a": [(topic_id, 0)]}, epoch=0)
+        controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)]}, epoch=0)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
     assert len(controller.log) == written
 
@@ -122,5 +132,5 @@ def test_assignments_need_level_17() -> None:
     controller.start(1)
     topic_id = controller.topic("t", [[1]])
     with pytest.raises(ApiError) as caught:
-        controller.assign(1, {"a": [(topic_id, 0)]})
+        controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)]})
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ids import NO_LEADER, BrokerId
+from common.ids import NO_LEADER, BrokerId, TopicIdPartition
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ApiError, ErrorCode
 from common.records.metadata_records import (
@@ -71,7 +71,7 @@ def test_a_lost_replica_is_revived_by_the_sweep() -> None:
     controller.start(2, ["c", "d"])
     topic_id = controller.topic("t", [[1, 2]], {1: "a"})
     controller.fence(2)
-    controller.assign(2, {}, ids={LOST: [(topic_id, 0)]})
+    controller.assign(2, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
     controller.heartbeat(1, offline=["a"])
     assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
     controller.heartbeat(2)
