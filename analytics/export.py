@@ -71,7 +71,7 @@ def _without_collector() -> Iterator[None]:
 def _checked_cluster(folder: ParquetFolder, files: MetadataFiles, out: Path) -> str | None:
     known, found = folder.progress.cluster_id, files.cluster_id
     if known is not None and found is not None and known != found:
-        raise AnalyticsError(f"{out} holds the metadata of cluster {known}, this directory belongs to {found}")
+        raise AnalyticsError(f"{out} holds the metadata of cluster {known}, but this directory belongs to {found}")
     return found or known
 
 

@@ -75,7 +75,7 @@ class MetadataFiles:
         self._dir = metadata_log_dir
         self._folder = metadata_log_dir / METADATA_LOG_FOLDER
         if not self._folder.is_dir():
-            raise AnalyticsError(f"{metadata_log_dir} is no metadata directory: it has no folder {METADATA_LOG_FOLDER}")
+            raise AnalyticsError(f"{metadata_log_dir} is not a metadata directory: it has no folder {METADATA_LOG_FOLDER}")
 
     @property
     def cluster_id(self) -> str | None:
@@ -159,18 +159,18 @@ class MetadataFiles:
                     if header.last_offset == next_offset - 1 and last_epoch not in (None, header.partition_leader_epoch):
                         raise DivergedLog(
                             f"{path}: offset {header.last_offset} has epoch {header.partition_leader_epoch} and was read "
-                            f"before with epoch {last_epoch}: the log was cut back since; export into a new folder"
+                            f"before with epoch {last_epoch}: the log has been truncated since; export into a new folder"
                         )
                     continue
                 if header.base_offset < next_offset:
                     raise DivergedLog(
                         f"{path}: a batch holds the offsets {header.base_offset} to {header.last_offset}, and what was read "
-                        f"before ends with {next_offset - 1}: the log was cut back since; export into a new folder"
+                        f"before ends with {next_offset - 1}: the log has been truncated since; export into a new folder"
                     )
                 if header.base_offset != next_offset:
                     raise _Unreadable(
                         f"{path}: the batch at position {position} begins with offset {header.base_offset}, "
-                        f"expected is {next_offset}"
+                        f"expected {next_offset}"
                     )
                 try:
                     validate_batch(header, view)
@@ -200,7 +200,7 @@ class MetadataFiles:
                 continue
             return Snapshot(snapshot_id, parsed.last_contained_timestamp, split_batches(content))
         raise _Unreadable(
-            f"{self._folder}: the log begins with offset {first} and no snapshot stands for {next_offset} and what follows "
+            f"{self._folder}: the log begins at offset {first}, and no snapshot covers the offsets from {next_offset} on "
             f"({'; '.join(reasons) or 'there is none'})"
         )
 

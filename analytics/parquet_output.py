@@ -96,7 +96,7 @@ class ParquetFolder:
             found = pq.read_metadata(last).metadata or {}
             return Progress.of_metadata({key.decode(): value.decode() for key, value in found.items()})
         except (pa.ArrowException, KeyError, ValueError) as error:
-            raise AnalyticsError(f"{last} is no file of an export ({error}); export into another folder") from error
+            raise AnalyticsError(f"{last} is not a file of an export ({error}); export into another folder") from error
 
     @contextmanager
     def new_file(self) -> Iterator["FileWriter"]:

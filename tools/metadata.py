@@ -12,9 +12,9 @@ from tools.errors import ToolError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the subcommands."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    export = commands.add_parser("export", help="write the records as Parquet files, from where the last export ended")
+    export = commands.add_parser("export", help="write the records as Parquet files, continuing after the last export")
     export.add_argument("--metadata-log-dir", type=Path, required=True, metavar="DIR", help="a node's metadata directory")
-    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the Parquet files")
+    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder for the Parquet files")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,5 +44,5 @@ def _export(metadata_log_dir: Path, out: Path) -> int:
         offsets = f"offsets {summary.first_offset} to {summary.next_offset - 1}"
         print(f"{summary.records} records ({offsets}) in {summary.files} new files in {out}")
     else:
-        print(f"nothing new behind offset {summary.next_offset - 1}" if summary.next_offset else "the log is empty")
+        print(f"nothing new after offset {summary.next_offset - 1}" if summary.next_offset else "the log is empty")
     return 0

@@ -200,7 +200,7 @@ def test_a_log_that_was_cut_back_is_not_mixed_with_the_old_one(made: MetadataDir
     other = MetadataDir(tmp_path / "other")
     other.epoch = 5
     other.append(*(NoOpRecord() for _ in range(6)))
-    with pytest.raises(AnalyticsError, match="the log was cut back since; export into a new folder"):
+    with pytest.raises(AnalyticsError, match="the log has been truncated since; export into a new folder"):
         export_metadata(other.path, tmp_path / "out")
     assert offsets_in(tmp_path / "out") == list(range(6))
 
@@ -232,7 +232,7 @@ def test_a_strange_file_under_our_name_is_an_error(made: MetadataDir, tmp_path: 
     out = tmp_path / "out"
     out.mkdir()
     (out / f"records-{0:020d}-{9:020d}.parquet").write_bytes(b"PAR1 or not")
-    with pytest.raises(AnalyticsError, match="is no file of an export"):
+    with pytest.raises(AnalyticsError, match="is not a file of an export"):
         export_metadata(made.path, out)
 
 
@@ -244,7 +244,7 @@ def test_the_command_tells_what_it_did(made: MetadataDir, tmp_path: Path, capsys
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"6 records (offsets 0 to 5) in 1 new files in {out}",
-        "nothing new behind offset 5",
+        "nothing new after offset 5",
     ]
     assert main(["metadata", "export", "--metadata-log-dir", str(tmp_path), "--out", str(out)]) == 1
     captured = capsys.readouterr()
