@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: help demo demo-report analytics test check integration fault-lab interop scenarios simulate simulate-mutants fuzz bench clean
 
 help:
-	@echo "make demo         a cluster, a client, a disk that dies, and the proof that nothing was lost"
+	@echo "make demo         a cluster, a client, a disk that dies, and proof that no data was lost"
 	@echo "make demo-report  the same, then the metadata as Parquet and Spark's report of the disk (needs Java 17)"
 	@echo "make test         everything that needs neither root nor network (beyond the package index)"
 	@echo "make check        lint, types, import contracts"

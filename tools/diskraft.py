@@ -14,11 +14,11 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     modules = {"demo": demo, "local": local, "disks": disks, "metadata": metadata, "reports": reports}
     texts = {
-        "demo": "a cluster, a client, a disk that dies, and the proof that nothing was lost",
-        "local": "a cluster of real daemons on this machine",
-        "disks": "loop-mounted disks that can be made, killed, revived and replaced",
-        "metadata": "the metadata log as Parquet files",
-        "reports": "what happened in the cluster, from those files",
+        "demo": "a cluster, a client, a disk that dies, and proof that no data was lost",
+        "local": "run a cluster of real daemons on this machine",
+        "disks": "create, kill, revive and replace loop-mounted disks",
+        "metadata": "export the metadata log as Parquet files",
+        "reports": "report on the cluster's history, from those files",
     }
     for name, module in modules.items():
         module.add_arguments(commands.add_parser(name, help=texts[name]))

@@ -13,7 +13,7 @@ from tools.errors import ToolError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the subcommands."""
     commands = parser.add_subparsers(dest="report", required=True, metavar="REPORT")
-    failures = commands.add_parser("disk-failures", help="each failed directory and the partitions that it disturbed")
+    failures = commands.add_parser("disk-failures", help="each failed directory and the partitions it affected")
     failures.add_argument("--input", type=Path, required=True, metavar="DIR", help="the folder of an export")
     failures.add_argument("--format", choices=("table", "json"), default="table")
 

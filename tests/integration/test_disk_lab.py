@@ -65,7 +65,7 @@ def test_what_is_there_already_is_not_hidden(lab: Path) -> None:
     """A second disk at the same place, and a folder with files in it, are refused; an empty folder is taken."""
     (lab / "empty").mkdir()
     make_disk(lab / "empty", size_mib=16)
-    with pytest.raises(ToolError, match="is a disk already"):
+    with pytest.raises(ToolError, match="is already a disk"):
         make_disk(lab / "empty", size_mib=16)
     (lab / "full").mkdir()
     (lab / "full" / "letters").write_text("dear")
@@ -76,7 +76,9 @@ def test_what_is_there_already_is_not_hidden(lab: Path) -> None:
         make_disk(lab / "full" / "letters", size_mib=16)
 
 
-@pytest.mark.parametrize(("size_mib", "file_system", "text"), [(0, "ext4", "mkfs.ext4"), (16, "ntfs", "ntfs is not known")])
+@pytest.mark.parametrize(
+    ("size_mib", "file_system", "text"), [(0, "ext4", "mkfs.ext4"), (16, "ntfs", "unknown file system ntfs")]
+)
 def test_a_disk_that_cannot_be_made_leaves_nothing(lab: Path, size_mib: int, file_system: str, text: str) -> None:
     """One line that says why, and no half of a disk."""
     with pytest.raises(ToolError, match=text) as caught:

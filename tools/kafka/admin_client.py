@@ -54,11 +54,11 @@ class NodeConnection:
         """Sends the request in the newest version that both sides support, and returns the response."""
         api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
         if api.key not in self._versions:
-            raise ToolError(f"{self.address} does not serve {api.key.name}")
+            raise ToolError(f"{self.address} does not support {api.key.name}")
         low, high = self._versions[api.key]
         version = min(api.versions.last, high)
         if version < max(api.versions.first, low):
-            raise ToolError(f"{self.address} serves {api.key.name} only in versions {low} to {high}")
+            raise ToolError(f"{self.address} supports {api.key.name} only in versions {low} to {high}")
         return self._exchange(request, version)
 
     def _learn_versions(self) -> dict[int, tuple[int, int]]:
@@ -81,7 +81,7 @@ class NodeConnection:
             parts = encode_request_frame(header, request, version)
             frame = b"".join(part for part in parts if isinstance(part, bytes | bytearray | memoryview))
         except LocalProtocolError as error:
-            raise ToolError(f"this cannot be asked: {error}") from error
+            raise ToolError(f"cannot encode the request: {error}") from error
         try:
             self._socket.sendall(frame)
             size = int.from_bytes(self._read_exactly(4), "big")
@@ -93,7 +93,7 @@ class NodeConnection:
         except ProtocolError as error:
             raise ToolError(f"{self.address} does not speak Kafka's protocol: {error}") from error
         if answered.correlation_id != self._correlation_id:
-            raise ToolError(f"{self.address} does not speak Kafka's protocol: it answers what was not asked")
+            raise ToolError(f"{self.address} does not speak Kafka's protocol: it answered a request that was not sent")
         return response
 
     def _read_exactly(self, size: int) -> bytes:

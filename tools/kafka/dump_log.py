@@ -92,11 +92,15 @@ def _parser() -> ToolParser:
     parser = ToolParser("kafka-dump-log", "Print the contents of log segments, snapshots and indexes.")
     parser.add_argument("--files", required=True, metavar="F1,F2", help="the files, separated by commas")
     parser.add_argument("--print-data-log", action="store_true", help="print the records' keys and values")
-    parser.add_argument("--deep-iteration", action="store_true", help="go through the records of each batch")
-    parser.add_argument("--skip-record-metadata", action="store_true", help="print no offsets, sizes and headers of records")
+    parser.add_argument("--deep-iteration", action="store_true", help="iterate over the records of each batch")
+    parser.add_argument(
+        "--skip-record-metadata", action="store_true", help="do not print offsets, sizes and headers of records"
+    )
     parser.add_argument("--cluster-metadata-decoder", action="store_true", help="print metadata records as JSON")
-    parser.add_argument("--verify-index-only", action="store_true", help="compare indexes with their segment, print nothing")
-    parser.add_argument("--index-sanity-check", action="store_true", help="check indexes as a start of the server does")
+    parser.add_argument(
+        "--verify-index-only", action="store_true", help="only check indexes against their segment, do not print them"
+    )
+    parser.add_argument("--index-sanity-check", action="store_true", help="run the index checks of a server start")
     parser.add_argument(
         "--max-message-size", type=int, default=MESSAGE_SIZE_MAX, metavar="SIZE", help="largest batch to read"
     )
@@ -116,7 +120,7 @@ def _dump_all(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise ToolError(f"cannot read {error.filename or path}: {error.strerror}") from error
         except CorruptIndex as error:
-            raise ToolError(f"{path} is corrupt: {error}. It is rebuilt when a server starts without it.") from error
+            raise ToolError(f"{path} is corrupt: {error}. Delete it, and the server rebuilds it on startup.") from error
     findings.print()
     return 0
 
@@ -187,14 +191,14 @@ def _print_title(path: Path) -> None:
     else:
         snapshot = parse_snapshot_file(path.name)
         if snapshot is None:
-            raise ToolError(f"{path} has not the name of a snapshot, <end offset>-<epoch>{SNAPSHOT_SUFFIX}")
+            raise ToolError(f"{path} is not named like a snapshot, <end offset>-<epoch>{SNAPSHOT_SUFFIX}")
         print(f"Snapshot end offset: {snapshot[0]}, epoch: {snapshot[1]}")
 
 
 def _base_offset(path: Path) -> int:
     parsed = parse_segment_file(path.name)
     if parsed is None:
-        raise ToolError(f"{path} has not the name of a segment's file, twenty digits and {path.suffix}")
+        raise ToolError(f"{path} is not named like a segment file, twenty digits and {path.suffix}")
     return parsed[0]
 
 

@@ -72,7 +72,7 @@ def _asked_brokers(text: str | None, brokers: dict[int, HostPort]) -> list[int]:
     try:
         asked = list(dict.fromkeys(int(part) for part in text.split(",") if part.strip()))
     except ValueError:
-        raise ToolError(f"--broker-list {text} is not a list of numbers separated by commas") from None
+        raise ToolError(f"--broker-list {text} is not a comma-separated list of broker ids") from None
     unknown = [broker_id for broker_id in asked if broker_id not in brokers]
     if unknown:
         raise ToolError(

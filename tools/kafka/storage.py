@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         sub_parser.add_argument("-c", "--config", required=True, metavar="FILE", help="the node's server.properties")
     format_.add_argument("-t", "--cluster-id", required=True, help="the cluster's id, from random-uuid")
     format_.add_argument("-g", "--ignore-formatted", action="store_true", help="leave formatted directories alone")
-    format_.add_argument("-r", "--release-version", help="the release whose metadata.version is used")
+    format_.add_argument("-r", "--release-version", help="use the metadata.version of this release")
     format_.add_argument("-f", "--feature", action="append", default=[], metavar="NAME=LEVEL")
     mapping = actions.add_parser("version-mapping", help="show the metadata.version of a release")
     mapping.add_argument("-r", "--release-version", default=None)
@@ -222,15 +222,15 @@ def _chosen_level(arguments: argparse.Namespace) -> int:
     for text in arguments.feature:
         name, separator, level = text.partition("=")
         if not separator or name != METADATA_VERSION_FEATURE:
-            raise ToolError(f"--feature {text} is not served; it takes {METADATA_VERSION_FEATURE}=LEVEL")
+            raise ToolError(f"--feature {text} is not supported; it takes {METADATA_VERSION_FEATURE}=LEVEL")
         features[name] = level
     if features and arguments.release_version is not None:
-        raise ToolError("--release-version and --feature metadata.version exclude each other; give one of them")
+        raise ToolError("--release-version and --feature metadata.version are mutually exclusive; give only one")
     text = features.get(METADATA_VERSION_FEATURE, arguments.release_version)
     level = DEFAULT_LEVEL if text is None else _level(text)
     if not MINIMUM_BOOTSTRAP_LEVEL <= level <= LATEST_LEVEL:
         low, high = LEVEL_NAMES[MINIMUM_BOOTSTRAP_LEVEL], LEVEL_NAMES[LATEST_LEVEL]
-        raise ToolError(f"metadata.version {level_name(level)} cannot be formatted; it is between {low} and {high}")
+        raise ToolError(f"metadata.version {level_name(level)} cannot be formatted; it must be between {low} and {high}")
     return level
 
 

@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topic", help="the topic; a regular expression unless --create is given")
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--replication-factor", type=int)
-    parser.add_argument("--replica-assignment", metavar="1:2,2:1", help="broker ids of each partition, by partition")
+    parser.add_argument(
+        "--replica-assignment", metavar="1:2,2:1", help="broker ids per partition, for example 1:2,2:1 for two partitions"
+    )
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--if-exists", action="store_true")
     parser.add_argument("--if-not-exists", action="store_true")
@@ -71,7 +73,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.action in ("create", "delete") and not arguments.topic:
         raise ToolError(f"--{arguments.action} needs --topic")
     if arguments.replica_assignment and (arguments.partitions, arguments.replication_factor) != (None, None):
-        raise ToolError("--replica-assignment says how many; leave --partitions and --replication-factor out")
+        raise ToolError("--replica-assignment already sets these; leave out --partitions and --replication-factor")
     if arguments.partitions is not None and arguments.partitions < 1:
         raise ToolError("The partitions must be greater than 0")
     factor = arguments.replication_factor

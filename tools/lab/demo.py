@@ -41,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     parser.add_argument("--dir", type=Path, help="folder of the cluster (default: a new temporary one)")
-    parser.add_argument("--rate", type=int, default=1000, metavar="N", help="records a second (default 1000)")
+    parser.add_argument("--rate", type=int, default=1000, metavar="N", help="records per second (default 1000)")
     parser.add_argument("--before", type=float, default=4.0, metavar="S", help="seconds of writing before the disk dies")
-    parser.add_argument("--after", type=float, default=6.0, metavar="S", help="seconds of writing after the disk died")
+    parser.add_argument("--after", type=float, default=6.0, metavar="S", help="seconds of writing after the disk has died")
     parser.add_argument(
-        "--report", action="store_true", help="export the metadata afterwards and check Spark's report of it"
+        "--report", action="store_true", help="export the metadata afterwards and check Spark's report on it"
     )
-    parser.add_argument("--plain", action="store_true", help="plain directories even where loop-mounted disks can be made")
+    parser.add_argument("--plain", action="store_true", help="use plain directories even if loop-mounted disks are possible")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,12 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
         demo_report.require()
     folder = (arguments.dir or Path(tempfile.mkdtemp(prefix="diskraft-demo-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    reason = "asked for with --plain" if arguments.plain else why_no_loop_disks(folder)
+    reason = "because of --plain" if arguments.plain else why_no_loop_disks(folder)
     loop = reason is None
     if loop:
-        say("disks: loop-mounted ext4; the victim is shut down in the kernel, every operation on it will fail with EIO")
+        say("disks: loop-mounted ext4; the kernel will shut the victim down, and every operation on it will fail with EIO")
     else:
-        say(f"disks: plain directories ({reason}); the victim is renamed away and an empty one put in its place")
+        say(f"disks: plain directories ({reason}); the victim will be renamed and an empty directory put in its place")
     with _cluster(folder, loop=loop, keep=arguments.keep) as cluster:
         report = _demonstrate(cluster, arguments, loop=loop)
         _print_table(report)
@@ -88,7 +88,7 @@ def _cluster(folder: Path, *, loop: bool, keep: bool) -> Iterator[LocalCluster]:
         if not succeeded:
             cluster.kill()
             cluster.remove_disks()
-            say(f"the logs stay in {cluster.folder}")
+            say(f"logs kept in {cluster.folder}")
         elif keep:
             say(f"the cluster keeps running: bootstrap servers {cluster.bootstrap}")
             say(f"stop and remove it with: diskraft local down --delete --dir {cluster.folder}")
@@ -170,7 +170,7 @@ def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: 
             for partition, was in sorted(before.leaders.items())
             if partition not in led and after.leaders[partition] != was
         ]
-        say("reading everything back")
+        say("reading all records back")
         found = _read_back(cluster.bootstrap)
         report.read_back = sum(found.values())
         report.lost = sum(1 for number in writer.acknowledged if number not in found)
@@ -221,7 +221,7 @@ def _await_all_replicas(admin: AdminClient) -> tuple[Leadership, list[Place]]:
         if sum(len(place.partitions) for place in places) == in_sync == PARTITIONS * REPLICATION_FACTOR:
             return _leadership(admin), places
         if time.monotonic() > deadline:
-            raise ToolError(f"the topic's replicas are not all in sync after {LEADERS_SECONDS:g} s")
+            raise ToolError(f"not all replicas of the topic are in sync after {LEADERS_SECONDS:g} s")
         time.sleep(0.05)
 
 
@@ -276,12 +276,12 @@ def _follow_failure(cluster: LocalCluster, broker_id: int, directory_id: str, ki
     timeline(since(failed), f"broker {broker_id} sees the error: {failed['cause']}")
     offline = broker.wait_for("log_dir_offline", directory_id=directory_id)
     report.detect_ms = round(since(offline), 1)
-    timeline(since(offline), f"directory {directory_id} is offline, {offline['replicas']} replicas stop serving")
+    timeline(since(offline), f"directory {directory_id} is offline, {offline['replicas']} replicas stopped")
     reported = controller.wait_for("log_dir_reported_offline", directory_id=directory_id)
     timeline(since(reported), "the controller has the heartbeat that reports it")
     moved = controller.wait_for("leaders_moved", directory_id=directory_id)
     report.leaders_moved_ms = round(since(moved), 1)
-    timeline(since(moved), f"leaders moved, committed ({moved['partitions']} partitions)")
+    timeline(since(moved), f"leader changes committed ({moved['partitions']} partitions)")
 
 
 def _first_ack(writer: "Writer", led: set[int], killed_at: float, moved_ms: float | None) -> float | None:
@@ -332,7 +332,7 @@ class Writer:
         self._stopped.set()
         self._thread.join()
         if self._producer.flush(60) > 0:
-            self.errors["still unanswered at the end"] += 1
+            self.errors["still unacknowledged at the end"] += 1
 
     def _write(self) -> None:
         started = time.monotonic()
@@ -383,7 +383,7 @@ def _read_back(bootstrap: str) -> Counter[int]:
     deadline = time.monotonic() + 60
     while waiting:
         if time.monotonic() > deadline:
-            raise ToolError(f"partitions {sorted(waiting)} cannot be read to their end")
+            raise ToolError(f"partitions {sorted(waiting)} could not be read to the end")
         for message in consumer.consume(1000, timeout=0.5):
             if message.error() is not None:
                 raise ToolError(f"reading back failed: {message.error()}")
@@ -435,8 +435,8 @@ def _print_table(report: Report) -> None:
         ("partitions in it", report.partitions_in_failed_directory),
         ("records acknowledged", report.acknowledged),
         ("records read back", report.read_back),
-        ("acknowledged and lost", report.lost),
-        ("written twice by a client's retry", report.duplicated),
+        ("acknowledged but lost", report.lost),
+        ("duplicated by client retries", report.duplicated),
         ("directory offline after", _ms(report.detect_ms)),
         ("leaders moved after", _ms(report.leaders_moved_ms)),
         ("first new acknowledgement after", _ms(report.first_ack_ms)),

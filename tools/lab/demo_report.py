@@ -51,12 +51,12 @@ def compare(failures: list[dict[str, Any]], expected: ExpectedFailure) -> list[s
     named = [(failure["broker_id"], failure["directory_id"]) for failure in failures]
     wanted = [(expected.broker_id, expected.directory_id)]
     if named != wanted:
-        return [f"the report names {named}, dead is {wanted}"]
+        return [f"the report names {named}, but the dead disk is {wanted}"]
     found = {(each["topic"], each["partition"]) for each in failures[0]["partitions"]}
     hosted = {(expected.topic, partition) for partition in expected.partitions}
     lines = []
     if missing := sorted(hosted - found):
-        lines.append(f"the report lacks {missing}")
+        lines.append(f"the report is missing {missing}")
     if surplus := sorted(found - hosted):
         lines.append(f"the report names {surplus}, which were not on the disk")
     return lines

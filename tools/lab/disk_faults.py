@@ -44,7 +44,7 @@ def make_read_only(path: Path) -> None:
     disk = mounted_disk(path)
     device, kind = disk.mounts[-1]
     if kind != "ext4":
-        raise ToolError(f"{path} is {kind}; only ext4 can be made to find an error in itself")
+        raise ToolError(f"{path} is {kind}; only ext4 can be made to detect an error")
     with explained(path):
         run("mount", "-o", "remount,errors=remount-ro", str(path))
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
@@ -68,7 +68,7 @@ def use_up_inodes(path: Path) -> None:
     """Uses up all inodes, so that no file can be created (ENOSPC) even if there is space. Raises ToolError."""
     disk = mounted_disk(path)
     if disk.mounted_file_system != "ext4":
-        raise ToolError(f"{path} is {disk.mounted_file_system}; only ext4 has a number of inodes that can be used up")
+        raise ToolError(f"{path} is {disk.mounted_file_system}; only ext4 can run out of inodes")
     folder = disk.path / (FILLER + "s")
     with explained(path):
         folder.mkdir(exist_ok=True)
@@ -180,22 +180,22 @@ class How:
 
 
 HOWS: Final = {
-    "power-cut": How(cut_power, "EIO for everything; what was not synced is lost (default)"),
-    "shutdown": How(shut_down_flushing, "EIO for everything; what was written is kept"),
+    "power-cut": How(cut_power, "EIO for everything; unsynced data is lost (default)"),
+    "shutdown": How(shut_down_flushing, "EIO for everything; written data is kept"),
     "shutdown-journal": How(shut_down_flushing_journal, "EIO for everything; names are kept, unsynced data is not"),
-    "read-only": How(make_read_only, "EROFS for every change, as ext4 does after an error of its own"),
-    "full": How(fill, "ENOSPC: no block is left"),
-    "no-inodes": How(use_up_inodes, "ENOSPC: no file can be made"),
+    "read-only": How(make_read_only, "EROFS for every change, as after ext4 detects an error"),
+    "full": How(fill, "ENOSPC: no free blocks"),
+    "no-inodes": How(use_up_inodes, "ENOSPC: no free inodes"),
     "freeze": How(freeze, "every change hangs", ends=True),
     "vanish": How(vanish, "the mount is gone"),
     "fresh": How(put_fresh, "an empty disk is mounted instead"),
-    "swap": How(swap, "two disks change places (takes two paths)"),
-    "read-errors": How(fail_reads, "EIO where blocks are read (faulty disks only, as all that follow)"),
+    "swap": How(swap, "two disks swap paths (takes both paths)"),
+    "read-errors": How(fail_reads, "EIO when blocks are read (this and the rest: faulty disks only)"),
     "write-errors": How(fail_writes, "EIO when blocks are written back"),
     "io-errors": How(fail_blocks, "EIO for every block"),
     "hang": How(hang_blocks, "blocks hang", ends=True),
     "slow": How(slow_blocks, f"each block takes {SLOW_MS:g} ms"),
-    "out-of-blocks": How(run_out_of_blocks, "written data is lost, and only one fsync tells"),
+    "out-of-blocks": How(run_out_of_blocks, "written data is lost, and only one fsync reports it"),
 }
 
 
@@ -237,9 +237,7 @@ def hanging(path: Path, seconds: float = SECONDS) -> Iterator[None]:
 def _set_blocks(path: Path, mode: str, *, seconds: float = 0.0, delay_ms: float = 0.0) -> None:
     disk = mounted_disk(path)
     if not disk.is_faulty:
-        raise ToolError(
-            f"the blocks of {path} cannot be made to fail; `diskraft disks make --faulty` makes disks of that kind"
-        )
+        raise ToolError(f"the blocks of {path} cannot be made to fail; use a disk from `diskraft disks make --faulty`")
     with explained(path):
         faulty_image.set_mode(disk.control, mode, seconds=seconds, delay_ms=delay_ms)
 

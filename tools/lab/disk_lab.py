@@ -101,11 +101,11 @@ def make_disk(path: Path, *, size_mib: int = 256, file_system: str = "ext4", fau
     """Creates an image with a file system and mounts it at `path`. Raises ToolError, after removing what it created."""
     disk = Disk(path)
     if disk.exists:
-        raise ToolError(f"{path} is a disk already; `diskraft disks remove {path}` removes it")
+        raise ToolError(f"{path} is already a disk; `diskraft disks remove {path}` removes it")
     with explained(path):
         was_there = path.is_dir()
         if was_there and any(path.iterdir()):
-            raise ToolError(f"{path} is not empty; a disk that is mounted there would hide what it holds")
+            raise ToolError(f"{path} is not empty; a disk mounted there would hide its contents")
         path.mkdir(parents=True, exist_ok=True)
         try:
             if faulty:
@@ -212,7 +212,9 @@ def mounted_disk(path: Path) -> Disk:
     """Returns the disk at the path, which must be mounted. Raises ToolError."""
     disk = Disk(path)
     if not disk.image.exists():
-        raise ToolError(f"{path} is not a disk of the lab: {disk.image} is missing; `diskraft disks make {path}` makes one")
+        raise ToolError(
+            f"{path} is not a disk of the lab: {disk.image} is missing; `diskraft disks make {path}` creates one"
+        )
     if not disk.is_mounted:
         raise ToolError(f"{path} is not mounted; `mount -o loop {disk.image} {path}` mounts it")
     return disk
@@ -220,7 +222,7 @@ def mounted_disk(path: Path) -> Disk:
 
 def _write_image(disk: Disk, size_mib: int, file_system: str) -> None:
     if file_system not in FILE_SYSTEMS:
-        raise ToolError(f"file system {file_system} is not known; it is one of {', '.join(FILE_SYSTEMS)}")
+        raise ToolError(f"unknown file system {file_system}; choose one of {', '.join(FILE_SYSTEMS)}")
     with disk.image.open("wb") as image:
         image.truncate(size_mib * MIB)
     if disk.is_faulty:

@@ -10,26 +10,26 @@ from tools.lab.disk_lab import FILE_SYSTEMS, heal_disk, make_disk, remove_disk, 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the subcommands."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    make = commands.add_parser("make", help="make an image beside PATH, a file system on it, and mount it at PATH")
+    make = commands.add_parser("make", help="create an image with a file system beside PATH and mount it at PATH")
     make.add_argument("--size", type=int, default=256, metavar="MIB", help="size of each disk in MiB (default 256)")
     make.add_argument("--fs", choices=FILE_SYSTEMS, default="ext4", help="file system (default ext4)")
     make.add_argument(
-        "--faulty", action="store_true", help="with FUSE below it, so that its blocks can fail, hang and be slow"
+        "--faulty", action="store_true", help="put FUSE below it, so that its blocks can fail, hang or be slow"
     )
     kill = commands.add_parser(
         "kill",
-        help="let the disk die, hang, fill up or vanish",
+        help="make the disk die, hang, fill up or vanish",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="HOW is one of\n" + "\n".join(f"  {name:18}{how.about}" for name, how in HOWS.items()),
     )
-    kill.add_argument("--how", choices=HOWS, default="power-cut", metavar="HOW", help="in which way (default power-cut)")
+    kill.add_argument("--how", choices=HOWS, default="power-cut", metavar="HOW", help="how it fails (default power-cut)")
     kill.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help=f"how long it hangs at most (default {SECONDS:g})"
+        "--seconds", type=float, default=SECONDS, metavar="S", help=f"longest time that it hangs (default {SECONDS:g})"
     )
     actions = {
-        "heal": "end what was done to the disk from outside: thaw it, let its blocks work, undo a swap, take fillers away",
-        "revive": "mount a dead disk again, with what had been synced",
-        "replace": "put an empty disk in the place of this one",
+        "heal": "undo injected faults: thaw the disk, make its blocks work, undo a swap, remove fillers",
+        "revive": "mount a dead disk again, with the data that was synced",
+        "replace": "replace the disk by an empty one",
         "remove": "unmount and delete the disk and its image",
     }
     parsers = [make, kill, *(commands.add_parser(name, help=text) for name, text in actions.items())]

@@ -13,16 +13,20 @@ DEFAULT_FOLDER = Path("diskraft-local")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the subcommands."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    up = commands.add_parser("up", help="make the cluster if there is none, and start what does not run")
+    up = commands.add_parser("up", help="create the cluster if needed, and start every node that is not running")
     up.add_argument("--brokers", type=int, default=3, metavar="N", help="number of brokers (default 3)")
-    up.add_argument("--disks", type=int, default=3, metavar="M", help="disks of each broker (default 3)")
-    up.add_argument("--loop", action="store_true", help="loop-mounted ext4 disks (root), which `diskraft disks` can kill")
+    up.add_argument("--disks", type=int, default=3, metavar="M", help="disks per broker (default 3)")
+    up.add_argument(
+        "--loop", action="store_true", help="use loop-mounted ext4 disks (root), which `diskraft disks` can kill"
+    )
     up.add_argument("--disk-size", type=int, default=256, metavar="MIB", help="size of a loop-mounted disk (default 256)")
     up.add_argument("--port", type=int, default=9092, help="port of the first broker; the others follow (default 9092)")
-    up.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line for every server.properties")
-    status = commands.add_parser("status", help="which nodes run, and where they listen")
+    up.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="add this line to every server.properties"
+    )
+    status = commands.add_parser("status", help="show which nodes are running and where they listen")
     status.add_argument("--format", choices=("table", "json"), default="table")
-    down = commands.add_parser("down", help="stop every node in order")
+    down = commands.add_parser("down", help="shut down every node cleanly")
     down.add_argument("--delete", action="store_true", help="remove the disks and the folder afterwards")
     for parser_ in (up, status, down):
         parser_.add_argument(
@@ -53,7 +57,7 @@ def _made_or_loaded(folder: Path, arguments: argparse.Namespace) -> LocalCluster
     if (folder / CLUSTER_FILE).exists():
         return LocalCluster.load(folder)
     if arguments.brokers < 1 or arguments.disks < 1:
-        raise ToolError("--brokers and --disks take a number of at least 1")
+        raise ToolError("--brokers and --disks must be at least 1")
     overrides: dict[str, str] = {}
     for line in arguments.set:
         key, separator, value = line.partition("=")

@@ -76,7 +76,7 @@ class LocalNode:
     def start(self) -> None:
         """Starts the process. Use `wait_for` to wait until it is ready."""
         if self.pid is not None:
-            raise ToolError(f"{self.files.name} is running already (process {self.pid})")
+            raise ToolError(f"{self.files.name} is already running (process {self.pid})")
         log = Path(self.files.log)
         self._log_position = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
@@ -101,7 +101,7 @@ class LocalNode:
             if self.pid is None:
                 raise ToolError(f"{self.files.name} ended before {event}: {self.last_line()} (see {self.files.log})")
             if time.monotonic() > deadline:
-                raise ToolError(f"{self.files.name} reported no {event} within {seconds:g} s (see {self.files.log})")
+                raise ToolError(f"{self.files.name} did not report {event} within {seconds:g} s (see {self.files.log})")
             time.sleep(POLL_SECONDS)
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -197,7 +197,7 @@ class LocalCluster:
             nodes = [NodeFiles(**(node | {"data_dirs": tuple(node["data_dirs"])})) for node in content["nodes"]]
             return cls(folder, content["cluster_id"], nodes, loop=content["loop"])
         except FileNotFoundError:
-            raise ToolError(f"{folder} holds no cluster; `diskraft local up --dir {folder}` makes one") from None
+            raise ToolError(f"{folder} holds no cluster; `diskraft local up --dir {folder}` creates one") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ToolError(f"{folder / CLUSTER_FILE} cannot be read: {error!r}") from error
 
@@ -215,11 +215,11 @@ class LocalCluster:
     ) -> "LocalCluster":
         """Creates folders, disks and configuration, and formats every node. Does not start any."""
         if (folder / CLUSTER_FILE).exists():
-            raise ToolError(f"{folder} holds a cluster already; `diskraft local down --dir {folder} --delete` removes it")
+            raise ToolError(f"{folder} already holds a cluster; `diskraft local down --dir {folder} --delete` removes it")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
-                raise ToolError(f"{folder} is not empty; a cluster takes a folder of its own, name another one")
+                raise ToolError(f"{folder} is not empty; a cluster needs a folder of its own, choose another one")
         except OSError as error:
             raise ToolError(f"{folder} cannot be used: {error.strerror}") from error
         ports = free_ports(brokers + 1) if first_port is None else [first_port + index for index in range(brokers + 1)]

@@ -41,7 +41,7 @@ def judge(exposition: str, *, is_broker: bool) -> str | None:
     """Returns the problem that a node's metrics show, or None."""
     age = _value(exposition, "diskraft_metrics_snapshot_age_seconds")
     if age is None or age > AGE_SECONDS_MAX:
-        return f"the node's loop has not reported for {age} s"
+        return f"the node's event loop has not published metrics for {age} s"
     if not is_broker:
         return None
     state = _value(exposition, "kafka_server_kafkaserver_brokerstate")

@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     """Prepares the node and execs its server. Returns an exit status if that fails or was not asked for."""
     parser = ToolParser("python -m tools.node.docker_run", "Prepare and run the node of a container.")
     parser.add_argument(
-        "--format-empty", action="store_true", help="format directories that are empty beside formatted ones, and end"
+        "--format-empty", action="store_true", help="format empty directories even if others are formatted, then exit"
     )
     arguments = parser.parse_args(argv)
     return run_tool(lambda: _run(format_empty=arguments.format_empty))
@@ -83,7 +83,7 @@ def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, st
         return dict(DEFAULT_PROPERTIES)
     roles = {role.strip() for role in properties.get("process.roles", "").split(",")}
     if roles == {"controller"} and properties.get("advertised.listeners"):
-        raise ToolError("KAFKA_ADVERTISED_LISTENERS cannot be set where KAFKA_PROCESS_ROLES is controller; leave it out")
+        raise ToolError("KAFKA_ADVERTISED_LISTENERS cannot be set if KAFKA_PROCESS_ROLES is controller; leave it out")
     if properties.get("advertised.listeners") and not properties.get("listeners"):
         properties["listeners"] = re.sub(r"://[^,]*:", "://0.0.0.0:", properties["advertised.listeners"])
     return properties
@@ -117,7 +117,7 @@ async def is_first_start(env: Environment, config: ServerConfig) -> bool:
     if unusable and not formatted:
         path, why = next(iter(unusable.items()))
         raise ToolError(
-            f"Log directory {path} cannot be used: {why}. No directory is formatted yet, and a first start formats all of "
+            f"Log directory {path} cannot be used: {why}. No directory is formatted yet, and the first start formats all of "
             f"them; make it writable for user {os.geteuid()}."
         )
     return not formatted

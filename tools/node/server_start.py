@@ -24,7 +24,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the node and exits the process."""
     parser = ToolParser("kafka-server-start", "Run a Diskraft node in the foreground.")
     parser.add_argument("config", metavar="FILE", help="the node's server.properties")
-    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="beats the file and KAFKA_*")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="overrides the file and KAFKA_* variables"
+    )
     arguments = parser.parse_args(argv)
     try:
         properties = read_properties(arguments.config) | _overrides(arguments.override)

@@ -71,7 +71,7 @@ def test_a_bootstrap_server_that_is_none(text: str) -> None:
 def test_an_api_that_is_not_served(broker: FakeBroker) -> None:
     """Or not in a version that both know."""
     del broker.answers[ApiKey.CREATE_TOPICS]
-    with AdminClient(str(broker.address)) as client, pytest.raises(ToolError, match="does not serve CREATE_TOPICS"):
+    with AdminClient(str(broker.address)) as client, pytest.raises(ToolError, match="does not support CREATE_TOPICS"):
         client.send(CreateTopicsRequest())
     too_new = ApiVersionsResponse(api_keys=[ApiVersion(api_key=ApiKey.METADATA, min_version=90, max_version=99)])
     broker.answers[ApiKey.API_VERSIONS] = lambda _: too_new
@@ -93,7 +93,7 @@ def test_a_node_that_refuses_to_name_its_versions(broker: FakeBroker) -> None:
         (b"\xff\xff\xff\xff", "a response of 4294967295 bytes"),
         (b"\x00\x00\x00\x02\x00\x00", "does not speak Kafka's protocol"),
         (b"\x00\x00\x00\x04\x00\x00\x00\x01", "does not speak Kafka's protocol"),
-        (b"\x00\x00\x00\x0c\x00\x00\x00\x63\x00\x00\x01\x00\x00\x00\x00\x00", "answers what was not asked"),
+        (b"\x00\x00\x00\x0c\x00\x00\x00\x63\x00\x00\x01\x00\x00\x00\x00\x00", "answered a request that was not sent"),
         (LastBytes(b"\x00\x00\x00\x20half"), "closed the connection"),
         (None, "closed the connection"),
     ],
@@ -117,7 +117,7 @@ def test_a_request_that_cannot_be_sent(broker: FakeBroker) -> None:
     """A number that does not fit its field is the caller's mistake, not the broker's."""
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t", replication_factor=70_000)])
     with AdminClient(str(broker.address)) as client:
-        with pytest.raises(ToolError, match="this cannot be asked: CreateTopicsRequest"):
+        with pytest.raises(ToolError, match="cannot encode the request: CreateTopicsRequest"):
             client.send(request)
         # The connection is as good as before.
         assert client.metadata([]).cluster_id == "the-cluster"

@@ -135,7 +135,7 @@ def test_snapshots_say_what_they_hold(tmp_path: Path, capsys: pytest.CaptureFixt
     assert dump(capsys, [bootstrap])[1][1] == "KRaft bootstrap snapshot"
     wrong = segment(tmp_path, header, name="x.checkpoint")
     status, _, err = dump(capsys, [wrong])
-    assert (status, err) == (1, ["x.checkpoint has not the name of a snapshot, <end offset>-<epoch>.checkpoint"])
+    assert (status, err) == (1, ["x.checkpoint is not named like a snapshot, <end offset>-<epoch>.checkpoint"])
 
 
 def test_transaction_markers_and_unknown_control_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,7 +292,7 @@ def test_what_cannot_be_read_is_one_line_and_status_1(tmp_path: Path, capsys: py
     assert err[0].startswith(f"{corrupt.name} is corrupt: ")
     strange = segment(tmp_path, name="strange.log")
     status, _, err = dump(capsys, [strange])
-    assert (status, err) == (1, ["strange.log has not the name of a segment's file, twenty digits and .log"])
+    assert (status, err) == (1, ["strange.log is not named like a segment file, twenty digits and .log"])
     other = segment(tmp_path, name="other.txt")
     assert dump(capsys, [other])[::2] == (0, ["Ignoring unknown file other.txt"])
 

@@ -140,7 +140,7 @@ def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
     assert cluster("--broker-list", "one") == (
         1,
         [],
-        ["--broker-list one is not a list of numbers separated by commas"],
+        ["--broker-list one is not a comma-separated list of broker ids"],
     )
 
 

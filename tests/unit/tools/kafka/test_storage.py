@@ -390,9 +390,9 @@ def test_format_with_a_release_or_a_level(tool: Tool, flags: list[str], level: s
         (["-r", "9.9"], "'9.9' is no metadata.version"),
         (["-f", "metadata.version="], "'' is no metadata.version"),
         (["-f", "metadata.version"], "it takes metadata.version=LEVEL"),
-        (["-f", "group.version=1"], "group.version=1 is not served"),
-        (["-r", "3.9", "-f", "metadata.version=21"], "exclude each other"),
-        (["-r", "3.2-IV0"], "metadata.version 3.2-IV0 cannot be formatted; it is between 3.3-IV0 and 4.0-IV0"),
+        (["-f", "group.version=1"], "group.version=1 is not supported"),
+        (["-r", "3.9", "-f", "metadata.version=21"], "mutually exclusive"),
+        (["-r", "3.2-IV0"], "metadata.version 3.2-IV0 cannot be formatted; it must be between 3.3-IV0 and 4.0-IV0"),
         (["-r", "4.0-IV3"], "metadata.version 4.0-IV3 cannot be formatted"),
     ],
 )

@@ -18,10 +18,10 @@ def failure(*partitions: tuple[str, int], broker_id: int = 2, directory_id: str 
     ("failures", "told"),
     [
         ([failure(("demo", 1), ("demo", 2))], []),
-        ([], ["the report names [], dead is [(2, 'D')]"]),
-        ([failure(("demo", 1), directory_id="E")], ["the report names [(2, 'E')], dead is [(2, 'D')]"]),
-        ([failure(), failure(broker_id=1)], ["the report names [(2, 'D'), (1, 'D')], dead is [(2, 'D')]"]),
-        ([failure(("demo", 1))], ["the report lacks [('demo', 2)]"]),
+        ([], ["the report names [], but the dead disk is [(2, 'D')]"]),
+        ([failure(("demo", 1), directory_id="E")], ["the report names [(2, 'E')], but the dead disk is [(2, 'D')]"]),
+        ([failure(), failure(broker_id=1)], ["the report names [(2, 'D'), (1, 'D')], but the dead disk is [(2, 'D')]"]),
+        ([failure(("demo", 1))], ["the report is missing [('demo', 2)]"]),
         (
             [failure(("demo", 1), ("demo", 2), ("demo", 3))],
             ["the report names [('demo', 3)], which were not on the disk"],

@@ -87,7 +87,7 @@ def test_a_folder_without_a_readable_cluster_is_an_error(tmp_path: Path, content
 def test_a_cluster_is_not_made_over_another_one_or_over_somebodys_files(tmp_path: Path) -> None:
     """`diskraft local up --dir .` must never lead to a `down --delete` of one's home folder."""
     make(tmp_path / "cluster")
-    with pytest.raises(ToolError, match="holds a cluster already"):
+    with pytest.raises(ToolError, match="already holds a cluster"):
         make(tmp_path / "cluster")
     (tmp_path / "letters").write_text("dear")
     with pytest.raises(ToolError, match="is not empty"):
@@ -221,7 +221,7 @@ def test_the_process_of_an_earlier_command_is_known_by_its_pid_file(node: LocalN
     process = run(node.files.config)
     Path(node.files.pid_file).write_text(f"{process.pid}\n")
     assert node.pid == process.pid
-    with pytest.raises(ToolError, match=rf"broker-1 is running already \(process {process.pid}\)"):
+    with pytest.raises(ToolError, match=rf"broker-1 is already running \(process {process.pid}\)"):
         node.start()
     Path(node.files.pid_file).write_text(f"{os.getpid()}\n")
     assert node.pid is None

@@ -19,8 +19,12 @@ FRESH = "diskraft_metrics_snapshot_age_seconds 0.5\n"
         (FRESH + "kafka_server_kafkaserver_brokerstate 3.0\n", True, None),
         (FRESH + "kafka_server_kafkaserver_brokerstate 2.0\n", True, "the broker is in state 2.0, not running (3)"),
         (FRESH, True, "the broker is in state None, not running (3)"),
-        ("diskraft_metrics_snapshot_age_seconds 60.0\n", False, "the node's loop has not reported for 60.0 s"),
-        ("", False, "the node's loop has not reported for None s"),
+        (
+            "diskraft_metrics_snapshot_age_seconds 60.0\n",
+            False,
+            "the node's event loop has not published metrics for 60.0 s",
+        ),
+        ("", False, "the node's event loop has not published metrics for None s"),
     ],
 )
 def test_judgement(exposition: str, is_broker: bool, problem: str | None) -> None:
