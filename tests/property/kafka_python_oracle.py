@@ -12,7 +12,7 @@ from typing import Any
 from common.protocol.schema import ArrayOf, Kind, Primitive, Struct, StructSchema, message_schema
 
 with warnings.catch_warnings():
-    # It loads its schemas with a function that Python has deprecated.
+    # kafka-python loads its schemas with a function that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol import api_header
     from kafka.protocol.admin import cluster, configs, topics
@@ -33,7 +33,7 @@ def has(message_class: type[Struct], version: int) -> bool:
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """The bytes that kafka-python gives for the same values."""
+    """Returns kafka-python's encoding of the same values."""
     schema = message_schema(type(message))
     theirs = their_message(message, version)
     if schema.kind is Kind.HEADER:
@@ -42,7 +42,7 @@ def encode(message: Struct, version: int) -> bytes:
 
 
 def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
-    """What kafka-python reads from the bytes, as our class."""
+    """Decodes the bytes with kafka-python and returns our class."""
     schema = message_schema(message_class)
     found = _their_class(message_class)
     if schema.kind is Kind.HEADER:
@@ -53,7 +53,7 @@ def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
 
 
 def their_message(message: Struct, version: int) -> Any:
-    """The same values in kafka-python's class."""
+    """Returns the same values in kafka-python's class."""
     found = _their_class(type(message))
     return _to_theirs(message, found._struct, version, top=found)
 

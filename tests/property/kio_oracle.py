@@ -33,7 +33,7 @@ def has(message_class: type[Struct], version: int) -> bool:
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """The bytes that kio gives for the same values."""
+    """Returns kio's encoding of the same values."""
     kio_class = _kio_class(type(message), version)
     with io.BytesIO() as buffer:
         entity_writer(kio_class)(buffer, _to_kio(message, kio_class))
@@ -41,21 +41,21 @@ def encode(message: Struct, version: int) -> bytes:
 
 
 def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
-    """What kio reads from the bytes, as our class. Asserts that kio took all of them."""
+    """Decodes the bytes with kio and returns our class. Asserts that kio consumed all of them."""
     decoded, size = entity_reader(_kio_class(message_class, version))(encoded, 0)
     assert size == len(encoded)
     return _from_kio(decoded, message_class.wire_schema)
 
 
 def kio_message(message: Struct, version: int) -> Any:
-    """The same values in kio's class."""
+    """Returns the same values in kio's class."""
     return _to_kio(message, _kio_class(type(message), version))
 
 
 def facts(message_class: type[Struct], version: int) -> list[tuple[str, bool, Any]]:
-    """For every field in the message: its path, whether kio lets it be None, and kio's default as our value.
+    """Returns for every field its path, whether kio allows None, and kio's default as our value.
 
-    The default is dataclasses.MISSING where the schema states none.
+    The default is dataclasses.MISSING if the schema states none.
     """
     return list(_facts(_kio_class(message_class, version), message_class.wire_schema, ""))
 
@@ -66,7 +66,7 @@ def _facts(kio_class: Any, schema: StructSchema, path: str) -> Iterator[tuple[st
     for field in dataclasses.fields(kio_class):
         name = _our_name(ours, field.name)
         kafka_type = field.metadata.get("kafka_type")
-        # None stands for zero and -1 there.
+        # In these types None represents zero or -1.
         may_be_none = kafka_type not in ("uuid", "datetime_i64") and type(None) in typing.get_args(field.type)
         default = field.default
         if default is not dataclasses.MISSING:
@@ -90,7 +90,7 @@ def _kio_class(message_class: type[Struct], version: int) -> Any:
 
 
 def _nested_types(schema: StructSchema) -> dict[str, Any]:
-    """The wire types of the fields, of the elements for arrays."""
+    """Returns the wire types of the fields; for arrays, of the elements."""
     return {
         each.name: each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
         for each in schema.fields
@@ -103,7 +103,7 @@ def _our_name(ours: Any, kio_name: str) -> str:
 
 
 def _nested_class(hint: Any) -> Any:
-    """The kio struct inside `tuple[Struct, ...] | None` and the like."""
+    """Returns the kio struct inside `tuple[Struct, ...] | None` and the like."""
     if dataclasses.is_dataclass(hint):
         return hint
     return next((found for each in typing.get_args(hint) if (found := _nested_class(each)) is not None), None)

@@ -1,6 +1,6 @@
-"""How many examples a property gets: few and always the same, or a hundred times as many and other ones each time.
+"""How many examples a property gets: a few fixed ones, or a hundred times as many that differ in every run.
 
-`pytest --hypothesis-profile=exhaustive` chooses the second; tests/conftest.py registers both profiles.
+`pytest --hypothesis-profile=exhaustive` selects the latter; tests/conftest.py registers both profiles.
 """
 
 from hypothesis import HealthCheck, settings
@@ -11,14 +11,14 @@ EXHAUSTIVE_FACTOR = 100
 
 
 def register_profiles() -> None:
-    """Makes both known and the fast one the default."""
+    """Registers both profiles and makes the fast one the default."""
     settings.register_profile(FAST, derandomize=True, database=None, deadline=None)
     settings.register_profile(EXHAUSTIVE, derandomize=False, deadline=None)
     settings.load_profile(FAST)
 
 
 def examples(count: int) -> settings:
-    """The settings of one property; `count` is for the fast profile."""
+    """Returns the settings of one property. `count` is for the fast profile."""
     is_exhaustive = settings.get_current_profile_name() == EXHAUSTIVE
     return settings(
         max_examples=count * EXHAUSTIVE_FACTOR if is_exhaustive else count,

@@ -22,9 +22,9 @@ from common.protocol.schema import (
 
 EVERY_INT16 = st.integers(-(2**15), 2**15 - 1)
 KNOWN_ERRORS = st.sampled_from([int(code) for code in ErrorCode])
-# The only times in a response: kio holds them as datetime, which has no others.
+# The only timestamps in a response. kio holds them as datetime, which has no other values.
 LOG_APPEND_TIMES = st.just(-1) | st.integers(0, 2**37)
-# Above every tag that a declaration of ours uses.
+# Greater than every tag in our declarations.
 UNKNOWN_TAGS = st.dictionaries(st.integers(20, 2**31 - 1), st.binary(max_size=6), max_size=2)
 
 VALUES: dict[Primitive, st.SearchStrategy[Any]] = {
@@ -59,7 +59,7 @@ def declared_messages() -> list[type[Struct]]:
 
 
 def declared_versions() -> list[tuple[type[Struct], int]]:
-    """Every (message, version) that is declared."""
+    """Returns every declared (message, version)."""
     return [(each, version) for each in declared_messages() for version in versions_of(each)]
 
 
@@ -69,7 +69,7 @@ def versions_of(message_class: type[Struct]) -> list[int]:
 
 
 def case_name(case: Any) -> str:
-    """The name of a (message, version) among pytest's parameters."""
+    """Returns the name of a (message, version) for pytest's parameters."""
     return f"v{case}" if isinstance(case, int) else str(case.__name__)
 
 
@@ -80,7 +80,7 @@ def messages(
     error_codes: st.SearchStrategy[int] = EVERY_INT16,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Any]:
-    """Any message that this version can carry. Fields that it lacks keep their defaults."""
+    """Any message that this version can carry. Fields that the version lacks keep their defaults."""
     schema = message_schema(message_class)
     tags = UNKNOWN_TAGS if unknown_tags and version in schema.flexible else None
     return _structs(schema, version, error_codes, tags)
@@ -108,7 +108,7 @@ def _field(
 
     if isinstance(field.wire_type, ArrayOf):
         element = one(field.wire_type.element)
-        # Long enough for the columns now and then.
+        # Sometimes long enough for the decoding by columns.
         values: st.SearchStrategy[Any] = st.lists(element, max_size=3) | st.lists(element, min_size=8, max_size=9)
         if isinstance(field.wire_type.element, StructSchema) and not _is_flat(field.wire_type.element):
             values = st.lists(element, max_size=2)

@@ -1,8 +1,8 @@
-"""The controller's core under any sequence of requests: invariants after every record, and the log says it all.
+"""The controller's core under any sequence of requests: invariants after every record, and replay gives the same state.
 
-Brokers register, come back, lose directories, assign replicas, change ISRs, fall silent and leave, topics come and go, in
-any order that Hypothesis finds, well-behaved or not. `ControllerContext` checks I4, I6, I7, I9, I10 and I12 after every
-record; here come what must hold between operations, and that a replay of the log gives the same state.
+Brokers register, return, lose directories, assign replicas, change ISRs, go silent and leave, and topics are created and
+deleted, in any order that Hypothesis finds, valid or not. `ControllerContext` checks I4, I6, I7, I9, I10 and I12 after every
+record. This module adds what must hold between operations, and that replaying the log gives the same state.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from tests.unit.controller.core.context import ControllerContext, directory
 
 BROKERS = st.integers(1, 4)
 TOPICS = st.sampled_from(["t0", "t0", "t1"])
-# What would soon leave nothing to look at is drawn less often.
+# For events that would soon leave nothing to test: drawn less often.
 SELDOM = st.sampled_from([False, False, False, False, True])
-# Directory n of broker b is "b-n"; the last one of a broker's names is never registered by it.
+# Directory n of broker b is "b-n". A broker never registers the last of its names.
 SLOTS = st.sampled_from([(), (0,), (1,), (0, 1), (0, 1, 2), (2,)])
 
 
@@ -81,7 +81,8 @@ class ControllerMachine(RuleBasedStateMachine):
         )
         after = self.controller.state.brokers[BrokerId(broker_id)]
         assert response.is_fenced == after.fenced
-        # Whatever was asked, nothing leads or is in a larger ISR in a directory that this heartbeat named.
+        # Whatever the request, the broker must not lead, nor be in an ISR with others, in a directory that it just reported
+        # offline.
         for topic in self.controller.state.topics.values():
             for partition in topic.partitions.values():
                 if BrokerId(broker_id) not in partition.replicas or response.error_code != ErrorCode.NONE:
@@ -89,7 +90,7 @@ class ControllerMachine(RuleBasedStateMachine):
                 if partition.directory(BrokerId(broker_id)) in map(directory, offline):
                     assert partition.leader != broker_id
                     assert broker_id not in partition.isr or len(partition.isr) == 1
-        # Saying the same again changes nothing, unless a shutdown goes on.
+        # Repeating the request changes nothing, unless a shutdown is in progress.
         if not shut_down and not after.in_controlled_shutdown and response.error_code == ErrorCode.NONE:
             self.controller.heartbeat(broker_id, offline=offline, want_fence=fence, metadata_offset=len(self.controller.log))
             if not is_behind:
@@ -134,7 +135,7 @@ class ControllerMachine(RuleBasedStateMachine):
         partition = None if known is None else known.partitions.get(index)
         if known is None or partition is None or partition.leader == NO_LEADER:
             return
-        # A list that lacks the leader could only be refused; it stands for "everybody" here.
+        # A list without the leader could only be refused; use it as "all replicas" here.
         isr = isr if partition.leader in isr else partition.replicas
         result = self.controller.alter(known.id, index, isr, partition_epoch=partition.partition_epoch - is_stale)
         after = self.controller.partition(known.id, index)
@@ -178,7 +179,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_log_says_it_all(self) -> None:
-        """State rebuilt from the log equals the live state."""
+        """The state rebuilt from the log equals the live state."""
         rebuilt = MetadataState()
         for offset, record in enumerate(self.controller.log):
             rebuilt.replay(record, offset=Offset(offset))

@@ -1,6 +1,6 @@
-"""Every decoder of the product under known, once harmful and damaged inputs: a right value or the one error it may raise.
+"""Every decoder on known, once harmful and damaged inputs: it returns the right value or raises its one declared error.
 
-The checks are those of `make fuzz`, which looks for new inputs with coverage; here they run without a fuzzer.
+The checks are those of `make fuzz`, which searches for new inputs guided by coverage. Here they run without a fuzzer.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from tests.property.profiles import examples
 INTERESTING = st.sampled_from(
     [b"\0", b"\x7f", b"\x80", b"\xff", b"\xff" * 4, b"\x7f" + b"\xff" * 3, b"\n", b"9" * 20, b"\\"]
 )
-# Where (in parts of the whole), how many bytes go, and what comes in their place.
+# Position (as a fraction of the input), number of bytes removed, and the bytes inserted there.
 CHANGES = st.lists(
     st.tuples(st.floats(0, 1), st.integers(0, 6), INTERESTING | st.binary(max_size=4)), min_size=1, max_size=4
 )
@@ -23,7 +23,7 @@ EXAMPLES_OF_SLOW = 25
 
 
 def damaged(data: bytes, changes: list[tuple[float, int, bytes]], other: bytes, splice: float | None) -> bytes:
-    """The bytes with these changes, and from `splice` on perhaps the end of another input."""
+    """Applies these changes; with `splice`, replaces the input from there on by the end of another input."""
     result = bytearray(data)
     for where, removed, inserted in changes:
         position = int(where * len(result))
@@ -35,7 +35,7 @@ def damaged(data: bytes, changes: list[tuple[float, int, bytes]], other: bytes, 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_valid_and_once_harmful_inputs(target: Target) -> None:
-    """What a fuzzer begins with, and what it once found, passes within the limits of memory and time."""
+    """The fuzzer's seeds and past findings pass within the limits of memory and time."""
     inputs = [b"", *target.seeds(), *target.found()]
     for data in inputs:
         target.check(data)

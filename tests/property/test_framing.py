@@ -1,4 +1,4 @@
-"""The framer finds the same frames however the stream is cut."""
+"""The framer finds the same frames however the stream is split into chunks."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def stream_of(frames: list[bytes]) -> bytes:
 
 
 def cut_into(stream: bytes, chunks: list[bytes]) -> list[bytes]:
-    """The frames of a stream that arrives in these chunks, as far as it can be made sense of."""
+    """Returns the frames of a stream that arrives in these chunks, up to the first framing error."""
     framer = RequestFramer(MAX_SIZE)
     found = []
     for chunk in chunks:
@@ -31,7 +31,7 @@ def cut_into(stream: bytes, chunks: list[bytes]) -> list[bytes]:
 @examples(200)
 @given(FRAMES, st.lists(st.integers(1, 40), max_size=20))
 def test_any_cut_gives_the_same_frames(frames: list[bytes], sizes: list[int]) -> None:
-    """Whole, one byte at a time, or in any chunks: the same frames in the same order, and earlier frames stay valid."""
+    """Whole, byte by byte or in any chunks: the same frames in the same order, and earlier frames stay valid."""
     stream = stream_of(frames)
     chunks, position = [], 0
     for size in sizes:
@@ -46,7 +46,7 @@ def test_any_cut_gives_the_same_frames(frames: list[bytes], sizes: list[int]) ->
 @examples(200)
 @given(FRAMES, st.integers(-(2**31), -1) | st.integers(MAX_SIZE + 1, 2**31 - 1))
 def test_a_bad_length_is_refused_after_the_good_frames(frames: list[bytes], length: int) -> None:
-    """A negative or too large length raises as soon as its four bytes are there, and on every call after that."""
+    """A negative or excessive length raises once its four bytes have arrived, and on every later call."""
     framer = RequestFramer(MAX_SIZE)
     framer.receive_data(stream_of(frames) + length.to_bytes(4, "big", signed=True))
     for frame in frames:

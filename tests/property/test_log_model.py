@@ -1,6 +1,7 @@
-"""A log through any sequence of its operations and restarts, against the list of batches that it should hold.
+"""A log under any sequence of operations and restarts, compared with the list of batches that it should hold.
 
-Each step acts on the log and on the list; after each step both must agree, on the simulated disk and in every life.
+Each step is applied to the log and to the list. After each step, and after each restart on the simulated disk, both must
+agree.
 """
 
 from hypothesis import given
@@ -77,7 +78,7 @@ async def apply(world: SimulatedWorld, log: Log, model: Model, step: str, amount
 
 
 def epochs_with_records(log: Log, model: Model) -> list[tuple[int, int]]:
-    """A restart may forget an epoch that has no record, as in Apache Kafka."""
+    """A restart may forget an epoch without records, as in Apache Kafka."""
     return [entry for entry in log.leader_epochs.entries if entry[1] < model.end]
 
 

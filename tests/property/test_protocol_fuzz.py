@@ -1,4 +1,4 @@
-"""Hostile bytes: they are a message or a ProtocolError, quickly and in memory in proportion to their number."""
+"""Hostile bytes decode to a message or raise ProtocolError, quickly and with memory proportional to their number."""
 
 import tracemalloc
 from typing import Any
@@ -22,13 +22,13 @@ CASES = [
     (each, version) for each in declared_messages() for version in sorted({versions_of(each)[0], versions_of(each)[-1]})
 ]
 REQUESTS = [each for each in declared_messages() if message_schema(each).kind is Kind.REQUEST]
-# A few bytes on the wire can become a Python object with a dictionary and a list; compiled code comes on top once.
+# A few bytes on the wire can become a Python object with a dictionary and a list. The compiled code adds a fixed amount.
 BYTES_PER_BYTE = 150
 BYTES_AT_LEAST = 20_000
 
 
 def decode_measured(message_class: type[Struct], data: bytes, version: int, *, bytes_at_most: int) -> Any:
-    """The message, or None if the bytes are refused; in neither case did it take more memory than this."""
+    """Returns the message, or None if it is rejected. Asserts the limit on memory in both cases."""
     tracemalloc.start()
     try:
         return decode(message_class, data, version)
@@ -41,7 +41,7 @@ def decode_measured(message_class: type[Struct], data: bytes, version: int, *, b
 
 
 def damage(encoded: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
-    """`encoded` with some bytes replaced and perhaps its end cut off."""
+    """Replaces some bytes of `encoded` and may cut off its end."""
     damaged = bytearray(encoded)
     for position, value in changes:
         if damaged:
@@ -76,7 +76,7 @@ def test_damaged_messages(message_class: type[Struct], version: int) -> None:
     | st.builds(lambda key, rest: bytes((0, key, 0, 3)) + rest, st.integers(0, 80), st.binary(max_size=60))
 )
 def test_any_frame(frame: bytes) -> None:
-    """Any frame has a request header or raises ProtocolError."""
+    """Any frame either has a request header or raises ProtocolError."""
     try:
         header, body = parse_request(frame)
     except ProtocolError:
@@ -86,7 +86,7 @@ def test_any_frame(frame: bytes) -> None:
 
 
 def arrays_of(schema: StructSchema, version: int) -> list[list[FieldSchema]]:
-    """The ways from the message to each array of the version, through arrays of structs."""
+    """Returns the paths from the message to each array of the version, through arrays of structs."""
     found = []
     for field in schema.fields:
         if version in field.versions and isinstance(field.wire_type, ArrayOf):
@@ -97,7 +97,7 @@ def arrays_of(schema: StructSchema, version: int) -> list[list[FieldSchema]]:
 
 
 def smallest(element: Primitive | StructSchema, *, has_tags: bool) -> Any:
-    """The element that makes most objects of fewest bytes."""
+    """Returns the element with the most objects for the fewest bytes."""
     if isinstance(element, StructSchema):
         made = element.python_class()
         if has_tags:
@@ -108,7 +108,7 @@ def smallest(element: Primitive | StructSchema, *, has_tags: bool) -> Any:
 
 @pytest.mark.parametrize("message_class", REQUESTS, ids=case_name)
 def test_memory_of_requests_is_accounted_for(message_class: type[Struct]) -> None:
-    """A thousand of the smallest elements in any array take about what `decode_request` says that they take."""
+    """A thousand of the smallest elements in any array take about the memory that `decode_request` reports."""
     version = versions_of(message_class)[-1]
     schema = message_schema(message_class)
     for way in arrays_of(schema, version):
@@ -135,7 +135,7 @@ def test_memory_of_requests_is_accounted_for(message_class: type[Struct]) -> Non
 
 
 def test_more_memory_than_a_request_may_take() -> None:
-    """Topics without a name, with one empty tagged field each: five bytes on the wire, hundreds in memory."""
+    """Topics without a name and with one empty tagged field each: five bytes on the wire, hundreds in memory."""
     count = 200_000
     # Name, partitions, number of tags, tag, its size.
     topic = b"\x01\x01\x01\x32\x00"
@@ -146,7 +146,7 @@ def test_more_memory_than_a_request_may_take() -> None:
 
 @pytest.mark.parametrize("message_class", REQUESTS, ids=case_name)
 def test_claims_cost_nothing(message_class: type[Struct]) -> None:
-    """Where a count or a length may stand, a huge one is refused without memory of that size."""
+    """A huge count or length in any place is rejected without allocating memory of that size."""
     for version in versions_of(message_class):
         whole = encode(message_class(), version)
         decode(message_class, whole, version)

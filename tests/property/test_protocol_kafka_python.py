@@ -1,4 +1,4 @@
-"""Every message that clients exchange against kafka-python's codec, both ways."""
+"""Every message that clients exchange, checked against kafka-python's codec in both directions."""
 
 import pytest
 from hypothesis import given
@@ -16,8 +16,8 @@ CASES = [case for case in declared_versions() if kafka_python_oracle.has(*case)]
 
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
 def test_kafka_python_reads_and_writes_the_same(message_class: type[Struct], version: int) -> None:
-    """What we encode kafka-python decodes to the same values, and the other way round."""
-    # It takes an ApiVersions response with an error for one of version 0, whatever was asked for.
+    """kafka-python decodes our encoding to the same values, and we decode its encoding."""
+    # It treats an ApiVersions response with an error as version 0, whatever version was requested.
     error_codes = st.just(0) if message_class is ApiVersionsResponse else EVERY_INT16
 
     @examples(12)

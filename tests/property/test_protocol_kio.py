@@ -1,4 +1,4 @@
-"""Every declared message and version against kio, both ways."""
+"""Every declared message and version, checked against kio in both directions."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ CASES = [case for case in declared_versions() if kio_oracle.has(*case)]
 
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
 def test_kio_reads_and_writes_the_same(message_class: type[Struct], version: int) -> None:
-    """What we encode kio decodes to the same values, what kio encodes we decode to them, and the bytes are the same."""
+    """Both encode to the same bytes, and each decodes the other's encoding to the same values."""
 
     @examples(12)
     @given(messages(message_class, version, error_codes=KNOWN_ERRORS))
@@ -34,7 +34,7 @@ def test_kio_reads_and_writes_the_same(message_class: type[Struct], version: int
 
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
 def test_kio_agrees_on_nulls_and_defaults(message_class: type[Struct], version: int) -> None:
-    """Values that we never generate, because a declaration forbids them, show here: nullability and stated defaults."""
+    """Covers values that we never generate because a declaration forbids them: nullability and stated defaults."""
     ours = {path: rest for path, *rest in facts(message_class.wire_schema, version, "")}
     theirs = {path: rest for path, *rest in kio_oracle.facts(message_class, version)}
     assert ours.keys() == theirs.keys()
@@ -44,7 +44,7 @@ def test_kio_agrees_on_nulls_and_defaults(message_class: type[Struct], version: 
 
 
 def facts(schema: StructSchema, version: int, path: str) -> Iterator[tuple[str, bool, Any]]:
-    """What `kio_oracle.facts` gives, from our declarations."""
+    """Returns what `kio_oracle.facts` returns, from our declarations."""
     for field in schema.fields:
         if version in field.versions:
             yield f"{path}{field.name}", version in field.nullable, field.make_default()

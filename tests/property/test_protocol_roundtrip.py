@@ -1,4 +1,4 @@
-"""Every declared message and version through our own codec: what the oracles cannot show."""
+"""Every declared message and version through our own codec: what the oracles cannot check."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ FLEXIBLE_CASES = [case for case in CASES if case[1] in message_schema(case[0]).f
 
 @pytest.mark.parametrize(("message_class", "version"), FLEXIBLE_CASES, ids=case_name)
 def test_unknown_tagged_fields_come_back(message_class: type[Struct], version: int) -> None:
-    """Tagged fields that nobody declared are kept in every struct and written again, in both numberings."""
+    """Undeclared tagged fields are kept in every struct and written back, in both numberings."""
 
     @examples(8)
     @given(messages(message_class, version, unknown_tags=True), st.sampled_from(Numbering))
@@ -31,7 +31,7 @@ def test_unknown_tagged_fields_come_back(message_class: type[Struct], version: i
 
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
 def test_any_buffer_will_do(message_class: type[Struct], version: int) -> None:
-    """Bytes, bytearrays and views decode alike, and the parts of a message are the message."""
+    """Bytes, bytearrays and views decode alike, and a message's parts join to its encoding."""
 
     @examples(4)
     @given(messages(message_class, version))

@@ -41,7 +41,7 @@ RECORDS = st.lists(st.builds(Record, SMALL_BYTES, SMALL_BYTES, TIMES, HEADERS), 
 
 @given(INT64)
 def test_varints_come_back(value: int) -> None:
-    """Every signed 64-bit number survives, and its varint is self-delimiting."""
+    """Every signed 64-bit number survives a round trip, and its varint is self-delimiting."""
     out = bytearray()
     append_varint(out, value)
     assert read_varint(bytes(out) + b"\xff", 0) == (value, len(out))
@@ -49,7 +49,7 @@ def test_varints_come_back(value: int) -> None:
 
 @given(RECORDS, st.integers(0, 2**62), st.integers(-1, 2**31 - 1))
 def test_records_come_back(records: list[Record], base_offset: int, leader_epoch: int) -> None:
-    """What is encoded is valid and comes back, with offsets counted from the base offset."""
+    """An encoded batch is valid and decodes to the same records, with offsets counted from the base offset."""
     batch = encode_batch(records, base_offset=base_offset, leader_epoch=leader_epoch)
     ((header, view),) = split_batches(batch)
     validate_batch(header, view)
@@ -63,7 +63,7 @@ def test_records_come_back(records: list[Record], base_offset: int, leader_epoch
 
 @given(RECORDS, st.integers(0, 2**40))
 def test_kafka_python_reads_and_writes_the_same(records: list[Record], base_offset: int) -> None:
-    """An implementation of somebody else reads our batches, and makes the same bytes of the same records."""
+    """An independent implementation reads our batches, and encodes the same records to the same bytes."""
     batch = encode_batch(records, base_offset=base_offset)
     theirs = DefaultRecordBatch(bytes(batch))
     assert theirs.validate_crc()
@@ -80,14 +80,14 @@ def test_kafka_python_reads_and_writes_the_same(records: list[Record], base_offs
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=200), TIMES)
 def test_both_encoders_agree(values: list[bytes], timestamp_ms: int) -> None:
-    """The short encoder of the metadata log writes what the general one writes."""
+    """The fast encoder of the metadata log writes the same bytes as the general one."""
     general = encode_batch([Record(None, value, timestamp_ms) for value in values], base_offset=3, leader_epoch=1)
     assert encode_values_batch(values, base_offset=3, leader_epoch=1, timestamp_ms=timestamp_ms) == general
 
 
 @given(RECORDS, st.data())
 def test_any_damage_is_noticed(records: list[Record], data: st.DataObject) -> None:
-    """A changed byte anywhere but in base offset and epoch makes reading or validating raise a BatchError."""
+    """Changing any byte except in base offset and epoch makes reading or validating raise a BatchError."""
     batch = encode_batch(records)
     position = data.draw(st.integers(8, len(batch) - 1).filter(lambda at: not 12 <= at < 16))
     batch[position] ^= data.draw(st.integers(1, 255))
@@ -97,7 +97,7 @@ def test_any_damage_is_noticed(records: list[Record], data: st.DataObject) -> No
 
 @given(RECORDS, INT64, st.integers(-(2**31), 2**31 - 1))
 def test_stamping_never_harms(records: list[Record], base_offset: int, leader_epoch: int) -> None:
-    """Whatever base offset and epoch are stamped, the batch stays valid."""
+    """Any base offset and epoch can be stamped and the batch stays valid."""
     batch = encode_batch(records)
     set_base_offset_and_epoch(batch, base_offset, leader_epoch)
     header = read_header(batch)
@@ -107,7 +107,7 @@ def test_stamping_never_harms(records: list[Record], base_offset: int, leader_ep
 
 @given(st.binary(max_size=200))
 def test_any_bytes_split_or_raise(data: bytes) -> None:
-    """Arbitrary bytes give batches that cover them, or a BatchError."""
+    """Any bytes give batches that cover them, or a BatchError."""
     try:
         batches = split_batches(data)
     except BatchError:
@@ -174,7 +174,7 @@ def test_metadata_records_come_back(
 
 @given(data=st.data(), numbering=st.sampled_from(list(Numbering)))
 def test_the_reader_decodes_as_the_codec_does(data: st.DataObject, numbering: Numbering) -> None:
-    """The quick way for PartitionRecords gives the codec's record or leaves it to the codec, damaged bytes included."""
+    """The fast path for PartitionRecords returns the codec's record or defers to the codec, also for damaged bytes."""
     reader = MetadataRecordReader(numbering)
     record = data.draw(structs(message_schema(PartitionRecord), 1))
     assert isinstance(record, PartitionRecord)

@@ -1,7 +1,7 @@
-"""Whatever bytes arrive, in whatever pieces: frames come out whole and unchanged, or the one error of the protocol does.
+"""Any bytes in any chunks give whole, unchanged frames or the one protocol error.
 
-The frame reader is compared with a plain cutting of the same bytes; the server gets mutated requests beside a healthy
-connection, which must not notice.
+The frame reader is compared with a simple splitter of the same bytes. The server receives mutated requests beside a healthy
+connection, which must not be affected.
 """
 
 import pytest
@@ -19,7 +19,7 @@ SIZE_MAX = 400_000
 
 
 def cut(stream: bytes, sizes: list[int]) -> list[bytes]:
-    """The stream in pieces of these sizes, and what is left in one."""
+    """Splits the stream into pieces of these sizes and one piece with the rest."""
     pieces, position = [], 0
     for size in sizes:
         pieces.append(stream[position : position + size])
@@ -28,7 +28,7 @@ def cut(stream: bytes, sizes: list[int]) -> list[bytes]:
 
 
 def read(pieces: list[bytes], pauses: list[bool]) -> list[bytes]:
-    """The frames that a FrameReader finds; buffers that were not taken are overwritten, as a connection would."""
+    """Returns the frames that a FrameReader finds. Overwrites buffers that it did not take, as a connection would."""
     taken: list[bool] = []
     reader = FrameReader(size_min=1, size_max=SIZE_MAX, take_buffer=lambda: taken.append(True))
     frames: list[memoryview] = []
@@ -53,7 +53,7 @@ def read(pieces: list[bytes], pauses: list[bool]) -> list[bytes]:
 )
 @examples(150)
 def test_frames_are_what_was_sent(sizes: list[int], pieces: list[int], pauses: list[bool]) -> None:
-    # Any frames, cut anywhere, asked for at once or later.
+    # Any frames, cut anywhere, read at once or later.
     frames = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     assert read(cut(stream, pieces), pauses) == frames
@@ -62,7 +62,7 @@ def test_frames_are_what_was_sent(sizes: list[int], pieces: list[int], pauses: l
 @given(stream=st.binary(max_size=200), pieces=st.lists(st.integers(1, 20), max_size=10))
 @examples(150)
 def test_any_bytes_give_frames_or_the_error(stream: bytes, pieces: list[int]) -> None:
-    # Cutting differently makes no difference, whole or one byte at a time.
+    # Where the stream is cut makes no difference, even byte by byte.
     def outcome(cuts: list[bytes]) -> list[bytes] | str:
         try:
             return read(cuts, [])
@@ -85,7 +85,7 @@ def requests() -> list[bytes]:
 )
 @examples(120)
 def test_mutated_requests_hurt_nobody_else(which: int, changes: list[tuple[int, int]], tail: bytes) -> None:
-    # A valid request with a few bytes changed is answered or costs its connection; nothing else is raised anywhere.
+    # A valid request with a few bytes changed is answered or costs its connection. Nothing else is raised anywhere.
     mutated = bytearray(requests()[which])
     for position, value in changes:
         mutated[position % len(mutated)] = value

@@ -1,7 +1,7 @@
-"""Segments, indexes and leader epochs against naive models, under every cut and random damage.
+"""Segments, indexes and leader epochs compared with naive models, under every truncation and random damage.
 
-Each log is written by the real code on a simulated disk; the model is the plain list of its batches. A recovered log must be
-a prefix of that list, as long as the damage allows, and must serve and grow as if it had never been longer.
+The real code writes each log on a simulated disk; the model is the list of its batches. A recovered log must be a prefix of
+that list, as long as the damage allows, and must then serve and grow as if it had never been longer.
 """
 
 from collections.abc import Callable, Coroutine
@@ -40,7 +40,7 @@ Scenario = Callable[[SimulatedWorld], Coroutine[None, None, None]]
 
 @dataclass(frozen=True)
 class Written:
-    """A log as it lies on disk, and its batches as (first offset, last offset)."""
+    """The files of a log, and its batches as (first offset, last offset)."""
 
     files: dict[str, bytes]
     batches: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ class Written:
 
 @cache
 def written_log(*, closed: bool) -> Written:
-    """Three segments, several epochs, batches of several sizes; closed in order, or left by a crash."""
+    """A log with three segments, several epochs and batch sizes, either closed cleanly or left by a crash."""
     result: list[Written] = []
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -75,7 +75,7 @@ async def load(world: SimulatedWorld, files: dict[str, bytes], *, clean: bool = 
 
 
 async def check_serves_and_grows(log: Log, batches: list[tuple[int, int]]) -> None:
-    """The log holds exactly these batches, finds them from every offset, and takes more that survive the next start."""
+    """The log holds exactly these batches, finds them from every offset, and can append more that survive the next start."""
     end = batches[-1][1] + 1 if batches else 0
     assert (log.log_end_offset, log.written_offset) == (end, end)
     assert await all_offsets(log) == batches
@@ -98,7 +98,7 @@ def segments_of(written: Written) -> list[str]:
 
 
 def whole_batches(written: Written, segment: str, size: int) -> list[tuple[int, int]]:
-    """All batches before `segment`, and those of it that lie wholly within its first `size` bytes."""
+    """Returns all batches before `segment`, and those of it that lie entirely within its first `size` bytes."""
     parsed = parse_segment_file(segment)
     assert parsed is not None
     kept = [found for found in written.batches if found[0] < parsed[0]]
@@ -112,7 +112,7 @@ def whole_batches(written: Written, segment: str, size: int) -> list[tuple[int, 
 
 @pytest.mark.parametrize(("segment_number", "clean"), [(0, False), (1, False), (2, False), (2, True)])
 def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int, clean: bool) -> None:
-    # Every length from nothing to one byte less than all. With the marker, only the newest segment is looked at.
+    # Every length from zero to one byte short. With the clean-shutdown marker, only the newest segment is checked.
     written = written_log(closed=clean)
     segment = segments_of(written)[segment_number]
     for size in range(len(written.files[segment])):
@@ -122,7 +122,7 @@ def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int,
             log = await load(world, {**written.files, segment: written.files[segment][:size]}, clean=clean)
             assert await all_offsets(log) == expected
             is_boundary = expected != whole_batches(written, segment, size - 1) or size == 0
-            # A cut between two batches of the newest segment is what an earlier crash would have left.
+            # A cut between two batches of the newest segment looks like an earlier crash.
             assert log.recovery.lost_anything == (not is_boundary or segment_number != 2)
             assert log.leader_epochs.entries == [
                 entry for entry in written.epochs if expected and entry[1] <= expected[-1][1]
@@ -134,7 +134,7 @@ def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int,
 
 
 def test_zeros_and_garbage_behind_the_end_are_cut_off() -> None:
-    # What file systems leave behind the last byte that was written before the power went.
+    # What file systems may leave after the last byte that was written before a power cut.
     written = written_log(closed=False)
     segment = segments_of(written)[-1]
     for tail in (bytes(1), bytes(61), bytes(5000), b"\xff" * 100, written.files[segment][:-1]):
@@ -167,7 +167,7 @@ def test_a_flipped_byte_costs_what_lies_behind_it_and_nothing_else(data: st.Data
             found = await all_offsets(log)
             assert found[: len(expected)] == expected
             if is_outside_the_checksum(written.files[name], position):
-                # A higher offset or epoch cannot be told from a gap or an election; what follows it may be cut.
+                # A higher offset or epoch cannot be told from a gap or an election, so recovery may cut what follows.
                 return
         await check_serves_and_grows(log, expected)
 
@@ -175,7 +175,7 @@ def test_a_flipped_byte_costs_what_lies_behind_it_and_nothing_else(data: st.Data
 
 
 def is_outside_the_checksum(segment: bytes, position: int) -> bool:
-    """Whether the byte is one of a base offset or a leader epoch, which the leader stamps."""
+    """Whether the byte belongs to a base offset or a leader epoch, which the leader stamps."""
     start = 0
     while start + read_header(segment, start).size <= position:
         start += read_header(segment, start).size
@@ -185,7 +185,7 @@ def is_outside_the_checksum(segment: bytes, position: int) -> bool:
 @examples(60)
 @given(st.data())
 def test_missing_or_damaged_indexes_and_epochs_are_rebuilt(data: st.DataObject) -> None:
-    # With the marker nothing is validated: the indexes are looked at when somebody reads.
+    # With the marker nothing is validated on startup: indexes are checked on the first read.
     written = written_log(closed=True)
     files = dict(written.files)
     for name in sorted(files):
@@ -213,7 +213,7 @@ def test_missing_or_damaged_indexes_and_epochs_are_rebuilt(data: st.DataObject) 
 
 
 def test_a_lost_segment_in_the_middle_ends_the_log_before_it() -> None:
-    # A power cut kept a newer file and lost an older one that was not synced yet.
+    # A power cut kept a newer file and lost an older, unsynced one.
     written = written_log(closed=False)
     for lost in segments_of(written)[:2]:
         files = {name: content for name, content in written.files.items() if name != lost}
@@ -229,14 +229,14 @@ def test_a_lost_segment_in_the_middle_ends_the_log_before_it() -> None:
                     assert log.recovery.lost_anything
                     await check_serves_and_grows(log, expected)
                 else:
-                    # The oldest segment without a trace is what retention leaves.
+                    # If the oldest segment vanishes entirely, it looks like retention.
                     assert log.log_start_offset == log.segment_base_offsets[0] > 0
 
             SimulatedWorld(1).run(scenario)
 
 
 def test_what_lies_below_the_recovery_point_is_not_validated() -> None:
-    # Its segments are trusted; damage there is met by readers.
+    # Its segments are trusted; damage there only shows when it is read.
     written = written_log(closed=False)
     names = segments_of(written)
     parsed = parse_segment_file(names[2])
@@ -374,7 +374,7 @@ def check_read(
     bases: list[Offset],
     found: list[tuple[int, int]],
 ) -> None:
-    """A read gives the batches that a scan gives, cut at the end of a segment."""
+    """A read returns the batches that a scan finds, up to the end of a segment."""
     first = next((number for number, entry in enumerate(model) if entry[1] >= offset), len(model))
     expected: list[tuple[int, int]] = []
     room = max_bytes
