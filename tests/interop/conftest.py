@@ -1,7 +1,7 @@
 """One cluster for all of tests/interop: a controller and three brokers in their own processes, on plain directories.
 
-Tests share it and therefore each make topics of their own. After every test all four daemons must still run, and at the
-end each of them must end in order, without a critical event in its log.
+Tests share it, so each creates its own topics. After every test all four daemons must still be running. At the end each must
+shut down cleanly, without a critical event in its log.
 """
 
 import itertools
@@ -22,13 +22,13 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """The running cluster. The last broker is as reachable as the first: any may be a client's bootstrap server."""
+    """The running cluster. Any broker is as reachable as the first: clients may bootstrap from each."""
     made = LocalCluster.create(
         tmp_path_factory.mktemp("interop") / "cluster",
         brokers=BROKERS,
         disks=DISKS,
         loop=False,
-        # Snapshots of the metadata often, so that there is one to look at.
+        # Frequent metadata snapshots, so that there is one to look at.
         overrides={"metadata.log.max.record.bytes.between.snapshots": "2048"},
     )
     try:
@@ -49,7 +49,7 @@ def bootstrap(cluster: LocalCluster) -> str:
 
 @pytest.fixture(autouse=True)
 def _every_daemon_lives(cluster: LocalCluster) -> Iterator[None]:
-    """No test may cost a daemon its life."""
+    """No test may kill a daemon."""
     pids = {name: node.pid for name, node in cluster.nodes.items()}
     yield
     assert {name: node.pid for name, node in cluster.nodes.items()} == pids
@@ -60,12 +60,12 @@ def _every_daemon_lives(cluster: LocalCluster) -> Iterator[None]:
 
 @pytest.fixture
 def new_topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Names that no other test uses."""
+    """Returns names that no other test uses."""
     base = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name.removeprefix("test_"))[:80].strip("-")
     return lambda: f"{base}-{next(_numbers)}"
 
 
 @pytest.fixture
 def topic(cluster: LocalCluster, new_topic_name: Callable[[], str]) -> str:
-    """A new topic of three partitions with three replicas each, every one of them in sync."""
+    """A new topic of three partitions with three replicas each, all in sync."""
     return create_topic(cluster.bootstrap, new_topic_name())

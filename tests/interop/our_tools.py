@@ -1,4 +1,4 @@
-"""Runs the Kafka-named tools of this repository as a user does: in a process of their own, judged by output and status."""
+"""Runs this repository's Kafka-named tools as a user does: in their own process, judged by output and exit status."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a tool ended."""
+    """The result of a tool."""
 
     status: int
     lines: list[str]
@@ -20,7 +20,7 @@ class Done:
 
 
 def run_tool(module: str, *arguments: str) -> Done:
-    """`module` is below tools.kafka, "topics" for example."""
+    """Runs `module` of tools.kafka, for example "topics"."""
     done = subprocess.run(
         [sys.executable, "-m", f"tools.kafka.{module}", *arguments],
         capture_output=True,

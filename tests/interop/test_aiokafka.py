@@ -16,7 +16,7 @@ RECORDS = 50
 
 
 async def produce(bootstrap: str, topic: str, **settings: Any) -> list[int]:
-    """Writes numbered records to partition 0; the offsets that were answered, none with acks=0."""
+    """Writes numbered records to partition 0. Returns the acknowledged offsets, none with acks=0."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False, **settings)
     await producer.start()
     try:
@@ -103,7 +103,7 @@ async def test_topics_and_the_cluster(bootstrap: str, cluster: LocalCluster, new
 
 
 async def test_groups_are_refused_cleanly(bootstrap: str, topic: str) -> None:
-    """No groups are served yet, and the client knows it before it sends anything."""
+    """Groups are not supported yet, and the client knows before it sends anything."""
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id="group")
     try:
         with pytest.raises(IncompatibleBrokerVersion):

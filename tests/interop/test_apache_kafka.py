@@ -1,7 +1,7 @@
-"""Apache Kafka's own tools and clients against our brokers, and reading our files; beside them our tools, which must agree.
+"""Apache Kafka's own tools and clients with our brokers and our files; our tools must print the same.
 
-Needs Java, and Apache Kafka's jars: those of KAFKA_HOME, or those that Maven fetches into build/ within a bounded time.
-Where that cannot be had, every test here is skipped and says so.
+Needs Java and Apache Kafka's jars, from KAFKA_HOME or fetched by Maven into build/ within a time limit. Without them, every
+test here is skipped with a message.
 """
 
 import json
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 3 * TOOL_SECONDS_MAX)
 
 
 class NoJars(Exception):
-    """Why there are none."""
+    """The reason why the jars are missing."""
 
 
 def download() -> Path:
-    """The folder with the jars; fetched once, and there whole or not at all."""
+    """Returns the folder with the jars. They are fetched once, completely or not at all."""
     if JARS.is_dir():
         return JARS
     maven = shutil.which("mvn")
@@ -66,7 +66,7 @@ class Kafka:
     logging: Path
 
     def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
-        """How it ended. Of its own logging only errors are on stderr."""
+        """Runs a tool and returns the result. Only errors of its own logging go to stderr."""
         done = subprocess.run(
             [
                 *(self.java, "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configuration=file:{self.logging}"),
@@ -105,7 +105,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
 
 
 def replica_folder(cluster: LocalCluster, name: str) -> Path:
-    """Where the only replica of that partition is."""
+    """Returns the folder of that partition's only replica."""
     (found,) = [
         Path(path) / name
         for node in cluster.brokers
@@ -116,7 +116,7 @@ def replica_folder(cluster: LocalCluster, name: str) -> Path:
 
 
 def test_topics(kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
-    """kafka-topics creates, lists and deletes; what it describes is what our kafka-topics describes, to the byte."""
+    """kafka-topics creates, lists and deletes; its describe output equals ours to the byte."""
     name, server = new_topic_name(), ("--bootstrap-server", bootstrap)
     tool = "org.apache.kafka.tools.TopicCommand"
     created = kafka.run(
@@ -134,7 +134,7 @@ def test_topics(kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str])
 
 
 def test_log_dirs(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """kafka-log-dirs says the same as ours; in its JSON the order means nothing."""
+    """kafka-log-dirs prints the same as ours, except for the order inside the JSON."""
     arguments = ("--bootstrap-server", bootstrap, "--describe", "--topic-list", topic, "--broker-list", "1,3")
     before = run_tool("log_dirs", *arguments)
     theirs = kafka.run("org.apache.kafka.tools.LogDirsCommand", *arguments)
@@ -142,7 +142,7 @@ def test_log_dirs(kafka: Kafka, bootstrap: str, topic: str) -> None:
     for _ in range(ATTEMPTS_MAX):
         if before.lines == ours.lines:
             break
-        # The topic is new: a replica got its log in between, and the two did not see the same.
+        # A replica of the new topic got its log in between, so the two tools saw different states.
         before, theirs = ours, kafka.run("org.apache.kafka.tools.LogDirsCommand", *arguments)
         ours = run_tool("log_dirs", *arguments)
     assert theirs.status == ours.status == 0
@@ -152,7 +152,7 @@ def test_log_dirs(kafka: Kafka, bootstrap: str, topic: str) -> None:
 
 
 def _without_order(described: str) -> dict[tuple[int, str], object]:
-    """What kafka-log-dirs says of each broker and directory; neither tool promises an order of the replicas in one."""
+    """Returns each broker's directories; neither tool guarantees an order of the replicas in a directory."""
     content = json.loads(described)
     assert content["version"] == 1
     return {
@@ -163,7 +163,7 @@ def _without_order(described: str) -> dict[tuple[int, str], object]:
 
 
 def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Kafka's Java clients write with keys and read back by assignment. No idempotent producers are served yet."""
+    """Kafka's Java clients write with keys and read back by assignment. Idempotent producers are not supported yet."""
     given = "".join(f"key {number}:value {number}\n" for number in range(50))
     server = ("--bootstrap-server", bootstrap, "--topic", topic)
     written = kafka.run(
@@ -191,7 +191,7 @@ def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str)
 
 
 def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """No groups are served yet: Kafka's consumer ends and says what is missing."""
+    """Groups are not supported yet: Kafka's consumer exits and names what is missing."""
     done = kafka.run(
         *("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic),
         *("--group", "group", "--timeout-ms", "20000"),
@@ -200,7 +200,7 @@ def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -
 
 
 def test_cluster_and_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str) -> None:
-    """The cluster's id; the metadata quorum with its leader, its voter and the brokers as observers."""
+    """The cluster id; the metadata quorum with its leader, its voter and the brokers as observers."""
     server = ("--bootstrap-server", bootstrap)
     identified = kafka.run("org.apache.kafka.tools.ClusterTool", "cluster-id", *server)
     assert (identified.status, identified.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])
@@ -217,20 +217,21 @@ def test_cluster_and_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str)
 def test_segments_and_indexes(
     kafka: Kafka, cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str]
 ) -> None:
-    """Apache Kafka reads our segments and indexes, finds them consistent with each other, and prints what our kafka-dump-log
-    prints, to the byte."""
+    """Apache Kafka reads our segments and indexes, finds them consistent, and prints the same as our kafka-dump-log, to the
+    byte."""
     configs = {"segment.bytes": "60000", "index.interval.bytes": "2000"}
     topic = create_topic(bootstrap, new_topic_name(), partitions=1, replication_factor=1, configs=configs)
     for compression, count in (("none", 700), ("gzip", 100), ("snappy", 100), ("zstd", 100)):
         producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "batch.num.messages": 7})
         for number in range(count):
-            # Half of it cannot be compressed, half can.
+            # Half of the data is compressible.
             value = os.urandom(100).hex() if compression == "none" else f"value {number} " * 30
             producer.produce(topic, value, f"key {number}", headers=[("number", str(number))])
         assert producer.flush(TOOL_SECONDS_MAX) == 0
     folder = replica_folder(cluster, f"{topic}-0")
     segments = ",".join(map(str, sorted(folder.glob("*.log"))))
-    # The index of the newest segment is written with entries ahead of need by Kafka and on its end by us; others are whole.
+    # The newest segment's index is preallocated by Kafka and written on shutdown by us; the indexes of closed segments are
+    # complete.
     closed = [path.stem for path in sorted(folder.glob("*.log"))[:-1]]
     assert len(closed) >= 2
     indexes = ",".join(str(folder / f"{stem}{suffix}") for stem in closed for suffix in (".index", ".timeindex"))
@@ -244,15 +245,15 @@ def test_segments_and_indexes(
 
 
 def kafka_words(folder: Path) -> list[str]:
-    """The batch lines of all segments."""
+    """Returns the batch lines of all segments."""
     files = ",".join(map(str, sorted(folder.glob("*.log"))))
     return [line for line in run_tool("dump_log", "--files", files).lines if line.startswith("baseOffset:")]
 
 
 def test_metadata_log_and_snapshots(kafka: Kafka, cluster: LocalCluster, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """Apache Kafka's metadata decoder reads our metadata log, the bootstrap snapshot and the snapshots that were made, and
-    prints what ours prints. (Newer versions, as ours, print the leader change; 3.9 only names it.)"""
-    # A copy, or the second reader would see more of it than the first.
+    """Apache Kafka's metadata decoder reads our metadata log, the bootstrap snapshot and later snapshots, and prints what
+    ours prints. (Newer versions print the leader change, as ours does; 3.9 only names it.)"""
+    # Read a copy, or the second reader would see more than the first.
     files = copy_metadata(Path(cluster.controller.files.metadata_dir), tmp_path / "metadata")
     assert sum(path.suffix == ".checkpoint" for path in files) >= 2, "the cluster of these tests makes snapshots often"
     arguments = ("--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
@@ -270,7 +271,7 @@ def test_metadata_log_and_snapshots(kafka: Kafka, cluster: LocalCluster, bootstr
 
 
 def test_formatted_directories(kafka: Kafka, cluster: LocalCluster) -> None:
-    """Apache Kafka's kafka-storage finds a broker's directories formatted, with the ids that ours finds."""
+    """Apache Kafka's kafka-storage finds a broker's directories formatted, with the same ids as ours."""
     config = cluster.broker(1).files.config
     theirs = kafka.run("kafka.tools.StorageTool", "info", "-c", config)
     ours = run_tool("storage", "info", "--config", config)

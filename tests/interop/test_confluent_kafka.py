@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): every acks with every compression, offsets by time, administration, what is not served."""
+"""confluent-kafka (librdkafka): every acks with every compression, offsets by time, administration, unsupported requests."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record as it was given to the producer and as the consumer has to give it back."""
+    """One record as passed to the producer; the consumer must return the same."""
 
     key: bytes | None
     value: bytes | None
@@ -27,7 +27,7 @@ class Sent:
 
 
 def records() -> list[Sent]:
-    """Ordinary records, and one of each that is easily mistaken for another: null and empty keys, values and headers."""
+    """Ordinary records, and pairs that are easily confused: null and empty keys, values and headers."""
     ordinary = [
         Sent(f"key {n}".encode(), f"value {n} ".encode() * n, (("number", str(n).encode()),), FIRST_TIMESTAMP + n)
         for n in range(200)
@@ -43,7 +43,7 @@ def records() -> list[Sent]:
 
 
 def produce(bootstrap: str, topic: str, sent: Sequence[Sent], settings: dict[str, Any]) -> list[int]:
-    """Writes the records to partition 0 and returns the offsets that the brokers answered with."""
+    """Writes the records to partition 0 and returns the acknowledged offsets."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20} | settings)
     offsets: list[int] = []
     failures: list[KafkaError] = []
@@ -71,7 +71,7 @@ def produce(bootstrap: str, topic: str, sent: Sequence[Sent], settings: dict[str
 
 @pytest.fixture
 def consumer(bootstrap: str) -> Iterator[Consumer]:
-    """A consumer that is told its partitions, since no groups are served. It checks every batch's CRC."""
+    """A consumer with manually assigned partitions, as groups are not supported. It checks every batch's CRC."""
     made = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -92,7 +92,7 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def read(consumer: Consumer, topic: str, count: int, *, offset: int = 0) -> list[Any]:
-    """As many messages of partition 0 from that offset on."""
+    """Reads `count` messages of partition 0 from that offset on."""
     consumer.assign([TopicPartition(topic, 0, offset)])
     messages: list[Any] = []
     deadline = time.monotonic() + SECONDS_MAX
@@ -114,7 +114,7 @@ def as_sent(message: Any) -> Sent:
 def test_what_is_written_is_read(bootstrap: str, topic: str, consumer: Consumer, acks: str, compression: str) -> None:
     """Values, keys, headers, timestamps and nulls come back equal and in order, at consecutive offsets.
 
-    librdkafka takes lz4 for unsupported as long as no consumer groups are served, and then sends these records as they are.
+    librdkafka treats lz4 as unsupported as long as consumer groups are, and then sends these records uncompressed.
     """
     sent = records()
     offsets = produce(bootstrap, topic, sent, {"acks": acks, "compression.type": compression})
@@ -126,7 +126,7 @@ def test_what_is_written_is_read(bootstrap: str, topic: str, consumer: Consumer,
 
 
 def test_reading_from_the_middle_and_the_end(bootstrap: str, topic: str, consumer: Consumer) -> None:
-    """A consumer may begin inside a batch, sees the watermarks, and gets what is written while it waits."""
+    """A consumer may start inside a batch, sees the watermarks, and receives what is written while it waits."""
     sent = records()
     produce(bootstrap, topic, sent, {"acks": "all"})
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS_MAX) == (0, len(sent))
@@ -153,7 +153,7 @@ def test_records_too_large_for_the_topic_are_refused(bootstrap: str, topic: str)
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_offsets_by_time(bootstrap: str, topic: str, consumer: Consumer, admin: AdminClient, compression: str) -> None:
-    """A time is answered with the first record at or after it, one after all of them with the end."""
+    """A timestamp maps to the first record at or after it, and one beyond all records to the end."""
     sent = records()
     produce(bootstrap, topic, sent, {"acks": "all", "batch.num.messages": 10, "compression.type": compression})
     for timestamp, offset in (
@@ -205,7 +205,7 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_
 
     admin.delete_topics([name])[name].result(SECONDS_MAX)
     deadline = time.monotonic() + SECONDS_MAX
-    # Any broker may be asked; each learns of it from the metadata log.
+    # Any broker may be asked; each learns of the deletion from the metadata log.
     while name in admin.list_topics(timeout=SECONDS_MAX).topics:
         assert time.monotonic() < deadline
     with pytest.raises(KafkaException) as gone:
@@ -225,7 +225,7 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_
 def test_topics_that_cannot_be_made(
     admin: AdminClient, new_topic_name: Callable[[], str], change: dict[str, Any], code: int
 ) -> None:
-    """Each is refused with Kafka's code and leaves nothing behind."""
+    """Each request is refused with Kafka's code and leaves nothing behind."""
     name = new_topic_name()
     with pytest.raises(KafkaException) as refused:
         admin.create_topics([NewTopic(name, **change)])[name].result(SECONDS_MAX)
@@ -235,7 +235,7 @@ def test_topics_that_cannot_be_made(
 
 
 def test_the_cluster_and_its_brokers_are_described(admin: AdminClient, cluster: LocalCluster) -> None:
-    """Its id, its brokers, a controller among them, and the configuration of one broker as its file says."""
+    """The cluster id, its brokers, a controller among them, and one broker's configuration as in its file."""
     described = admin.describe_cluster().result(SECONDS_MAX)
     assert described.cluster_id == cluster.cluster_id
     assert {(node.id, node.port) for node in described.nodes} == {
@@ -249,8 +249,8 @@ def test_the_cluster_and_its_brokers_are_described(admin: AdminClient, cluster: 
 
 
 def test_consumer_groups_are_refused_cleanly(bootstrap: str, topic: str, admin: AdminClient) -> None:
-    """No groups are served yet: listing them says so for each broker, a coordinator is not found within the client's own
-    timeout, and what is served goes on."""
+    """Groups are not supported yet: listing them reports so for each broker, finding a coordinator fails within the client's
+    own timeout, and supported requests still work."""
     listed = admin.list_consumer_groups(request_timeout=10).result(SECONDS_MAX)
     errors: list[Any] = listed.errors
     assert listed.valid == []
@@ -266,7 +266,7 @@ def test_consumer_groups_are_refused_cleanly(bootstrap: str, topic: str, admin: 
 
 
 def test_configuration_changes_are_refused_cleanly(topic: str, admin: AdminClient) -> None:
-    """Changing a configuration comes later: the client hears that it is unsupported, not silence."""
+    """Changing a configuration is not supported yet, and the client gets that error instead of no response."""
     entry = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     with pytest.raises(KafkaException) as refused:

@@ -1,6 +1,6 @@
-"""Garbage on the clients' port costs its own connection and one line of log; everybody else is served on.
+"""Garbage on the client port costs its own connection and one log line; other clients are served normally.
 
-Each case runs beside a client that was connected before and is asked again after; conftest checks the daemons' lives.
+Each case runs beside a client that connected before and is used again after. conftest checks that the daemons survive.
 """
 
 import json
@@ -20,7 +20,7 @@ from tools.kafka.admin_client import NodeConnection
 from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 30.0
-# socket.request.max.bytes and one more.
+# One byte more than socket.request.max.bytes.
 TOO_LONG = 104857600 + 1
 
 
@@ -66,7 +66,7 @@ def log(cluster: LocalCluster) -> Path:
 
 @contextmanager
 def witness(address: HostPort) -> Iterator[None]:
-    """A connection from before, and a new one after, are both served."""
+    """Checks that an existing connection and a new one are both served afterwards."""
     with NodeConnection(address, timeout=SECONDS_MAX) as before:
         before.send(MetadataRequest(topics=[]))
         yield
@@ -76,7 +76,7 @@ def witness(address: HostPort) -> Iterator[None]:
 
 
 def exchange(address: HostPort, data: bytes, *, then_end: bool = False) -> tuple[bytes, str]:
-    """Sends the bytes and returns what came until the broker closed, with our own end's address as the broker logs it."""
+    """Sends the bytes. Returns what was received until the broker closed, and our address as the broker logs it."""
     with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as connection:
         name = "{}:{}".format(*connection.getsockname())
         connection.sendall(data)
@@ -87,7 +87,7 @@ def exchange(address: HostPort, data: bytes, *, then_end: bool = False) -> tuple
             while chunk := connection.recv(65536):
                 received += chunk
         except ConnectionResetError:
-            # It closed while bytes of ours were unread, which resets the connection.
+            # The broker closed with unread bytes of ours, which resets the connection.
             pass
         return bytes(received), name
 
@@ -97,13 +97,13 @@ def lines_about(log: Path, peer: str) -> list[str]:
 
 
 def resident_bytes(pid: int | None) -> int:
-    """Memory of a process that the kernel holds for it."""
+    """Returns the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("data", FATAL.values(), ids=FATAL)
 def test_garbage_closes_its_own_connection(address: HostPort, log: Path, data: bytes) -> None:
-    """The connection is closed without an answer, one line says why, and others notice nothing."""
+    """The connection is closed without a response, one log line gives the reason, and other clients notice nothing."""
     with witness(address):
         received, peer = exchange(address, data)
         assert received == b""
@@ -114,7 +114,7 @@ def test_garbage_closes_its_own_connection(address: HostPort, log: Path, data: b
 
 
 def test_truncated_frame(address: HostPort, log: Path) -> None:
-    """A peer that goes in the middle of a frame leaves one line."""
+    """A peer that disconnects in the middle of a frame leaves one log line."""
     with witness(address):
         received, peer = exchange(address, frame(header(ApiKey.METADATA, 1) + bytes(100))[:-10], then_end=True)
         assert received == b""
@@ -122,7 +122,7 @@ def test_truncated_frame(address: HostPort, log: Path) -> None:
 
 
 def test_unknown_version_of_api_versions_is_answered(address: HostPort) -> None:
-    """A client from the future gets version 0 with UNSUPPORTED_VERSION and the versions that it may use (KIP-511)."""
+    """A client from the future gets a version 0 response with UNSUPPORTED_VERSION and the supported versions (KIP-511)."""
     with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as connection:
         connection.sendall(frame(header(ApiKey.API_VERSIONS, 99) + b"\x00\x00\x00"))
         size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
@@ -131,8 +131,8 @@ def test_unknown_version_of_api_versions_is_answered(address: HostPort) -> None:
 
 
 def test_random_bytes(address: HostPort) -> None:
-    """Fifty peers that send noise, some of it after a length that looks right, are each closed or wait for more; nobody else
-    notices."""
+    """Fifty peers send noise, some of it after a plausible length. Each is closed or waits for more, and other clients
+    notice nothing."""
     rng = random.Random(858)
     with witness(address):
         for _ in range(50):
@@ -141,8 +141,8 @@ def test_random_bytes(address: HostPort) -> None:
 
 
 def test_half_a_frame_holds_up_nobody(cluster: LocalCluster, address: HostPort) -> None:
-    """Twenty peers that promise a frame of 100 MB and send a little of it cost no memory worth the name, and are not waited
-    for."""
+    """Twenty peers announce a frame of 100 MB and send a little of it. They cost hardly any memory, and the broker does not
+    wait for them."""
     promise = (100 * 1024 * 1024).to_bytes(4, "big") + header(ApiKey.PRODUCE, 9) + bytes(1000)
     before = resident_bytes(cluster.broker(1).pid)
     peers = [socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) for _ in range(20)]

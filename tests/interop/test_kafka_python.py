@@ -1,4 +1,4 @@
-"""kafka-python: the one Python client that asks for log directories; producing, consuming by assignment, administration."""
+"""kafka-python, the only Python client with DescribeLogDirs: producing, consuming by assignment, administration."""
 
 import os
 import warnings
@@ -10,7 +10,7 @@ import pytest
 from tools.lab.local_cluster import LocalCluster
 
 with warnings.catch_warnings():
-    # It reads its own schemas with a function that Python 3.11 calls deprecated.
+    # It loads its schemas with a function that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError, UnknownTopicOrPartitionError
@@ -40,7 +40,7 @@ def consumer(servers: list[str]) -> Iterator[Any]:
 
 
 def produce(servers: list[str], topic: str, **settings: Any) -> list[int]:
-    """Writes numbered records to partition 0 and returns the offsets that were answered."""
+    """Writes numbered records to partition 0 and returns the acknowledged offsets."""
     producer = KafkaProducer(bootstrap_servers=servers, enable_idempotence=False, linger_ms=5, **settings)
     pending = [
         producer.send(
@@ -99,8 +99,8 @@ def test_offsets_of_a_partition(servers: list[str], topic: str, consumer: Any) -
 
 
 def test_describe_log_dirs(admin: Any, servers: list[str], topic: str, cluster: LocalCluster) -> None:
-    """Every directory of every broker is there with its space, and each replica of the topic in exactly one of its broker's
-    directories with the size that its files have."""
+    """Every directory of every broker is listed with its space. Each replica of the topic is in exactly one directory of its
+    broker, with the size of its files."""
     produce(servers, topic, acks="all")
     described = {entry["broker"]: entry["log_dirs"] for entry in admin.describe_log_dirs([topic])}
     assert sorted(described) == [1, 2, 3]
@@ -123,7 +123,7 @@ def test_describe_log_dirs(admin: Any, servers: list[str], topic: str, cluster: 
 
 
 def test_topics_are_created_listed_and_deleted(admin: Any, new_topic_name: Callable[[], str]) -> None:
-    """With the configuration that the answer shows; twice is an error both times."""
+    """Created with the configuration that the response shows; creating or deleting twice is an error."""
     name = new_topic_name()
     wanted = {name: {"num_partitions": 4, "replication_factor": 2, "configs": {"retention.ms": "5000000"}}}
     (created,) = admin.create_topics(wanted, wait_for_metadata=True)["topics"]
@@ -159,7 +159,7 @@ def test_the_cluster_and_its_quorum_are_described(admin: Any, cluster: LocalClus
 
 
 def test_groups_are_refused_cleanly(admin: Any, servers: list[str], topic: str) -> None:
-    """No groups are served yet, and the client knows it before it sends anything."""
+    """Groups are not supported yet, and the client knows before it sends anything."""
     with pytest.raises(IncompatibleBrokerVersion):
         admin.list_groups()
     consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id="group")

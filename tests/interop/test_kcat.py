@@ -1,4 +1,4 @@
-"""kcat, the oldest set of protocol versions alive (librdkafka 2.0): list, produce, consume."""
+"""kcat, with the oldest protocol versions still in use (librdkafka 2.0): list, produce, consume."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ SECONDS_MAX = 60
 
 @pytest.fixture(scope="module")
 def kcat() -> str:
-    """The program. In CI it has to be there; elsewhere its absence is said aloud."""
+    """The kcat program. CI must have it; elsewhere its absence is reported."""
     found = shutil.which("kcat")
     if found is None:
         message = "kcat is missing, nothing of test_kcat was tested (Debian: apt install kcat)"
@@ -25,15 +25,15 @@ def kcat() -> str:
 
 
 def run(*command: str, given: str | None = None) -> str:
-    """The program's output. Its exit status must be 0."""
+    """Returns the program's output. Its exit status must be 0."""
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_list_shows_brokers_and_topics(kcat: str, cluster: LocalCluster, topic: str) -> None:
-    """`kcat -L` names every broker with its port, one of them as controller, and every partition with all its replicas in
-    sync. Asked of one broker alone, so that what it says comes from its own image."""
+    """`kcat -L` lists every broker with its port, one of them as controller, and every partition with all its replicas in
+    sync. Only one broker is asked, so the answer comes from its own image."""
     port = cluster.broker(2).files.port
     lines = run(kcat, "-L", "-b", f"127.0.0.1:{port}", "-t", topic).splitlines()
     for node in cluster.brokers:
@@ -51,7 +51,7 @@ def test_list_shows_brokers_and_topics(kcat: str, cluster: LocalCluster, topic: 
 
 
 def test_produce_and_consume(kcat: str, bootstrap: str, topic: str) -> None:
-    """What one kcat writes with keys and headers another reads, in order, from the beginning and by offset."""
+    """One kcat writes records with keys and headers; another reads them in order, from the beginning and by offset."""
     given = "".join(f"key-{number}:value {number}\n" for number in range(100))
     run(
         *(kcat, "-P", "-b", bootstrap, "-t", topic, "-p", "1", "-K:", "-z", "gzip"),
@@ -64,14 +64,14 @@ def test_produce_and_consume(kcat: str, bootstrap: str, topic: str) -> None:
 
 
 def test_query_offsets_by_time(kcat: str, bootstrap: str, topic: str) -> None:
-    """`kcat -Q` asks for the end, which is the number of records written, and for a time after all of them."""
+    """`kcat -Q` returns the end offset, which is the number of records written, and the first offset for an early time."""
     run(kcat, "-P", "-b", bootstrap, "-t", topic, "-p", "0", given="one\ntwo\nthree\n")
     assert run(kcat, "-Q", "-b", bootstrap, "-t", f"{topic}:0:-1") == f"{topic} [0] offset 3\n"
     assert run(kcat, "-Q", "-b", bootstrap, "-t", f"{topic}:0:0") == f"{topic} [0] offset 0\n"
 
 
 def test_topic_is_made_by_the_first_record(kcat: str, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
-    """Auto creation: a producer that writes to a topic that is not there gets it made."""
+    """Auto creation: writing to a missing topic creates it."""
     name = new_topic_name()
     run(kcat, "-P", "-b", bootstrap, "-t", name, given="first\n")
     assert run(kcat, "-C", "-b", bootstrap, "-t", name, "-e", "-q") == "first\n"

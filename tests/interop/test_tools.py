@@ -1,4 +1,4 @@
-"""Our own tools against the running cluster: Kafka's output, its exit status, and one line for what a person can mend."""
+"""Our own tools against the running cluster: Kafka's output, its exit status, and one line for user errors."""
 
 import json
 import re
@@ -24,13 +24,13 @@ def write(bootstrap: str, topic: str, records: list[tuple[str, str]], **settings
 
 
 def replica_folder(cluster: LocalCluster, broker_id: int, name: str) -> Path:
-    """Where this broker keeps that replica: in exactly one of its directories."""
+    """Returns the folder of this broker's replica, which must be in exactly one of its directories."""
     (found,) = [Path(path) / name for path in cluster.broker(broker_id).files.data_dirs if (Path(path) / name).is_dir()]
     return found
 
 
 def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callable[[], str]) -> None:
-    """kafka-topics creates, refuses a second time, lists, describes with tabs as Kafka does, and deletes."""
+    """kafka-topics creates, refuses to create twice, lists, describes with tabs as Kafka does, and deletes."""
     name = new_topic_name()
     server = ("--bootstrap-server", bootstrap)
     create = (*server, "--create", "--topic", name, "--partitions", "2", "--replication-factor", "3")
@@ -70,7 +70,7 @@ def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callab
 
 
 def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[], str]) -> None:
-    """What a person can mend is one line on stderr and status 1: never a traceback, never a topic half made."""
+    """A user error is one line on stderr and status 1: never a traceback, never a partially created topic."""
     name = new_topic_name()
     wrong: list[tuple[str, ...]] = [
         ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--replication-factor", "9"),
@@ -90,7 +90,7 @@ def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[]
 
 
 def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
-    """kafka-log-dirs prints Kafka's two lines and its JSON; sizes are those of the files."""
+    """kafka-log-dirs prints Kafka's two lines and its JSON, with the sizes of the files."""
     write(bootstrap, topic, [("key", "value")])
     done = run_tool(
         "log_dirs",
@@ -126,7 +126,7 @@ def test_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
 
 def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
     """kafka-dump-log reads a segment that is being written: batches with their checksum, records with key and value."""
-    # librdkafka compresses only what gets smaller by it.
+    # librdkafka only compresses what becomes smaller.
     write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **{"compression.type": "zstd"})
     write(bootstrap, topic, [("c", "three")])
     dumps = []
@@ -136,7 +136,7 @@ def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) ->
         assert (done.status, done.errors) == (0, [])
         assert done.lines[:2] == [f"Dumping {path}", "Log starting offset: 0"]
         dumps.append(done.lines[2:])
-    # acks=all: what was acknowledged is the same in all three replicas, epochs included.
+    # acks=all: acknowledged records are the same in all three replicas, including epochs.
     assert dumps[0] == dumps[1] == dumps[2]
     first, one, two, second, three = dumps[0]
     for line, offsets, codec in ((first, (0, 1, 2), "zstd"), (second, (2, 2, 1), "none")):
@@ -152,11 +152,11 @@ def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) ->
 def test_dump_of_the_metadata_log(
     cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    """The metadata log of the running controller tells the topic's story as JSON, and a broker's copy tells the same."""
+    """The running controller's metadata log shows the topic's history as JSON, and a broker's copy shows the same."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=2)
 
     def story(node: LocalNode) -> dict[int, str]:
-        """The records of the log by offset, those of snapshots below zero."""
+        """Returns the records of the log by offset; those of snapshots have negative offsets."""
         files = copy_metadata(Path(node.files.metadata_dir), tmp_path / node.files.name)
         records: dict[int, str] = {}
         for path in files:
@@ -180,7 +180,7 @@ def test_dump_of_the_metadata_log(
     assert sorted(partitions) == [0, 1]
     assert all(sorted(replicas) == [1, 2, 3] for replicas in partitions.values())
     assert {each["type"] for each in payloads} >= {"REGISTER_BROKER_RECORD", "FEATURE_LEVEL_RECORD"}
-    # A broker is an observer: at the same offset it has the same record.
+    # A broker is an observer: it has the same record at the same offset.
     copy = story(cluster.broker(1))
     common = sorted(offset for offset in records.keys() & copy.keys() if offset >= 0)
     assert common

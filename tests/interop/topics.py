@@ -1,4 +1,4 @@
-"""What the interop tests and benchmarks do to topics with our own admin client: make them, and wait for their replicas."""
+"""Topic helpers of the interop tests and benchmarks, on our own admin client: create topics and wait for their replicas."""
 
 import time
 
@@ -33,8 +33,8 @@ def create_topic(
     configs: dict[str, str] | None = None,
     assignments: dict[int, list[int]] | None = None,
 ) -> str:
-    """Creates the topic and returns its name when all its replicas are in sync and each leader knows that it leads.
-    `assignments` names the brokers of each partition, the one that is to lead first."""
+    """Creates the topic and returns its name once all its replicas are in sync and every leader serves its partitions.
+    `assignments` gives the brokers of each partition, preferred leader first."""
     chosen = [CreatableReplicaAssignment(partition_index=each, broker_ids=ids) for each, ids in (assignments or {}).items()]
     topic = CreatableTopic(
         name=name,
@@ -55,7 +55,7 @@ def create_topic(
 def wait_until_in_sync(
     admin: AdminClient, name: str, *, partitions: int, replication_factor: int, seconds: float = READY_SECONDS
 ) -> list[MetadataResponsePartition]:
-    """Waits until every partition has a leader and an ISR of that size, and returns them by number."""
+    """Waits until every partition has a leader and an ISR of that size, and returns the partitions by number."""
     deadline = time.monotonic() + seconds
     while True:
         (topic,) = admin.metadata([name]).topics
@@ -70,7 +70,8 @@ def wait_until_in_sync(
 
 
 def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
-    """A new partition is in sync by decree. A record with acks=0 that comes before its leader has made the log is lost."""
+    """A new partition's ISR is set by the controller alone. An acks=0 record is lost if it comes before the leader has its
+    log."""
     deadline = time.monotonic() + READY_SECONDS
     waiting = {part.partition_index: part.leader_id for part in admin.metadata([name]).topics[0].partitions}
     addresses = admin.brokers()
@@ -87,5 +88,5 @@ def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
                 if answer.error_code == ErrorCode.NONE:
                     del waiting[answer.partition_index]
         assert time.monotonic() < deadline, f"{name}: {len(waiting)} partitions are not led after {READY_SECONDS:g} s"
-        # Asking for many partitions costs the brokers time that they need to make them.
+        # Polling many partitions takes time from the brokers that they need to create the logs.
         time.sleep(POLL_SECONDS + len(waiting) / 5000)
