@@ -1,1 +1,1 @@
-"""Any bytes for every decoder: `make fuzz` looks for new ones with coverage, `make test` replays and varies the known."""
+"""Arbitrary bytes for every decoder: `make fuzz` finds new inputs by coverage, `make test` replays and varies known ones."""

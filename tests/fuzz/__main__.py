@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of every target: `python -m tests.fuzz --seconds 60 [--target NAME] [--jobs 2]`.
 
-The seconds are shared out among the targets. Each runs in a process of its own, so that one that hangs or eats memory ends
-alone. Afterwards every input that reached something new is run again to measure its memory and time, which would be too
-slow while fuzzing. A finding is left as a file and ends the run with status 1 and the command that replays it.
+The seconds are divided among the targets. Each target runs in its own process, so that a hang or excessive memory only ends
+that one. Afterwards every input that reached new code is run again to measure its memory and time, which would slow down the
+fuzzing itself. A finding is saved as a file, and the run ends with status 1 and the command that replays it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from tests.fuzz.target import FOUND, Target, check_limits
 from tests.fuzz.targets import TARGETS
 
 FINDINGS = Path("build") / "fuzz"
-# Of the clock on the wall: a busy machine may be slow.
+# Wall-clock time, generous because the machine may be busy.
 SECONDS_PER_INPUT = 20
 MEMORY_MB = 1024
 _EXECUTIONS = re.compile(r"number_of_executed_units: (\d+)")
@@ -29,7 +29,7 @@ _COVERAGE = re.compile(r"cov: (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one target's run found. `finding` is empty when all went well."""
+    """The result of one target's run. `finding` is empty if there was none."""
 
     name: str
     executions: int
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status."""
+    """Runs the fuzzer and returns the exit status."""
     arguments = _parser().parse_args(argv)
     targets = [TARGETS[name] for name in arguments.target] or list(TARGETS.values())
     if arguments.replay is not None:
@@ -98,7 +98,7 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
             run = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                 timeout=seconds + 120, check=False,
-                # libFuzzer ends without cleaning up: what a target makes goes with the folder.
+                # libFuzzer exits without cleaning up, so what a target creates is removed with this folder.
                 env=os.environ | {"TMPDIR": str(temporary)},
             )  # fmt: skip
             output, is_well = run.stdout, run.returncode == 0
@@ -116,7 +116,7 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
 
 
 def _tail(output: str, target: Target) -> str:
-    """The part of the output that tells what happened: from the first traceback on."""
+    """Returns the relevant part of the output, from the first traceback on."""
     starts = [output.find("Uncaught Python exception"), output.find("ERROR: libFuzzer")]
     start = min((each for each in starts if each >= 0), default=0)
     lines = output[start:].splitlines()[-60:]
@@ -129,7 +129,7 @@ def _last_number(pattern: re.Pattern[str], output: str) -> int:
 
 
 def _measure(target: Target, corpus: Path) -> str:
-    """Memory and time of every input that reached something new."""
+    """Measures memory and time of every input that reached new code."""
     for path in sorted(corpus.iterdir()):
         try:
             check_limits(target, path.read_bytes())

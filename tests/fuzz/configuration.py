@@ -1,4 +1,4 @@
-"""Targets of what a person writes: server.properties and the overrides of a topic."""
+"""Targets for what people write: server.properties and topic overrides."""
 
 import os
 
@@ -22,7 +22,7 @@ _BASE = {
 
 
 def _check_server_properties(data: bytes) -> None:
-    """A configuration that a node can start with, or an error in one line. The first byte says which keys are given."""
+    """Gives a configuration that a node can start with, or a one-line error. The first byte selects the keys given."""
     given = dict(list(_BASE.items())[: data[0] % (len(_BASE) + 1)]) if data else {}
     try:
         config = load_server_config(given | parse_properties(data[1:], "server.properties"))
@@ -71,7 +71,7 @@ def _server_seeds() -> list[bytes]:
 
 
 def _check_topic_overrides(data: bytes) -> None:
-    """Overrides of a topic are refused in one line, or a log can follow them."""
+    """Topic overrides are rejected in one line, or a log can use them."""
     try:
         overrides = parse_properties(data, "topic")
     except ToolError as error:

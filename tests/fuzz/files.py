@@ -1,4 +1,4 @@
-"""Targets of the small files in a log directory: indexes, checkpoints, meta.properties, quorum-state, names."""
+"""Targets for the small files in a log directory: indexes, checkpoints, meta.properties, quorum-state, names."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ _SEGMENT_SIZE = 2**20
 
 # --- indexes -----------------------------------------------------------------------------------------------------
 def _check_offset_index(data: bytes) -> None:
-    """An index holds what its file says, finds only positions within the segment, or is CorruptIndex."""
+    """An index holds what its file says and only finds positions within the segment, or raises CorruptIndex."""
     try:
         index = OffsetIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET, segment_size=_SEGMENT_SIZE)
     except CorruptIndex:
@@ -192,7 +192,7 @@ def _quorum_state_seeds() -> list[bytes]:
 
 
 def _check_clean_shutdown(data: bytes) -> None:
-    """Whatever the marker holds, it says "clean"; an epoch is one that can be sent."""
+    """Any content of the marker means "clean"; its epoch, if any, can be sent."""
     epoch = parse_clean_shutdown(data).broker_epoch
     assert epoch is None or 0 <= epoch <= INT64_MAX
 
@@ -224,7 +224,7 @@ def _partition_metadata_seeds() -> list[bytes]:
 
 # --- names -------------------------------------------------------------------------------------------------------
 def _check_names(data: bytes) -> None:
-    """A name that is taken apart can be put together again, and its numbers are ones that the protocol can carry."""
+    """A parsed name formats back to itself, and its numbers fit the protocol."""
     name = data.decode("utf-8", errors="replace")
     if (folder := parse_partition_folder(name)) is not None:
         assert 0 <= folder.partition <= INT32_MAX

@@ -1,6 +1,6 @@
-"""Requests that a daemon has to bear: well-formed with any values in them, or with a few bytes changed.
+"""Requests that a daemon must withstand: well-formed with arbitrary values, or with a few bytes changed.
 
-They are made of what the cluster knows (its topics, ids, epochs), so that many get beyond the first check of a handler.
+They use the cluster's own topics, ids and epochs, so that many get past a handler's first check.
 """
 
 import random
@@ -18,7 +18,7 @@ from common.records.batch import Record, encode_batch, set_base_offset_and_epoch
 from tests.fuzz.messages import Vocabulary, filled, request_frame
 from tests.fuzz.records import put_right
 
-# Without UnregisterBroker, which may well be asked for and makes a broker halt.
+# Without UnregisterBroker, a legitimate request that makes a broker halt.
 BROKER_APIS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -49,7 +49,7 @@ CONTROLLER_APIS: Final = (
 )
 _FORWARDED: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_QUORUM, ApiKey.METADATA)
 _CHANGED: Final = 0.2
-# The last two are the numbers that stand for no leader and for no change of leader.
+# -1 and -2 mean "no leader" and "leader unchanged".
 _STRANGERS: Final = (77, 78, -1, -2)
 _NEW_DIRECTORIES: Final = tuple(bytes((number,)) * 16 for number in range(100, 110))
 _STRINGS: Final = (
@@ -61,7 +61,7 @@ _STRINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """What a cluster knows by name and number. Nothing may be empty; the first topic is never to be deleted."""
+    """The names and ids that a cluster knows. Nothing may be empty; the first topic must never be deleted."""
 
     cluster_id: str
     topics: Sequence[str]
@@ -74,7 +74,7 @@ class ClusterNames:
 
 
 def vocabulary_of(names: ClusterNames, rng: random.Random) -> Vocabulary:
-    """Values for requests to this cluster; what exists is drawn more often than what does not."""
+    """Returns values for requests to this cluster. Existing ones are drawn more often than others."""
     reserved = [bytes(15) + bytes((last,)) for last in range(3)]
     strings = (*names.topics, names.cluster_id, *_STRINGS)
     uuids = (*names.topic_ids, *names.directory_ids, *names.incarnation_ids, *reserved, bytes(range(16)))
@@ -132,7 +132,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     named["CreatableTopicConfig.name"] = ["segment.bytes", "retention.ms", "min.insync.replicas", "segment.ms"]
     named["value"] = ["1000", "1000", "1000", "1", "-1", None]
     named["DeleteTopicState.name"] = named["topic_names"] = [*names.topics[1:], "new", "__cluster_metadata"]
-    # Strangers that pose as brokers of their own, with addresses that nobody can reach.
+    # Unknown brokers with addresses that cannot be reached.
     named["BrokerRegistrationRequest.broker_id"] = [*names.broker_ids, *_STRANGERS]
     named["Listener.host"] = ["localhost", "127.0.0.1", "", "a" * 64 + ".b", "a..b", "a\0b", "no.such.host"]
     named["DeleteTopicState.topic_id"] = [*names.topic_ids[1:], bytes(16)]
@@ -161,7 +161,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
 
 
 def requests(vocabulary: Vocabulary, rng: random.Random, apis: Sequence[ApiKey]) -> Iterator[bytes]:
-    """Requests without end, each as it stands in a frame."""
+    """Yields requests without end, each without a frame's length prefix."""
     while True:
         api = APIS[rng.choice(apis)]
         version = rng.choice(list(api.versions))
@@ -192,7 +192,8 @@ def _changed(request: bytes, rng: random.Random) -> bytes:
 
 
 def _batches() -> list[bytes]:
-    """Valid batches with odd contents, some that contradict themselves with a right checksum, and some that are none."""
+    """Returns valid batches with odd contents, some that are inconsistent despite a correct checksum, and some that are not
+    batches."""
     records = [Record(b"key", b"value", 1000, (("header", None),)), Record(None, None, -1)]
     plain = encode_batch(records)
     odd_times = encode_batch([Record(None, b"late", 2**62), Record(None, b"early", -1)])

@@ -1,8 +1,8 @@
-"""Messages filled at random from their declarations, quick to make and the same for the same generator.
+"""Messages filled at random from their declarations, fast to create and deterministic for a given generator.
 
-Unlike hypothesis' strategies they can be made by the thousand outside a property: as seeds of a fuzzer, or as requests to
-a daemon. Values come from small sets of which many mean something somewhere: 0, -1, the least and the greatest, names of
-topics that exist.
+Unlike Hypothesis strategies they can be created by the thousand outside a property, as fuzzer seeds or as requests to a
+daemon. Values come from small sets, many of which have a meaning somewhere: 0, -1, the minimum and maximum, names of
+existing topics.
 """
 
 import random
@@ -28,29 +28,29 @@ _BITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Values that are worth trying besides the extreme ones."""
+    """Values worth trying besides the extremes."""
 
     strings: Sequence[str] = ("t", "", "name", "\u00e4\u20ac\U0001f980", "a" * 300)
     uuids: Sequence[bytes] = (bytes(16), bytes(15) + b"\x01", bytes(range(16)))
     numbers: Sequence[int] = (0, 1, 2, 3, -1, -2, 1000)
     blobs: Sequence[bytes] = (b"", b"some bytes", bytes(100))
-    # Values of fields of this name, or of this struct and name ("Feature.name"), from which most are drawn: a request makes
-    # sense only if many of its fields do.
+    # Values for fields of this name, or of this struct and name ("Feature.name"). Most values are drawn from here: a request
+    # only makes sense if many of its fields do.
     named: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 def filled(message_class: type[Struct], version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
-    """A message that this version can carry; fields that it lacks keep their defaults."""
+    """Returns a message that this version can carry. Fields that the version lacks keep their defaults."""
     return _struct(message_schema(message_class), version, rng, vocabulary)
 
 
 def other_value(owner: Struct, declared: FieldSchema, version: int, rng: random.Random, vocabulary: Vocabulary) -> Any:
-    """A value that this field of a message could have in this version."""
+    """Returns a value that this field could have in this version."""
     return _value(type(owner).__name__, declared, version, rng, vocabulary)
 
 
 def request_frame(message: Struct, version: int, *, correlation_id: int = 1, client_id: str | None = "fuzz") -> bytes:
-    """A request as it stands in a frame, without the frame's length."""
+    """Returns a request without its frame's length prefix."""
     schema = message_schema(type(message))
     header = RequestHeader(
         request_api_key=schema.api_key or 0,

@@ -1,7 +1,7 @@
-"""Targets of what stands in logs and snapshots: batches, control records, metadata records, whole snapshots, replay.
+"""Targets for the contents of logs and snapshots: batches, control records, metadata records, whole snapshots, replay.
 
-Random bytes never get past a checksum. Where the first byte of the input is odd, lengths and checksums are therefore put
-right before the decoder sees the batches, so that what lies behind them is reached too.
+Random bytes never pass a checksum. If the first byte of the input is odd, lengths and checksums are therefore repaired
+before decoding, so that the code after the checks is reached too.
 """
 
 import random
@@ -56,7 +56,7 @@ _NUMBERINGS: Final = tuple(Numbering)
 
 
 def put_right(data: bytes) -> bytes:
-    """The same batches with right magics and checksums; a length that reaches beyond the end ends at the end."""
+    """Returns the same batches with correct magics and checksums. A length beyond the end is cut to the end."""
     batches = bytearray(data)
     position = 0
     while len(batches) - position >= BATCH_OVERHEAD:
@@ -81,7 +81,7 @@ def _both_ways(contents: Sequence[bytes]) -> list[bytes]:
 
 # --- batches -----------------------------------------------------------------------------------------------------
 def _check_batches(data: bytes) -> None:
-    """Bytes are batches that cover them, or BatchError; the two ways to read records agree."""
+    """Bytes are batches that cover them, or raise BatchError. Both ways to read records agree."""
     content = _repaired(data)
     try:
         batches = split_batches(content)
@@ -100,7 +100,7 @@ def _check_batches(data: bytes) -> None:
 
 
 def split_batches_leniently(content: bytes) -> list[memoryview]:
-    """The whole batches at the start, as a follower reads them; none where the first is of no known format."""
+    """Returns the complete batches at the start, as a follower reads them; none if the first has an unknown format."""
     try:
         return [view for _, view in split_batches(content, allow_partial_tail=True)]
     except BatchError:
@@ -114,7 +114,7 @@ def _check_records(view: memoryview) -> None:
                 raise BatchError
             yield record.offset, bytes(record.value)
 
-    # What is given before the error, and whether there is one.
+    # What is returned before an error, and whether there is one.
     def outcome(values: Iterator[tuple[int, bytes]]) -> tuple[list[tuple[int, bytes]], bool]:
         given = []
         try:
@@ -143,7 +143,7 @@ def _batch_seeds() -> list[bytes]:
 
 # --- control records ---------------------------------------------------------------------------------------------
 def _check_control(data: bytes) -> None:
-    """A control batch is made of control records, or BatchError."""
+    """A control batch consists of control records, or raises BatchError."""
     try:
         for record in iterate_control_records(_repaired(data)):
             assert isinstance(record.offset, int)
@@ -168,7 +168,7 @@ def _control_seeds() -> list[bytes]:
 
 # --- metadata records --------------------------------------------------------------------------------------------
 def _check_metadata_record(data: bytes) -> None:
-    """A frame is a record, an unknown one or ProtocolError; the reader says the same; what was read is written again."""
+    """A frame is a known or unknown record or raises ProtocolError, the reader agrees, and a record read is written back."""
     if not data:
         return
     numbering, frame = _NUMBERINGS[data[0] % len(_NUMBERINGS)], data[1:]
@@ -181,21 +181,21 @@ def _check_metadata_record(data: bytes) -> None:
     try:
         read: KnownRecord | None = reader.decode(frame)
     except (ProtocolError, ValueError):
-        # ValueError is an unknown level of the numbering, which only the reader looks at.
+        # ValueError is an unknown level of the numbering, which only the reader checks.
         read = None
         if known is not None:
             assert "FeatureLevelRecord" in type(known).__name__
             return
     assert read == known
     if known is not None:
-        # Varints in front may have been longer than they need to be.
+        # The input's varints may have been longer than necessary.
         version = _version_of(frame)
         written = encode_record(known, version, numbering)
         assert decode_any_record(written, numbering) == known
 
 
 def _version_of(frame: bytes) -> int:
-    """The third varint."""
+    """Returns the third varint."""
     position, value = 0, 0
     for _ in range(3):
         value, shift = 0, 0
@@ -210,7 +210,7 @@ def _version_of(frame: bytes) -> int:
 
 
 def known_records() -> list[tuple[KnownRecord, int]]:
-    """Some of every type and version, with the version."""
+    """Returns some records of every type and version, with the version."""
     rng = random.Random(858)
     vocabulary = Vocabulary()
     found = []
@@ -230,7 +230,8 @@ def _record_seeds() -> list[bytes]:
 
 # --- snapshots and replay ----------------------------------------------------------------------------------------
 def _check_snapshot(data: bytes) -> None:
-    """A file is a snapshot whose records can be read, or one of the two errors; replay accepts them or ReplayError."""
+    """A file is a snapshot with readable records or raises one of two errors. Replay accepts the records or raises
+    ReplayError."""
     content = _repaired(data)
     try:
         snapshot = parse_snapshot(content)
@@ -253,7 +254,7 @@ def _replay(records: Sequence[KnownRecord]) -> None:
 
 
 def _check_bootstrap(data: bytes) -> None:
-    """A bootstrap file has its records, or one of the two errors."""
+    """A bootstrap file returns its records or raises one of two errors."""
     try:
         records = read_bootstrap_checkpoint(_repaired(data))
     except (InvalidSnapshot, UnreadableBatch):

@@ -1,7 +1,7 @@
 """Runs one target under atheris: `python -m tests.fuzz.run_target NAME CORPUS_DIRECTORY [libFuzzer's flags]`.
 
-Easy to get wrong: decoders of messages are generated while the program runs, so that no import instruments them. Each is
-instrumented where it is compiled, or the fuzzer would be blind exactly in the code that it is for.
+Message decoders are generated at run time, so instrumenting imports misses them. They are instrumented where they are
+compiled; otherwise the fuzzer would have no coverage of the very code it is for.
 """
 
 import sys
@@ -25,7 +25,7 @@ def main() -> None:
 
     Source.compile = compile_instrumented  # type: ignore[method-assign]
     target = TARGETS[name]
-    # Everything is compiled before the time counts.
+    # Compile everything before the clock starts.
     for seed in target.seeds():
         target.check(seed)
     atheris.Setup([sys.argv[0], *flags], target.check)

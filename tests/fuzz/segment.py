@@ -1,4 +1,4 @@
-"""Target of a partition's folder: whatever lies in it, loading gives a log that serves and grows, on a simulated disk."""
+"""Target for a partition's folder: with any content, loading gives a log that serves and grows, on a simulated disk."""
 
 import struct
 from functools import partial
@@ -26,7 +26,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def _files(data: bytes) -> tuple[int, int, dict[str, bytes]]:
-    """Flags, recovery point and the files that the input stands for."""
+    """Returns flags, recovery point and files encoded in the input."""
     flags, second, recovery_point, *sizes = _HEAD.unpack_from(data.ljust(_HEAD.size, b"\0"))
     position = _HEAD.size
     parts = []
@@ -52,10 +52,10 @@ def _files(data: bytes) -> tuple[int, int, dict[str, bytes]]:
 
 
 def _check_segments(data: bytes) -> None:
-    """A log left by a crash loads, holds whole batches only, grows, and loads again without loss.
+    """A log left by a crash loads, holds complete batches only, grows, and loads again without loss.
 
-    A log that was closed in order is trusted; there damage may show when it is read, as BatchError, or as OffsetOutOfRange
-    behind a batch that claims too much.
+    A cleanly closed log is trusted. Damage there may show on a read, as BatchError, or as OffsetOutOfRange beyond a batch
+    whose header claims too much.
     """
     flags, recovery_point, files = _files(data)
     SimulatedWorld(1).run(partial(_scenario, files=files, recovery_point=recovery_point, clean=bool(flags & _CLEAN)))
@@ -90,7 +90,7 @@ async def _check_whole(log: Log) -> list[tuple[int, int]]:
                 raise CorruptBatch(f"offsets {header.base_offset} to {header.last_offset} follow {end}")
             offsets.append((header.base_offset, header.last_offset))
             end = Offset(header.next_offset)
-    # The last segment of a log that is trusted may be empty and begin behind a gap.
+    # The last segment of a trusted log may be empty and start after a gap.
     assert end <= log.log_end_offset <= _INT64_MAX
     return offsets
 

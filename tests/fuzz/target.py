@@ -1,7 +1,7 @@
-"""What a fuzzer needs to know of one decoder: a check that any bytes must pass, valid inputs to begin with, its limits.
+"""What a fuzzer needs for one decoder: a check that any bytes must pass, valid inputs to start with, and limits.
 
-A check returns when the decoder gave a value that is right, or the one error that it may raise; whatever else it raises is
-a finding. Nothing here depends on a fuzzer: `make fuzz` runs checks under atheris, the properties under hypothesis.
+A check returns if the decoder returned a correct value or raised its one declared error. Anything else it raises is a
+finding. Nothing here depends on a fuzzer: `make fuzz` runs the checks under atheris, the properties under Hypothesis.
 """
 
 import time
@@ -21,7 +21,7 @@ class LimitExceeded(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One decoder. Memory may grow by `bytes_at_least` and `bytes_per_byte` of input, never by what the input claims."""
+    """One decoder. Its memory is limited to `bytes_at_least` plus `bytes_per_byte` of input, whatever the input claims."""
 
     name: str
     check: Callable[[bytes], None]
@@ -32,13 +32,13 @@ class Target:
     bytes_per_byte: int = 150
 
     def found(self) -> list[bytes]:
-        """Inputs that once broke the decoder. They are kept as files, `tests/fuzz/found/<target>/<what happened>`."""
+        """Returns inputs that once broke the decoder, kept as `tests/fuzz/found/<target>/<what happened>`."""
         return [path.read_bytes() for path in sorted((FOUND / self.name).glob("*"))]
 
 
 def check_limits(target: Target, data: bytes) -> None:
     """Runs the check, and raises LimitExceeded if it takes too much memory or time."""
-    # Once before: decoders of messages are compiled when they are first used.
+    # Run once before measuring: message decoders are compiled on first use.
     target.check(data)
     tracemalloc.start()
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""Target of kafka-dump-log, the tool that people point at damaged files."""
+"""Target for kafka-dump-log, which people use on damaged files."""
 
 import argparse
 import atexit
@@ -22,7 +22,7 @@ from tests.fuzz.target import Target
 from tools.errors import run_tool
 from tools.kafka.dump_log import _dump_all, _parser
 
-# What the first byte of the input chooses; an odd one has its checksums put right.
+# The first byte of the input selects these; if it is odd, the checksums are repaired.
 _SEGMENT = "00000000000000000000.log"
 _NAMES = (
     _SEGMENT,
@@ -35,7 +35,7 @@ _FLAGS = (("--deep-iteration", "--print-data-log"), ("--cluster-metadata-decoder
 
 @cache
 def _folder() -> Path:
-    """One for all inputs: making and removing it would take longer than the tool does."""
+    """One folder for all inputs: creating and removing one each time would take longer than the tool."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-dump-log-"))
     atexit.register(shutil.rmtree, folder)
     (folder / _SEGMENT).write_bytes(b"")
@@ -48,7 +48,7 @@ def _arguments(name: str, flags: tuple[str, ...]) -> argparse.Namespace:
 
 
 def _check_dump_log(data: bytes) -> None:
-    """Whatever the file holds, the tool ends with status 0, or 1 and one line."""
+    """Whatever the file holds, the tool exits with status 0, or with 1 and one line."""
     first = data[0] if data else 0
     name, flags = _NAMES[first >> 1 & 3], _FLAGS[first >> 3 & 1]
     (_folder() / name).write_bytes(put_right(data[1:]) if first & 1 else data[1:])

@@ -1,4 +1,4 @@
-"""Targets of the wire: streams cut into frames, requests, responses."""
+"""Targets for the wire: streams split into frames, requests, responses."""
 
 import random
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ RESPONSES: Sequence[tuple[type[Struct], int]] = [
 
 # --- frames ------------------------------------------------------------------------------------------------------
 def _pieces(stream: bytes, cuts: bytes) -> list[bytes]:
-    """The stream in pieces of these sizes, and what is left in one."""
+    """Splits the stream into pieces of these sizes and one piece with the rest."""
     pieces, position = [], 0
     for size in cuts:
         pieces.append(stream[position : position + size + 1])
@@ -33,7 +33,7 @@ def _pieces(stream: bytes, cuts: bytes) -> list[bytes]:
 
 
 def _naive_frames(stream: bytes) -> tuple[list[bytes], bool]:
-    """The frames of the whole stream, and whether it goes on with something that no frame begins with."""
+    """Returns the frames of the whole stream, and whether they are followed by an invalid frame."""
     frames: list[bytes] = []
     position = 0
     while position + LENGTH_SIZE <= len(stream):
@@ -48,7 +48,7 @@ def _naive_frames(stream: bytes) -> tuple[list[bytes], bool]:
 
 
 def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], bool]:
-    """What the server's reader finds. A connection overwrites the buffers that were not taken; here they are, too."""
+    """Returns what the server's reader finds. Overwrites buffers that were not taken, as a connection would."""
     taken: list[bool] = []
     reader = FrameReader(size_min=_FRAME_MIN, size_max=_FRAME_MAX, take_buffer=lambda: taken.append(True))
     frames: list[memoryview] = []
@@ -87,7 +87,7 @@ def _client_frames(pieces: list[bytes]) -> list[bytes]:
 
 
 def _check_frames(data: bytes) -> None:
-    """The first byte says how many bytes tell where to cut and when to pause; cut anywhere, the same frames come out."""
+    """The first byte gives how many bytes encode the cuts and pauses. The frames are the same however the stream is cut."""
     if not data:
         return
     count = data[0] % 32
@@ -108,7 +108,8 @@ def _frame_seeds() -> list[bytes]:
 
 # --- requests and responses --------------------------------------------------------------------------------------
 def _check_request(data: bytes) -> None:
-    """A frame is a request as the server reads it, or RemoteProtocolError; what was read is written again as it was."""
+    """A frame is a request as the server reads it, or raises RemoteProtocolError. A request read encodes back to the
+    same."""
     try:
         header, body = parse_request(data)
         message_class = APIS[ApiKey(header.request_api_key)].request
@@ -132,7 +133,7 @@ def _check_response(data: bytes) -> None:
 
 
 def _check_written_again(message: Struct, version: int) -> None:
-    # Compared as bytes: a float may be no number, and then it differs from itself.
+    # Compare bytes: a float may be NaN, which does not equal itself.
     written = encode(message, version)
     assert encode(decode(type(message), written, version), version) == written
 
@@ -160,7 +161,7 @@ def _response_seeds() -> list[bytes]:
             try:
                 seeds.append(number.to_bytes(2, "big") + header + encode(message, version))
             except ProtocolError:
-                # An error of ours: a field is set that this version of another struct lacks.
+                # A bug in this file: a field is set that this version of another struct lacks.
                 raise AssertionError(f"{message} cannot be encoded in version {version}") from None
     return seeds
 
