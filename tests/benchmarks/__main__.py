@@ -1,9 +1,9 @@
-"""Runs the benchmarks one after the other, each in a process of its own.
+"""Runs the benchmarks one after the other, each in its own process.
 
     python -m tests.benchmarks [--quick] [NAME …]
 
-Each prints its figures as JSON lines and as lines for people, with what they are compared to and the interpreter's build.
-One that fails does not keep the others from running; the exit status is then 1.
+Each prints its figures as JSON lines and as lines for people, along with what they are compared to and the interpreter's
+build. A failing benchmark does not stop the others; the exit status is then 1.
 """
 
 import argparse
@@ -30,7 +30,7 @@ CLEANUP_SECONDS_MAX = 120.0
 
 
 def run(name: str, *, quick: bool) -> bool:
-    """Whether the benchmark ran to its end."""
+    """Runs the benchmark and returns whether it completed."""
     module = f"tests.benchmarks.bench_{name}"
     arguments = BENCHMARKS[name][1 if quick else 0]
     print(f"== python -m {' '.join([module, *arguments])}", file=sys.stderr, flush=True)
@@ -39,7 +39,7 @@ def run(name: str, *, quick: bool) -> bool:
     try:
         status = process.wait(SECONDS_MAX)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        # An interrupt, unlike a kill, lets it take its daemons and disks down.
+        # Unlike a kill, an interrupt lets the benchmark clean up its daemons and disks.
         process.send_signal(signal.SIGINT)
         process.wait(CLEANUP_SECONDS_MAX)
         print(f"== {name} was interrupted after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)

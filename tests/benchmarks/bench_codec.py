@@ -1,10 +1,10 @@
-"""How many messages, and how many partitions in them, the codec encodes and decodes a second, beside kio and kafka-python.
+"""How many messages and partitions per second the codec encodes and decodes, compared with kio and kafka-python.
 
     python -m tests.benchmarks.bench_codec [--seconds 0.3] [--rounds 5]
 
-Every message goes through each codec that has it (kafka-python knows only what clients send), in rounds that take turns, so
-that a busy moment of the machine hits all alike. Each codec works on its own classes; ours includes an object per partition.
-Prints, for every message and direction, one line for people and one line of JSON; `ratio_to_*` is our median over theirs.
+Every message goes through each codec that has it (kafka-python only has what clients send), in alternating rounds, so that a
+busy moment of the machine affects all alike. Each codec uses its own classes; ours creates an object per partition. Prints
+one line for people and one line of JSON per message and direction; `ratio_to_*` is our median over theirs.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from tests.property import kafka_python_oracle, kio_oracle
 
 @dataclass(frozen=True)
 class Subject:
-    """A message to be measured; `partitions` is 0 where there are none to count."""
+    """A message to be measured. `partitions` is 0 if it has none."""
 
     label: str
     message: Struct
@@ -140,7 +140,7 @@ def decoders(subject: Subject) -> dict[str, Callable[[], object]]:
 
 
 def rates(functions: dict[str, Callable[[], object]], *, seconds: float, rounds: int) -> dict[str, list[float]]:
-    """Calls a second in each round, sorted."""
+    """Returns the calls per second of each round, sorted."""
     found: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()

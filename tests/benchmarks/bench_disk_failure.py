@@ -1,13 +1,13 @@
-"""How long a dead disk is felt: to its directory offline, to leaders moved, to the first produce that a new leader answers.
+"""The effect of a dead disk: time to directory offline, to leaders moved, to the first produce acknowledged by a new leader.
 
     python -m tests.benchmarks.bench_disk_failure [--quick] [--kills 30] [--large 2000] [--folder FOLDER]
 
-Needs root and loop devices. A controller and three brokers in their own processes, loop-mounted ext4 disks, librdkafka
-writing with acks=all; the victim's file system is shut down in the kernel, and zero is the return of that ioctl, so what
-is seen before it returns is negative. Times come from the daemons' events and the client's delivery callbacks. Between two
-kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker starts, and all replicas
-are waited for. Then the same once, in a cluster of its own, with 2,000 partitions in the lost directory. The goal is a p99
-under 1.5 s.
+Needs root and loop devices. A controller and three brokers run in their own processes on loop-mounted ext4 disks, and
+librdkafka writes with acks=all. The victim's file system is shut down in the kernel; zero is the return of that ioctl, so
+anything seen before it returns is negative. Times come from the daemons' events and the client's delivery callbacks. Between
+two kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker is started, and the
+benchmark waits for all replicas. Then one kill follows in a separate cluster with 2,000 partitions in the lost directory.
+The goal is a p99 below 1.5 s.
 """
 
 import argparse
@@ -35,18 +35,18 @@ TOPIC = "bench"
 BROKERS = 3
 PARTITIONS = 30
 RATE = 1000
-# Every fetch of a follower names all its partitions, so a broker with thousands of them sustains less.
+# Every follower fetch names all its partitions, so a broker with thousands of them sustains less.
 LARGE_RATE = 300
 SECONDS_MAX = 120.0
 GOAL_MS = 1500.0
 DISK_MIB = 256
-# What the client writes to in a large topic: enough to see the first answer soon, too little to be the load.
+# The partitions of a large topic that the client writes to: enough for an early first response, too few to be the load.
 WRITTEN_PARTITIONS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One kill; milliseconds since it."""
+    """One kill, in milliseconds since then."""
 
     offline_ms: float
     moved_ms: float
@@ -57,7 +57,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A directory, and what of the topic it holds and leads."""
+    """A directory, and the partitions of the topic that it holds and leads."""
 
     broker_id: int
     path: Path
@@ -71,7 +71,7 @@ class Victim:
 
 
 class Writer:
-    """Writes to partitions in turn at a steady rate, and keeps the time of every acknowledgement."""
+    """Writes to partitions in turn at a steady rate and records the time of every acknowledgement."""
 
     def __init__(self, bootstrap: str, rate: int) -> None:
         self._rate = rate
@@ -106,7 +106,7 @@ class Writer:
         assert left == 0, f"{left} records were never answered"
 
     def wait_for_acknowledgement(self, partitions: frozenset[int], since: float) -> float:
-        """When the first record of these partitions was acknowledged at or after `since`."""
+        """Returns when the first record of these partitions was acknowledged at or after `since`."""
         deadline = time.monotonic() + SECONDS_MAX
         while True:
             found = [at for partition, at in list(self.acknowledged) if at >= since and partition in partitions]
@@ -139,7 +139,7 @@ class Writer:
 
 
 def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
-    """The directory that leads most; among equals the first."""
+    """Returns the directory with the most leaders, the first if several."""
     (topic,) = admin.metadata([TOPIC]).topics
     leaders = {part.partition_index: part.leader_id for part in topic.partitions}
     victims: list[Victim] = []
@@ -154,14 +154,14 @@ def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
 
 
 def fail(cluster: LocalCluster, victim: Victim, rate: int) -> Failure:
-    """Kills the disk under a writing client and follows what happens."""
+    """Kills the disk during writes and follows what happens."""
     broker, controller = cluster.broker(victim.broker_id), cluster.controller
     directory_id = victim.directory_id
     led = sorted(victim.led)[:WRITTEN_PARTITIONS_MAX]
     others = [partition for partition in range(PARTITIONS) if partition not in victim.led]
     writer = Writer(cluster.bootstrap, rate)
     with writer.writing_to((*led, *others)):
-        # The client knows the leaders and writes steadily before anything happens.
+        # The client knows the leaders and writes steadily before the kill.
         writer.wait_for_acknowledgement(victim.led, 0.0)
         time.sleep(0.5)
         broker_events, controller_events = EventTail(broker), EventTail(controller)
@@ -229,7 +229,7 @@ def many_kills(folder: Path, kills: int) -> list[Failure]:
 
 
 def large_kill(folder: Path, partitions_in_directory: int) -> Failure:
-    """Two disks a broker and a replica of every partition on each broker: half of them in each directory."""
+    """Two disks per broker and a replica of every partition on each broker: half of them in each directory."""
     disks = 2
     with running_cluster(folder, disks=disks, partitions=disks * partitions_in_directory) as cluster:
         with AdminClient(cluster.bootstrap) as admin:

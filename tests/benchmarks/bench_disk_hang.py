@@ -1,12 +1,12 @@
-"""What the other directories of a broker, and its loop, notice while one disk hangs.
+"""How a hanging disk affects a broker's other directories and its event loop.
 
     python -m tests.benchmarks.bench_disk_hang [--seconds 4] [--rate 200] [--size 16384] [--injected] [--folder FOLDER]
 
-One log directory hangs with a write and a cold read of a consumer pending on it. On another one appends of a produce's
-size arrive at a fixed rate; their latency and the lag of the loop are measured before and during the hang. As root the
-write hangs for real (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it), otherwise it is held up in the
-writer thread; the read, which a frozen file system would answer, is always held up in the reader thread. The millisecond
-to which the timers round up is taken off. Prints one line of JSON and one for people.
+One log directory hangs with a write and a consumer's cold read pending on it. On another one, appends of a produce's size
+arrive at a fixed rate. Their latency and the event loop's lag are measured before and during the hang. As root, the write
+really hangs (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it); otherwise it is blocked in the writer thread.
+The read, which a frozen file system would serve, is always blocked in the reader thread. The millisecond to which timers
+round up is subtracted. Prints one line of JSON and one for people.
 """
 
 import argparse
@@ -38,7 +38,7 @@ HANG_TIMEOUT_NS = 60 * 10**9
 
 
 class Hold:
-    """Holds up one os call for one descriptor, in whichever thread makes it."""
+    """Blocks one os call for one descriptor, in whichever thread makes it."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -54,7 +54,7 @@ class Hold:
 
 
 class ColdConsumer:
-    """Sends one region of the hung directory as soon as it is connected; it takes the connection's end as it comes."""
+    """Sends one region of the hung directory once connected, and tolerates the end of the connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -86,7 +86,7 @@ class Samples:
 
 
 async def measure(env: RealEnvironment, log_dir: RealLogDir, *, seconds: float, rate: int, size: int) -> dict[str, float]:
-    """Latency of appends at a fixed rate, from the moment each was due, and how late the loop's timers come."""
+    """Measures the latency of appends at a fixed rate, from when each was due, and how late the event loop's timers fire."""
     appends, lags = Samples(), Samples()
     file = await log_dir.open("produce", create=True)
     end_ns = env.now_ns() + int(seconds * 1e9)
@@ -95,7 +95,7 @@ async def measure(env: RealEnvironment, log_dir: RealLogDir, *, seconds: float, 
     async def watch_loop() -> None:
         while (due_ns := env.now_ns() + LAG_INTERVAL_NS) < end_ns:
             await env.sleep_until(due_ns)
-            # The timer itself rounds up to the loop's millisecond.
+            # The timer rounds up to the event loop's millisecond.
             lags.values.append(max(0, env.now_ns() - due_ns - 1_000_000))
 
     async def produce() -> None:
@@ -104,7 +104,7 @@ async def measure(env: RealEnvironment, log_dir: RealLogDir, *, seconds: float, 
         while due_ns < end_ns:
             await env.sleep_until(due_ns)
             started_ns = env.now_ns()
-            # Late because the loop was: that counts. Late by the timer's rounding does not.
+            # Lateness caused by the event loop counts; lateness from the timer's rounding does not.
             waited_ns = max(0, started_ns - due_ns - 1_000_000)
             await log_dir.append(file, position, [payload])
             appends.values.append(env.now_ns() - started_ns + waited_ns)
@@ -121,7 +121,7 @@ async def measure(env: RealEnvironment, log_dir: RealLogDir, *, seconds: float, 
 
 @contextmanager
 def hanging_disk(folder: Path, reason: str | None) -> Iterator[Path]:
-    """A disk that can be frozen, or a plain folder where there are no loop devices."""
+    """A disk that can be frozen, or a plain folder without loop devices."""
     path = folder / "hung"
     if reason is not None:
         yield path
@@ -192,7 +192,7 @@ async def run(arguments: argparse.Namespace, folder: Path, reason: str | None) -
 
 
 def residency_is_known() -> bool:
-    """Whether this kernel answers the question that lets the loop use sendfile."""
+    """Whether this kernel supports the query that lets the event loop use sendfile."""
     with open(__file__, "rb") as file:
         file.read()
         return PageCache().is_resident(file.fileno(), 0, 100)

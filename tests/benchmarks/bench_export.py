@@ -1,9 +1,9 @@
-"""How many metadata records per second `diskraft metadata export` turns into Parquet, the last fsync included.
+"""How many metadata records per second `diskraft metadata export` writes as Parquet, including the last fsync.
 
     python -m tests.benchmarks.bench_export [--partitions 100000] [--rounds 3]
 
-The log is that of `bench_metadata_replay`: a record for each partition, then a change for each that lost a directory. Needs
-the extra `analytics`. Prints one line of JSON and one for people.
+The log is that of `bench_metadata_replay`: a record for each partition, then a change for each one that lost a directory.
+Needs the extra `analytics`. Prints one line of JSON and one for people.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""How long each fault of a disk goes unnoticed: to its directory offline, to its leaders moved, to writing again.
+"""How long each disk fault takes to be noticed: time to directory offline, to leaders moved, to writing again.
 
     python -m tests.benchmarks.bench_fault_detection [--quick] [--rounds 5] [--only TEXT] [--folder FOLDER]
 
-Needs root, loop devices and FUSE. The cluster of the fault matrix: three brokers in their own processes with four disks
-each, under load by two librdkafka clients with acks=all, one for the partitions in the directory and one for all others.
-Zero is the moment when the fault is complete. An operation's deadline is 2 s, the probe's interval 1 s. Goals: a busy disk
-50 ms (p99), an idle one 2 s, a hung one its deadline and 1 s.
+Needs root, loop devices and FUSE. The cluster is that of the fault matrix: three brokers in their own processes with four
+disks each, under load from two librdkafka clients with acks=all, one for the partitions in the directory and one for all
+others. Zero is when the fault is complete. An operation's deadline is 2 s, the probe interval 1 s. Goals: a busy disk 50 ms
+(p99), an idle one 2 s, a hung one its deadline plus 1 s.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from tools.lab.disk_lab import why_no_loop_disks
 
 
 def measure(folder: Path, *, rounds: int, only: str) -> list[Seen]:
-    """Each fault so often on a leader's and on a follower's disk."""
+    """Causes each fault `rounds` times on a leader's and on a follower's disk."""
     rows: list[Seen] = []
     with matrix_cluster(folder) as matrix:
         for case in CASES:
@@ -40,7 +40,7 @@ def spread_ms(values: list[float]) -> dict[str, float]:
 
 
 def figures_of(name: str, rows: list[Seen]) -> dict[str, Any]:
-    """What one fault looked like, in milliseconds."""
+    """Returns one fault's figures, in milliseconds."""
     return {
         "fault": name,
         "faults": len(rows),

@@ -1,10 +1,10 @@
-"""How many bytes the heartbeat has that reports a failed directory, with 10 and with 2,000 partitions in it.
+"""The size of the heartbeat that reports a failed directory, with 10 and with 2,000 partitions in it.
 
     python -m tests.benchmarks.bench_heartbeat [--quick] [--folder FOLDER]
 
-A controller and a broker in their own processes, and between them a relay that cuts the broker's stream into frames. The
-directory is renamed away and an empty one put in its place. KIP-858 wants the report to grow with disks and never with
-partitions, so both sizes must be equal, or this fails; it is compared with a heartbeat before the failure.
+A controller and a broker run in their own processes; a relay between them splits the broker's stream into frames. The
+directory is renamed and an empty one put in its place. KIP-858 wants the report to grow with disks and never with
+partitions: the benchmark fails unless both sizes are equal. It also shows the size of a heartbeat before the failure.
 """
 
 import argparse
@@ -36,14 +36,14 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Bytes on the wire, length prefix included, and the directories that it names."""
+    """Bytes on the wire, including the length prefix, and the directories that it reports."""
 
     size: int
     offline_log_dirs: tuple[str, ...]
 
 
 class Relay:
-    """Passes connections on to the controller and keeps the heartbeats that it sees."""
+    """Relays connections to the controller and records the heartbeats."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -57,7 +57,7 @@ class Relay:
         self._listener.close()
 
     def wait_for(self, *, reporting: bool) -> Heartbeat:
-        """The newest heartbeat that reports a failed directory, or that reports none."""
+        """Returns the newest heartbeat that reports a failed directory, or the newest that reports none."""
         with self._changed:
             found = self._changed.wait_for(lambda: self._newest(reporting), SECONDS_MAX)
         assert found is not None, f"no heartbeat with reporting={reporting} came within {SECONDS_MAX:g} s"
@@ -67,14 +67,14 @@ class Relay:
         return next((each for each in reversed(self._seen) if bool(each.offline_log_dirs) == reporting), None)
 
     def _accept(self) -> None:
-        # Closing the listener ends this.
+        # Closing the listener ends this loop.
         with contextlib.suppress(OSError):
             while True:
                 broker, _ = self._listener.accept()
                 try:
                     controller = socket.create_connection(("127.0.0.1", self._target_port))
                 except ConnectionRefusedError:
-                    # It does not listen yet; the broker tries again.
+                    # The controller does not listen yet; the broker will retry.
                     broker.close()
                     continue
                 for source, target, reads in ((broker, controller, True), (controller, broker, False)):
@@ -82,7 +82,7 @@ class Relay:
 
     def _pass_on(self, source: socket.socket, target: socket.socket, reads: bool) -> None:
         framer = RequestFramer(FRAME_BYTES_MAX)
-        # Either side may end the connection at any time, as when the cluster is taken down.
+        # Either side may close the connection at any time, for example when the cluster is stopped.
         with contextlib.suppress(OSError), source, target:
             while data := source.recv(1 << 16):
                 if reads:
@@ -118,7 +118,8 @@ def running_cluster(folder: Path) -> Iterator[tuple[LocalCluster, Relay]]:
 
 
 def measure(folder: Path, partitions_in_directory: int) -> tuple[Heartbeat, Heartbeat, int]:
-    """A heartbeat before and the one that reports, and how many partitions the failed directory held."""
+    """Returns a heartbeat from before the failure, the one that reports it, and the number of partitions in the failed
+    directory."""
     with running_cluster(folder) as (cluster, relay):
         create_topic(cluster.bootstrap, "bench", partitions=DISKS * partitions_in_directory, replication_factor=1)
         with AdminClient(cluster.bootstrap) as admin:

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.bench_metadata_replay [--partitions 100000] [--brokers 9] [--disks 4] [--rounds 3]
 
-The records are what a cluster of that size writes: a PartitionRecord per partition, then a PartitionChangeRecord for each
-partition with a replica in one lost directory of each broker. `replay` is from decoded records, `decode_replay` from the
-bytes of the metadata log's batches (as a starting node does it), `snapshot_load` from the bytes of a snapshot's records.
-Prints one line of JSON and one for people.
+The records are those of a cluster of that size: a PartitionRecord per partition, then a PartitionChangeRecord for each
+partition with a replica in the one lost directory of each broker. `replay` starts from decoded records, `decode_replay` from
+the bytes of the metadata log's batches (as on startup), `snapshot_load` from the bytes of a snapshot's records. Prints one
+line of JSON and one for people.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def directory(broker: int, disk: int) -> DirectoryId:
 
 
 def make_records(partitions: int, brokers: int, disks: int) -> list[KnownRecord]:
-    """Features, registrations, topics with replication factor 3."""
+    """Returns features, registrations, and topics with replication factor 3."""
     records: list[KnownRecord] = [
         FeatureLevelRecord(name="metadata.version", feature_level=21),
         FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=1),
@@ -72,7 +72,7 @@ def make_records(partitions: int, brokers: int, disks: int) -> list[KnownRecord]
 
 
 def make_failures(state: MetadataState, brokers: int) -> list[KnownRecord]:
-    """One lost directory per broker: its replicas leave the ISR, the next member leads."""
+    """Returns one lost directory per broker: its replicas leave the ISR and the next member leads."""
     records: list[KnownRecord] = []
     remaining: dict[TopicIdPartition, list[int]] = {}
     for broker in range(brokers):
@@ -88,7 +88,7 @@ def make_failures(state: MetadataState, brokers: int) -> list[KnownRecord]:
 
 
 def encode_log(records: Sequence[KnownRecord]) -> bytes:
-    """The records as batches of the metadata log."""
+    """Encodes the records as batches of the metadata log."""
     frames = [encode_record(record, VERSIONS.get(type(record), 0), Numbering.KIP858) for record in records]
     log = bytearray()
     for start in range(0, len(frames), RECORDS_PER_BATCH):
@@ -120,7 +120,7 @@ def load(frames: Sequence[bytes]) -> MetadataState:
 
 
 def best_seconds(rounds: int, work: Callable[[], object]) -> float:
-    """The fastest of several rounds, without the collector's pauses, as the daemons freeze it after loading."""
+    """Returns the fastest of several rounds, with garbage collection off, as the daemons freeze it after loading."""
     best = float("inf")
     for _ in range(rounds):
         gc.collect()

@@ -1,16 +1,16 @@
-"""How many MB a second one producer and one consumer move through a broker, beside a sink that only answers.
+"""How many MB/s one producer and one consumer move through a broker, compared with a sink that only answers.
 
     python -m tests.benchmarks.bench_produce_fetch [--quick] [--megabytes 300] [--rounds 5] [--folder FOLDER]
 
-librdkafka writes and reads records of 1 KB in one partition, in rounds that take turns between the sink, a broker with
-replication factor 1 (acks=1) and, in a cluster of its own, replication factor 3 with acks=all. The sink neither checks nor
-keeps anything, so its MB/s are the client's ceiling on this machine: what counts is the ratio, of the medians and round
-by round, and the CPU time of the broker per MB. Client and brokers share the machine. MB are 10^6 bytes of values.
-Latency is that of single records at a low rate, from `produce` to the delivery callback.
+librdkafka writes and reads records of 1 KB in one partition. Rounds alternate between the sink, a broker with replication
+factor 1 (acks=1) and, in a separate cluster, replication factor 3 with acks=all. The sink checks and stores nothing, so its
+MB/s are the client's ceiling on this machine. What counts is the ratio, both of the medians and round by round, and the
+broker's CPU time per MB. Client and brokers share the machine. One MB is 10^6 bytes of values. Latency is measured for
+single records at a low rate, from `produce` to the delivery callback.
 
-Before each round as much memory as it writes is used and freed again. A virtual machine that gives its free memory back to
-the host pays for every page that it takes anew (`fresh_page_write_mb_s` is a plain file's speed then), which would be
-measured instead of the broker.
+Before each round, as much memory as the round writes is used and freed again. A virtual machine that returns its free memory
+to the host pays for every page that it gets back (`fresh_page_write_mb_s` is a plain file's speed in that case). Without
+this step, we would measure that cost instead of the broker.
 """
 
 import argparse
@@ -39,7 +39,7 @@ LATENCY_RATE = 500
 
 @dataclass(slots=True)
 class Target:
-    """What is measured, and what came out."""
+    """What is measured, and the results."""
 
     name: str
     bootstrap: str
@@ -48,7 +48,7 @@ class Target:
     acks: str
     new_topic: Callable[[str], str]
     replicas: int = 0
-    """How often what is written is kept."""
+    """The number of copies kept of what is written."""
     produce_mb_s: list[float] = field(default_factory=list)
     produce_cpu_ms: list[float] = field(default_factory=list)
     produce_client_cpu_ms: list[float] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Target:
 
 
 def produce(target: Target, topic: str, megabytes: float) -> None:
-    """Writes so many MB as fast as the client can, and notes how fast that was."""
+    """Writes this many MB as fast as the client can, and records the rate."""
     producer = Producer(
         {
             "bootstrap.servers": target.bootstrap,
@@ -89,7 +89,7 @@ def produce(target: Target, topic: str, megabytes: float) -> None:
         if error is not None:
             failures.append(str(error))
 
-    # The first record finds the leader and warms the connection up.
+    # The first record finds the leader and warms up the connection.
     producer.produce(topic, b"first", partition=0, on_delivery=delivered)
     assert producer.flush(SECONDS_MAX) == 0
     value = os.urandom(VALUE_BYTES)
@@ -113,7 +113,7 @@ def produce(target: Target, topic: str, megabytes: float) -> None:
 
 
 def fetch(target: Target, topic: str, megabytes: float) -> None:
-    """Reads so many MB from the beginning, and notes how fast that was from the first message on."""
+    """Reads this many MB from the beginning, and records the rate from the first message on."""
     consumer = Consumer(
         {
             "bootstrap.servers": target.bootstrap,
@@ -131,7 +131,7 @@ def fetch(target: Target, topic: str, megabytes: float) -> None:
     assert first[0].error() is None, first[0].error()
     read, cpu, started = 1, target.cpu(), time.perf_counter()
     while read < count:
-        # It returns when it has as many as it was asked for.
+        # Returns once it has as many messages as requested.
         messages = consumer.consume(min(1_000, count - read), timeout=1.0)
         assert messages or time.monotonic() < deadline, f"{read} of {count} messages came"
         for message in messages:
@@ -145,7 +145,7 @@ def fetch(target: Target, topic: str, megabytes: float) -> None:
 
 
 def measure_latency(target: Target, topic: str, seconds: float) -> None:
-    """Single records at a fixed low rate, each timed from the moment at which it was due."""
+    """Sends single records at a fixed low rate, and times each from when it was due."""
     producer = Producer({"bootstrap.servers": target.bootstrap, "acks": target.acks, "linger.ms": 0})
     producer.produce(topic, b"first", partition=0)
     assert producer.flush(SECONDS_MAX) == 0
@@ -183,7 +183,7 @@ def sink() -> Iterator[Target]:
 
 @contextmanager
 def cluster(folder: Path, brokers: int, *, acks: str) -> Iterator[Target]:
-    """A cluster of its own with one disk per broker; what was written goes with it."""
+    """A separate cluster with one disk per broker, deleted at the end."""
     made = LocalCluster.create(folder, brokers=brokers, disks=1, loop=False)
     try:
         made.start()
@@ -200,7 +200,7 @@ def cluster(folder: Path, brokers: int, *, acks: str) -> Iterator[Target]:
 
 
 def recycle_memory(folder: Path, megabytes: float) -> float:
-    """Fills so much of the page cache and frees it again; the MB/s at which it was filled."""
+    """Fills this much of the page cache and frees it again. Returns the MB/s of the filling."""
     path = folder / "filling"
     block = os.urandom(1_000_000)
     started = time.perf_counter()
@@ -215,9 +215,11 @@ def recycle_memory(folder: Path, megabytes: float) -> float:
 def take_turns(
     targets: Sequence[Target], folder: Path, *, megabytes: float, rounds: int, latency_seconds: float
 ) -> list[float]:
-    """Round by round, so that a busy moment of the machine hits all alike. The first round warms up and is forgotten.
+    """Measures in alternating rounds, so that a busy moment of the machine affects all alike. The first round warms up and
+    is discarded.
 
-    Returns the MB/s of plain writes to fresh pages."""
+    Returns the MB/s of plain writes to fresh pages.
+    """
     fresh: list[float] = []
     for number in range(rounds + 1):
         for target in targets:
@@ -240,7 +242,7 @@ def take_turns(
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Of the medians."""
+    """Returns the ratio of the medians."""
     return round(median(ours) / median(theirs), 2)
 
 

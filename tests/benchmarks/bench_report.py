@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.bench_report [--records 1000000] [--rounds 2]
 
-The history: 60,000 partitions on nine brokers with four disks each, of which replicas fall behind and come back until the
-log is long enough; then a disk dies. `session` is the start of Spark, `first` the report in a fresh session, which is what
-the command takes on top of it, `warm` the fastest of the following ones. Needs the extra `analytics` and Java. Prints one
-line of JSON and one for people.
+The history: 60,000 partitions on nine brokers with four disks each. Replicas fall behind and catch up until the log is long
+enough; then a disk dies. `session` is the start of Spark, `first` the report in a fresh session (the command takes the sum
+of both), `warm` the fastest of the following ones. Needs the extra `analytics` and Java. Prints one line of JSON and one for
+people.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PARTITIONS, BROKERS, DISKS, CORES = 60_000, 9, 4, 2
 
 
 def ordinary_life(partitions: list[PartitionRecord]) -> Iterator[KnownRecord]:
-    """The last replica of one partition after the other falls behind and comes back."""
+    """Lets the last replica of one partition after the other fall behind and catch up."""
     while True:
         for each in partitions:
             yield PartitionChangeRecord(partition_id=each.partition_id, topic_id=each.topic_id, isr=each.isr[:-1])
@@ -47,9 +47,9 @@ def ordinary_life(partitions: list[PartitionRecord]) -> Iterator[KnownRecord]:
 
 
 def make_history(count: int) -> tuple[list[KnownRecord], int]:
-    """The records, and how many partitions the failure at their end disturbs."""
+    """Returns the records, and how many partitions the failure at their end affects."""
     records = make_records(PARTITIONS, BROKERS, DISKS)
-    # Of one broker only: its first disk dies.
+    # On one broker only: its first disk dies.
     failure = make_failures(replay(records, MetadataState()), 1)
     left = [Uuid(directory(0, disk)) for disk in range(1, DISKS)]
     life = ordinary_life([record for record in records if isinstance(record, PartitionRecord)])
@@ -59,7 +59,7 @@ def make_history(count: int) -> tuple[list[KnownRecord], int]:
 
 
 def encode_log(records: list[KnownRecord]) -> bytes:
-    """Batches of a thousand records."""
+    """Encodes the records in batches of a thousand."""
     frames = [encode_record(record, newest_version(record), Numbering.KIP858) for record in records]
     log = bytearray()
     for start in range(0, len(frames), 1000):

@@ -1,11 +1,11 @@
-"""How long each daemon takes to be ready and how much memory it then has, empty and with 2,000 partitions.
+"""How long each daemon takes to become ready and how much memory it then uses, empty and with 2,000 partitions.
 
     python -m tests.benchmarks.bench_startup [--quick] [--rounds 5] [--partitions 2000] [--folder FOLDER]
 
-A controller and a broker with two directories are started one after the other, from the start of the process to the event
-that says ready (`controller_active`, `broker_running`), after an orderly end each time, and with partitions also after
-kill -9, when the controller takes the new incarnation only after the old one's session has ended (9 s). Beside it stands
-what a Python process takes that imports the daemons' modules and ends.
+A controller and a broker with two directories are started one after the other. The time runs from the start of the process
+to the event that shows it is ready (`controller_active`, `broker_running`). Each start follows a clean shutdown; with
+partitions, one also follows kill -9, after which the controller only accepts the new incarnation once the old one's session
+has expired (9 s). For comparison: the time of a Python process that imports the daemons' modules and exits.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def start(node: LocalNode, starts: Starts) -> None:
 
 
 def measure(cluster: LocalCluster, rounds: int, end: Callable[[LocalNode], object]) -> dict[str, Starts]:
-    """Ends and starts both nodes so many times; the controller is there before the broker, and goes after it."""
+    """Ends and starts both nodes `rounds` times; the controller starts before the broker and ends after it."""
     controller, broker = Starts(), Starts()
     for _ in range(rounds):
         end(cluster.brokers[0])
@@ -62,7 +62,7 @@ def measure(cluster: LocalCluster, rounds: int, end: Callable[[LocalNode], objec
 
 
 def import_milliseconds(rounds: int) -> list[float]:
-    """A process that imports all modules of a node and ends."""
+    """Measures a process that imports all modules of a node and exits."""
     found: list[float] = []
     for _ in range(rounds):
         started = time.perf_counter()

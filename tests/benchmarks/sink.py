@@ -1,10 +1,10 @@
-"""A broker that only answers: the ceiling of what a client can do, to compare a real broker with.
+"""A broker that only answers, as the ceiling of what a client can do when comparing a real broker.
 
     python -m tests.benchmarks.sink
 
-Raw sockets on one loop, ApiVersions, Metadata, Produce and Fetch, nothing else. Records are neither checked nor kept:
-Produce is answered with the next offset, and Fetch gives, again and again under new offsets, the first large batch.
-Prints its port in one line and serves until its standard input ends.
+Raw sockets on one event loop; ApiVersions, Metadata, Produce and Fetch, nothing else. Records are neither checked nor
+stored: Produce is answered with the next offset, and Fetch keeps returning the first large batch under new offsets. Prints
+its port on one line and serves until its standard input closes.
 """
 
 import asyncio
@@ -42,19 +42,19 @@ NODE_ID = 1
 CLUSTER_ID = "sink"
 SERVED = advertised_versions([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS])
 RECEIVE_BYTES = 4 << 20
-# The batch that Fetch repeats: the first one that is about as large as a client makes them.
+# The batch that Fetch repeats: the first that is about as large as clients make them.
 TEMPLATE_BYTES_MIN = 500_000
 
 
 class Partition:
-    """Where its next record goes."""
+    """The next offset of a partition."""
 
     def __init__(self) -> None:
         self.end_offset = 0
 
 
 class Sink:
-    """What all connections share."""
+    """The state that all connections share."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -67,7 +67,7 @@ class Sink:
         return self.partitions.setdefault((topic, index), Partition())
 
     def answer(self, request: Struct) -> Struct | None:
-        """The response, or None where none is wanted."""
+        """Returns the response, or None if the request gets none."""
         if isinstance(request, ProduceRequest):
             return self._produce(request)
         if isinstance(request, MetadataRequest):
@@ -109,7 +109,7 @@ class Sink:
         return response
 
     def fetch(self, request: FetchRequest) -> FetchResponse:
-        """Whole batches up to the sizes asked for. No records where the consumer has reached the end."""
+        """Returns whole batches up to the requested sizes, and no records if the consumer has reached the end."""
         response = FetchResponse()
         for topic in request.topics:
             name = topic.topic or self.names.get(topic.topic_id, "")
@@ -133,7 +133,7 @@ class Sink:
         first = wanted.fetch_offset // self.template_records
         count = max(1, wanted.partition_max_bytes // len(self.template))
         rest = memoryview(self.template)[8:]
-        # The base offset is the first field, and outside the checksum.
+        # The base offset is the first field and outside the checksum.
         data.records = [
             part
             for number in range(first, first + count)
@@ -143,7 +143,7 @@ class Sink:
 
 
 class Served:
-    """One connection: bytes in, whole frames answered where they lie, bytes out."""
+    """One connection: reads bytes, answers complete frames in place, writes bytes."""
 
     def __init__(self, sink: Sink, connection: socket.socket) -> None:
         self._sink = sink
@@ -177,7 +177,7 @@ class Served:
             self._answer(self._view[start + 4 : start + 4 + size])
             start += 4 + size
         if start:
-            # A memoryview may be moved onto itself only from the back; a copy of the rest is small or rare.
+            # Moving a memoryview onto itself is only safe backwards; copying the rest is cheap or rare.
             rest = bytes(self._view[start : self._end])
             self._view[: len(rest)] = rest
             self._end = len(rest)
@@ -186,7 +186,7 @@ class Served:
         try:
             header, body = parse_request(frame)
         except UnsupportedRequest as error:
-            # Only of ApiVersions do clients try a version that was not offered.
+            # ApiVersions is the only API that clients try in a version that was not offered.
             self._send(error.correlation_id, unsupported_version_response(SERVED), 0)
             return
         request, _ = decode_prefix(APIS[ApiKey(header.request_api_key)].request, body, header.request_api_version)
