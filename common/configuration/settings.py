@@ -149,7 +149,7 @@ def load_settings(configuration_class: type, properties: Mapping[str, str]) -> d
 def parse_setting(key: str, setting: Setting, value: str) -> object:
     """Parses one value. Raises ConfigError."""
     if any(unicodedata.category(each) in ("Cc", "Cs") for each in value.strip()):
-        # No file name and no request can hold all of these characters.
+        # Some of these characters fit in no file name, others in no request.
         raise ConfigError(f"{key}={value} is not valid (it holds control characters); it takes {setting.allowed}")
     if len(value.encode()) > _VALUE_BYTES_MAX:
         raise ConfigError(f"{key} is not valid ({len(value)} characters are too many); it takes {setting.allowed}")

@@ -103,7 +103,7 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
         stderr=subprocess.DEVNULL,
     )
     disk.watchdog.write_text(str(watchdog.pid))
-    # Do not wait for this child: another process may be the one that calls `heal_disk`.
+    # Mark the child as reaped, since nothing waits for it: `heal_disk` may be called by another process.
     watchdog.returncode = 0
     run("fsfreeze", "-f", str(disk.path))
 
