@@ -1,10 +1,10 @@
 """The quorum driver: the one client that a node has of the metadata log, whatever its roles (shell).
 
-Answers to KafkaRaftClient and RaftManager. It recovers the log, elects itself or follows, groups appends (one append and
-fsync in flight; what arrives meanwhile forms the next group), moves the high watermark after the fsync only, delivers what
-is committed, and makes snapshots. A node with both roles has one driver with two listeners. Easy to get wrong: offsets are
-given out when records are *scheduled*, before they are anywhere but in memory, so a driver that stops leading has to take
-back those it never appended and tell everybody who waits for them.
+Counterpart of KafkaRaftClient and RaftManager. `open` recovers the log; `run` elects this node or follows the leader, groups
+appends (one append and fsync in flight; what arrives meanwhile forms the next group), moves the high watermark only after
+the fsync, delivers what is committed, and makes snapshots. A node with both roles has one driver with two listeners.
+Offsets are assigned when records are *scheduled*, while they exist only in memory, so a driver that stops leading must take
+back those that it never appended and fail everything that waits for them.
 """
 
 import asyncio
@@ -88,10 +88,92 @@ class QuorumConfig(MetadataLogConfig, Protocol):
 
 
 class QuorumDriver:
-    """`start` first, then `register` and `run` in any order; the rest of the methods after `start`."""
+    """Made by `open`; then `register` and `run` in any order."""
 
     def __init__(
         self,
+        env: Environment,
+        config: QuorumConfig,
+        *,
+        cluster_id: str,
+        replica: ReplicaKey,
+        voters: tuple[QuorumEndpoint, ...],
+        channels: Channels,
+        log: MetadataLog,
+        reader: MetadataRecordReader,
+        bootstrap_records: Sequence[ApiMessageAndVersion],
+    ) -> None:
+        """For `open`, which recovers `log` and learns from it how `reader` numbers the reserved directory ids."""
+        self._env = env
+        self._config = config
+        self._log = log
+        self._reader = reader
+        self._bootstrap_records = tuple(bootstrap_records)
+        newest = log.latest_snapshot
+        committed_offset = Offset(0) if newest is None else newest.offset
+        self._quorum = Quorum(
+            node_id=replica.node_id,
+            directory_id=replica.directory_id,
+            voters=[voter.node_id for voter in voters],
+            election=log.election,
+            last_log_epoch=log.end.epoch,
+            high_watermark=committed_offset,
+        )
+        # Encoded and given their offsets, but not yet handed to the log.
+        # Invariant: they continue the log without a gap. Emptied by the main loop, and on resignation.
+        self._pending: list[EncodedBatch] = []
+        # The offset that the next scheduled record gets. Invariant, on a leader: the end of the last pending batch, or of
+        # the log when none is pending. Resignation takes it back to the end of the log; a follower's is set after each
+        # fetch.
+        self._log_end_offset = log.end.offset
+        # Set when the leader has something to append, or has resigned.
+        self._work = asyncio.Event()
+        # Wakes the fetches of other nodes that wait: new records, a new high watermark, a new leader.
+        self._news = ChangeSignal(env)
+        self._endpoints = LeaderEndpoints(voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng)
+        self._queue = CommitQueue(log, reader, node_id=replica.node_id, committed_offset=committed_offset)
+        self._follower = Follower(
+            env,
+            cluster_id=cluster_id,
+            replica=replica,
+            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            quorum=self._quorum,
+            log=log,
+            queue=self._queue,
+            endpoints=self._endpoints,
+            channels=channels,
+        )
+        self._requests = QuorumRequests(
+            env,
+            cluster_id=cluster_id,
+            directory_id=replica.directory_id,
+            quorum=self._quorum,
+            log=log,
+            endpoints=self._endpoints,
+            voters=voters,
+            listener_name=config.controller_listener_names[0] if config.controller_listener_names else "",
+            news=self._news,
+            advance_high_watermark=self._high_watermark_moved,
+        )
+        self._snapshots = SnapshotWriter(env, log)
+        self._snapshot_due = asyncio.Event()
+        self._snapshot_lock = asyncio.Lock()
+        # `committed_bytes` of the queue when the newest snapshot was made. What lies past the snapshot at the start counts
+        # towards the next one, so it begins below zero; the exact share of the log is not worth a scan.
+        self._bytes_at_snapshot = -_bytes_past(log, committed_offset)
+        self._last_snapshot_ns = env.now_ns()
+        # What `run` has spawned and `close` cancels. Finished tasks leave when another one is spawned.
+        self._tasks: list[asyncio.Task[None]] = []
+        # None until `run` and, for the group, after it. `_stopped` is what `run` waits for: a result ends it in order.
+        self._task_group: asyncio.TaskGroup | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        # A node that is asked to end while it starts is closed before `run` has had its first turn.
+        self._is_closed = False
+
+    # --- life ----------------------------------------------------------------------------------------------------
+    @classmethod
+    async def open(
+        cls,
         env: Environment,
         config: QuorumConfig,
         *,
@@ -101,111 +183,55 @@ class QuorumDriver:
         directory_id: DirectoryId,
         voters: Sequence[QuorumVoter],
         channels: Channels,
-    ) -> None:
-        """`log_dir` is attached; `channels(host, port)` makes a NodeChannel."""
-        self._env = env
-        self._config = config
-        self._node_id = node_id
-        self._cluster_id = cluster_id
-        self._log_dir = log_dir
-        self._directory_id = directory_id
-        self._channels = channels
-        self._voters = tuple(QuorumEndpoint(BrokerId(voter.node_id), voter.host, voter.port) for voter in voters)
-        self._endpoints = LeaderEndpoints(
-            self._voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng
-        )
-        self._news = ChangeSignal(env)
-        # Set when the leader has something to append, or has resigned.
-        self._work = asyncio.Event()
-        self._snapshot_due = asyncio.Event()
-        self._snapshot_lock = asyncio.Lock()
-        # Encoded and numbered, not yet handed to the log.
-        self._pending: list[EncodedBatch] = []
-        self._log_end_offset = Offset(0)
-        self._reader = MetadataRecordReader()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stopped: asyncio.Future[None] | None = None
-        # A node that is asked to end while it starts is closed before `run` has had its first turn.
-        self._is_closed = False
-        self._task_group: asyncio.TaskGroup | None = None
+    ) -> "QuorumDriver":
+        """Recovers everything from the disk. `log_dir` is attached; `channels(host, port)` makes a NodeChannel.
 
-    # --- life ----------------------------------------------------------------------------------------------------
-    async def start(self) -> None:
-        """Recovers everything from the disk. Raises QuorumFailure and LogDirError."""
-        voter_ids = [voter.node_id for voter in self._voters]
-        if self._node_id in voter_ids and len(voter_ids) > 1:
-            raise QuorumFailure(f"node {self._node_id} is one of {len(voter_ids)} voters; a quorum of one is served")
-        self._log = await MetadataLog.load(self._env, self._log_dir, self._config)
-        await self._learn_numbering(is_voter=self._node_id in voter_ids)
-        newest = self._log.latest_snapshot
-        committed_offset = Offset(0) if newest is None else newest.offset
-        self._quorum = Quorum(
-            node_id=self._node_id,
-            directory_id=self._directory_id,
-            voters=voter_ids,
-            election=self._log.election,
-            last_log_epoch=self._log.end.epoch,
-            high_watermark=committed_offset,
-        )
-        self._log_end_offset = self._log.end.offset
-        self._queue = CommitQueue(self._log, self._reader, node_id=self._node_id, committed_offset=committed_offset)
-        # What lies behind the snapshot counts towards the next one; its exact share of the log is not worth a scan.
-        self._bytes_at_snapshot = -_share_behind(self._log, committed_offset)
-        self._last_snapshot_ns = self._env.now_ns()
-        self._snapshots = SnapshotWriter(self._env, self._log)
-        replica = ReplicaKey(self._node_id, self._directory_id)
-        self._follower = Follower(
-            self._env,
-            cluster_id=self._cluster_id,
-            replica=replica,
-            request_timeout_ms=self._config.controller_quorum_request_timeout_ms,
-            quorum=self._quorum,
-            log=self._log,
-            queue=self._queue,
-            endpoints=self._endpoints,
-            channels=self._channels,
-        )
-        self._requests = QuorumRequests(
-            self._env,
-            cluster_id=self._cluster_id,
-            directory_id=self._directory_id,
-            quorum=self._quorum,
-            log=self._log,
-            endpoints=self._endpoints,
-            voters=self._voters,
-            listener_name=self._config.controller_listener_names[0] if self._config.controller_listener_names else "",
-            news=self._news,
-            advance_high_watermark=self._high_watermark_moved,
-        )
-        self._env.log.info(
-            "metadata_log_loaded",
-            log_start_offset=self._log.log.log_start_offset,
-            log_end_offset=self._log_end_offset,
-            epoch=self._quorum.epoch,
-            snapshot_offset=committed_offset,
-        )
-
-    async def _learn_numbering(self, *, is_voter: bool) -> None:
-        """From the log. A leader of an empty log takes it from the bootstrap records; an observer will read it."""
-        stored = await self._log.load_bootstrap_records()
-        self._bootstrap_records = bootstrap_records() if stored is None else stored
-        numbering = await self._log.find_numbering()
+        Raises QuorumFailure and LogDirError."""
+        endpoints = tuple(QuorumEndpoint(BrokerId(voter.node_id), voter.host, voter.port) for voter in voters)
+        is_voter = any(voter.node_id == node_id for voter in endpoints)
+        if is_voter and len(endpoints) > 1:
+            raise QuorumFailure(f"node {node_id} is one of {len(endpoints)} voters; a quorum of one is served")
+        log = await MetadataLog.load(env, log_dir, config)
+        stored = await log.load_bootstrap_records()
+        bootstrap = bootstrap_records() if stored is None else stored
+        reader = MetadataRecordReader()
+        numbering = await log.find_numbering()
         if numbering is None and is_voter:
-            numbering = numbering_of(entry.record for entry in self._bootstrap_records)
+            # A leader of an empty log will write these records first; an observer will read them.
+            numbering = numbering_of(entry.record for entry in bootstrap)
             if stored is None:
-                self._env.log.warning("bootstrap_checkpoint_missing", log_dir=self._log_dir.path)
+                env.log.warning("bootstrap_checkpoint_missing", log_dir=log_dir.path)
         if numbering is not None:
-            self._reader.numbering = numbering
+            reader.numbering = numbering
+        driver = cls(
+            env,
+            config,
+            cluster_id=cluster_id,
+            replica=ReplicaKey(node_id, directory_id),
+            voters=endpoints,
+            channels=channels,
+            log=log,
+            reader=reader,
+            bootstrap_records=bootstrap,
+        )
+        env.log.info(
+            "metadata_log_loaded",
+            log_start_offset=driver.log_start_offset,
+            log_end_offset=driver.log_end_offset,
+            epoch=driver.leader_and_epoch.epoch,
+            snapshot_offset=driver.high_watermark,
+        )
+        return driver
 
     def register(self, listener: MetadataListener) -> None:
-        """The listener is given everything that is committed: from the newest snapshot on, then as it is committed."""
+        """The listener is given the newest snapshot, then everything committed after it, and from then on each commit."""
         feed = self._queue.register(listener)
         self._queue.announce_to(feed)
         if self._task_group is not None:
             self._spawn(self._queue.keep_up(feed), f"metadata-listener-{len(self._queue.feeds)}")
 
     def unregister(self, listener: MetadataListener) -> None:
-        """Ends the deliveries to a listener whose state is given up. May be called from within any listener."""
+        """Ends the deliveries to a listener. May be called from within any listener."""
         self._queue.unregister(listener)
 
     async def run(self, task_group: asyncio.TaskGroup) -> None:
@@ -228,8 +254,8 @@ class QuorumDriver:
             self._queue.fail_waiters(self._quorum.epoch, None)
 
     async def close(self) -> None:
-        """Stops leading or following, ends `run`, and closes the log in order. What was scheduled and not yet committed
-        is not waited for: whoever shuts down in an orderly way waits for its commits first."""
+        """Stops leading or following, ends `run`, and closes the log in order. Does not wait for what is scheduled and not
+        yet committed: the caller of an orderly shutdown waits for its commits first."""
         self._is_closed = True
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
@@ -259,15 +285,14 @@ class QuorumDriver:
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_exception(error)
 
-    # --- what everybody may ask ----------------------------------------------------------------------------------
+    # --- where the log stands ------------------------------------------------------------------------------------
     @property
     def high_watermark(self) -> Offset:
         """Everything before it is committed."""
         return self._quorum.high_watermark
 
     async def ask_for_high_watermark(self) -> Offset:
-        """The high watermark by the word of a leader that was asked after this call. The leader of a quorum of one need not
-        ask anybody."""
+        """The high watermark from a leader that was asked after this call. The leader of a quorum of one already knows."""
         asked_ns = self._env.now_ns()
         while not self._quorum.is_leader and self._follower.last_answer_asked_ns < asked_ns:
             await self._follower.next_answer()
@@ -292,7 +317,7 @@ class QuorumDriver:
 
     @property
     def numbering(self) -> Numbering:
-        """How this cluster numbers the reserved directory ids, as far as its log has said."""
+        """How this cluster numbers the reserved directory ids, as far as its log has been read."""
         return self._reader.numbering
 
     @property
@@ -304,7 +329,7 @@ class QuorumDriver:
         return self._endpoints.of(self._quorum.leader_id)
 
     def load_bootstrap_records(self) -> list[ApiMessageAndVersion]:
-        """What the first active controller writes into an empty log. Read from the disk by `start`."""
+        """What the first active controller writes into an empty log."""
         return list(self._bootstrap_records)
 
     # --- appending -----------------------------------------------------------------------------------------------
@@ -333,7 +358,7 @@ class QuorumDriver:
         return self._queue.wait_for(Offset(offset))
 
     def resign(self, epoch: int) -> None:
-        """Stops leading this epoch. What was not handed to the disk yet is dropped; those who wait get NotLeader.
+        """Stops leading this epoch. Drops what was not handed to the disk yet; its waiters get NotLeader.
 
         A sole voter is elected again at once, in the next epoch; its listeners see both changes.
         """
@@ -347,7 +372,7 @@ class QuorumDriver:
         self._log_end_offset = self._log.end.offset
         self._queue.drop_from(self._log_end_offset)
         self._queue.fail_waiters(self._quorum.epoch, self._quorum.leader_id)
-        # The main loop may be waiting for a disk that does not answer; the listeners must not.
+        # The main loop may be waiting for a disk that does not answer. The listeners must not wait with it.
         self._carry_out(self._quorum.take_ready())
         self._work.set()
         self._news.notify()
@@ -371,7 +396,7 @@ class QuorumDriver:
                 self._log_end_offset = self._log.end.offset
 
     async def _perform_ready(self) -> None:
-        """Carries out what the quorum asks for, in its order: what must be durable first."""
+        """Carries out what the quorum asks for: first what must be durable."""
         while (ready := self._quorum.take_ready()).election is not None:
             await self._log.store_election(ready.election, self._quorum.voters)
             self._quorum.election_persisted(self._log_end_offset)
@@ -402,7 +427,7 @@ class QuorumDriver:
         self._queue_up(EncodedBatch(buffer, CommittedBatch(offset, offset, change.epoch, now_ms, (), len(buffer))))
 
     async def _append_group(self) -> None:
-        """Waits for work, then appends and syncs all there is of it."""
+        """Waits for pending batches, then appends and syncs all of them together."""
         if not self._pending:
             self._work.clear()
             await self._work.wait()
@@ -421,7 +446,7 @@ class QuorumDriver:
         self._quorum.log_flushed(group[-1].batch.next_offset)
 
     def _high_watermark_moved(self) -> None:
-        """A fetch of another voter moved it; the main loop may be waiting for work."""
+        """Another voter's fetch moved it; the main loop may be waiting for work."""
         self._work.set()
 
     def _deliver(self, high_watermark: Offset) -> None:
@@ -451,9 +476,9 @@ class QuorumDriver:
                 await self.write_snapshot()
 
     async def write_snapshot(self) -> OffsetAndEpoch | None:
-        """A snapshot of what is committed now, then the deletion of what retention no longer keeps.
+        """Writes a snapshot of what is committed now, then deletes what retention no longer keeps.
 
-        None when there is nothing new, or when no snapshot can be made here because a metadata transaction is open.
+        Returns None when there is nothing new, or when an open metadata transaction leaves no place for a snapshot.
         """
         async with self._snapshot_lock:
             counted = self._queue.committed_bytes
@@ -481,7 +506,7 @@ class QuorumDriver:
         try:
             return await answer
         except LogDirError as error:
-            # Fatal, but `run` is where the daemon expects it, not the request's task.
+            # Fatal, but the daemon expects it from `run`, not from the request's task.
             self._fail(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         except LogClosed:
@@ -491,8 +516,8 @@ class QuorumDriver:
         return self._requests.handle_describe_quorum(context, request)
 
 
-def _share_behind(log: MetadataLog, snapshot_offset: Offset) -> int:
-    """About how many bytes of the log lie behind an offset."""
+def _bytes_past(log: MetadataLog, snapshot_offset: Offset) -> int:
+    """About how many bytes of the log lie past an offset."""
     offsets = log.end.offset - log.log.log_start_offset
     return log.log.size_bytes * (log.end.offset - snapshot_offset) // offsets if offsets > 0 else 0
 
@@ -502,7 +527,7 @@ async def _ended(task: "asyncio.Task[None]") -> None:
     try:
         await task
     except asyncio.CancelledError:
-        # Its own, unless whoever waits here was cancelled too.
+        # The task's own, unless the caller was cancelled too.
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise

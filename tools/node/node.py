@@ -131,8 +131,7 @@ class Node:
         channel.watch(directories.all_by_path)
         group.create_task(channel.run())
         self._start_probes(group, directories, core)
-        driver = self._make_driver(group, directories)
-        await driver.start()
+        driver = await self._open_driver(group, directories)
         group.create_task(self._run_driver(driver, group))
         if self._config.is_controller:
             self.controller = ControllerDaemon(
@@ -204,12 +203,12 @@ class Node:
                 )
             )
 
-    def _make_driver(self, group: asyncio.TaskGroup, directories: OpenDirectories) -> QuorumDriver:
+    async def _open_driver(self, group: asyncio.TaskGroup, directories: OpenDirectories) -> QuorumDriver:
         def open_channel(host: str, port: int) -> NodeChannel:
             client_id = f"raft-client-{self._config.node_id}"
             return NodeChannel(self._env, host=host, port=port, client_id=client_id, task_group=group)
 
-        return QuorumDriver(
+        return await QuorumDriver.open(
             self._env,
             self._config,
             node_id=BrokerId(self._config.node_id),

@@ -64,7 +64,7 @@ class ControllerNode:
             def channel(host: str, port: int) -> NodeChannel:
                 return NodeChannel(env, host=host, port=port, client_id="controller", task_group=task_group)
 
-            self.driver = QuorumDriver(
+            self.driver = await QuorumDriver.open(
                 env,
                 self.config,
                 node_id=BrokerId(self.config.node_id),
@@ -74,7 +74,6 @@ class ControllerNode:
                 voters=self.config.controller_quorum_voters,
                 channels=channel,
             )
-            await self.driver.start()
             self.daemon = ControllerDaemon(env, self.config, self.driver, cluster_id=CLUSTER_ID)
             self.daemon.start(task_group)
             ready.set()

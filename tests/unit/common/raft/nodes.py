@@ -124,18 +124,17 @@ class QuorumNode:
             def channel(host: str, port: int) -> NodeChannel:
                 return NodeChannel(env, host=host, port=port, client_id=self.name, task_group=task_group)
 
-            driver = self.driver = QuorumDriver(
-                env,
-                self.config,
-                node_id=self.node_id,
-                cluster_id=self.cluster_id,
-                log_dir=self.log_dir,
-                directory_id=self.directory_id,
-                voters=self.voters,
-                channels=channel,
-            )
             try:
-                await driver.start()
+                driver = self.driver = await QuorumDriver.open(
+                    env,
+                    self.config,
+                    node_id=self.node_id,
+                    cluster_id=self.cluster_id,
+                    log_dir=self.log_dir,
+                    directory_id=self.directory_id,
+                    voters=self.voters,
+                    channels=channel,
+                )
             except (LogDirError, QuorumFailure) as error:
                 self.failure = error
                 return
