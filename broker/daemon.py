@@ -56,7 +56,8 @@ from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.metadata.state import MetadataState
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler
-from common.net.request_server import RequestServer, ServerLimits
+from common.net.request_server import RequestServer
+from common.net.server_limits import ServerLimits
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.driver import QuorumDriver

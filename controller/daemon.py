@@ -13,7 +13,8 @@ from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, Listener
 from common.metrics_exposition import Sample
 from common.net.request_context import Authorize, Handler, allow_all
-from common.net.request_server import RequestServer, ServerLimits
+from common.net.request_server import RequestServer
+from common.net.server_limits import ServerLimits
 from common.protocol.api_keys import ApiKey
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller.core.settings import controller_settings

@@ -21,6 +21,7 @@ CORE = (
     "common/net/frame_reader.py",
     "common/net/request_context.py",
     "common/net/request_memory.py",
+    "common/net/server_limits.py",
     "common/parts.py",
     "common/protocol/",
     "common/raft/core/",

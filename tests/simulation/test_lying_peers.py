@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.net import request_server
+from common.net import served_connection
 from common.parts import Part
 from common.protocol.errors import EncodeError, ErrorCode
 from common.protocol.framing import encode_response_frame
@@ -82,7 +82,7 @@ def _fields(message: Struct, version: int) -> list[tuple[Struct, FieldSchema]]:
 def test_lying_peers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster under load and restarts, in which one response of ten says something untrue."""
     liar = Liar(random.Random(seed), 0.1)
-    monkeypatch.setattr(request_server, "encode_response_frame", liar.encode)
+    monkeypatch.setattr(served_connection, "encode_response_frame", liar.encode)
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.net.request_context import Handler, RequestContext
-from common.net.request_server import ServerLimits
+from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import encode

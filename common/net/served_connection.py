@@ -1,0 +1,428 @@
+"""One connection of a request server: frames in, handlers called, responses out in the order of the requests (shell).
+
+Counterpart of Kafka's `RequestChannel` and the frame of `KafkaApis`. Handlers of one connection start in the order of their
+requests and may finish in any; a response waits in its exchange until all before it have left. What stops the reading, and
+what resumes it:
+
+1. too many requests are being handled: a response leaves;
+2. the peer takes too few of the responses queued for it: `writable`, or `_recheck`;
+3. the memory of the whole server is used up: `memory_is_free`.
+
+A connection that stopped may hold whole frames in its reader, for which no more data will ever come. So whatever removes a
+cause must end in `_advance`.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from common.environment.interface import Connection, Environment
+from common.net.api_versions import unsupported_version_response
+from common.net.error_responses import error_response
+from common.net.frame_reader import FrameReader
+from common.net.request_context import ANONYMOUS, Authorize, Handler, RequestContext
+from common.net.request_memory import RequestMemory
+from common.net.server_limits import ServerLimits
+from common.parts import Part
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode_request
+from common.protocol.errors import ApiError, RemoteProtocolError
+from common.protocol.framing import encode_response_frame, parse_request
+from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from common.protocol.messages.produce import ProduceRequest
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct, VersionRange
+from common.time_units import NS_PER_S
+
+# Api key, version and correlation id stand at the same place in every version of the request header.
+HEADER_START: Final = struct.Struct(">hhi")
+
+# A decoded request, and what its handler makes of it, takes several times the bytes that came in. The records of a produce
+# request are not decoded, only what names their partitions.
+DECODED_FACTOR: Final = 10
+
+
+class Server(Protocol):
+    """What a connection uses of its RequestServer."""
+
+    env: Environment
+    listener_name: str
+    max_request_bytes: int
+    limits: ServerLimits
+    memory: RequestMemory
+    task_group: asyncio.TaskGroup
+    advertised: Mapping[ApiKey, VersionRange]
+    # Looked up for each request: the simulator's checkers wrap them after the server has been made.
+    handlers: Mapping[ApiKey, Handler]
+    authorize: Authorize
+
+    def forget(self, connection: "ServedConnection") -> None:
+        """The connection is gone."""
+
+
+class _Exchange:
+    """One request and, once there is one, its response. It leaves the connection's queue after all before it."""
+
+    __slots__ = ("api_key", "correlation_id", "is_done", "parts", "request", "response_size", "size", "version")
+
+    def __init__(
+        self,
+        api_key: ApiKey,
+        version: int,
+        correlation_id: int,
+        *,
+        request: Struct | None = None,
+        size: int = 0,
+        response_size: int = 0,
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        # None once it is answered or released. Nothing else that outlives the handler may refer to the request, or its
+        # frame would stay in memory.
+        self.request = request
+        # The bytes of memory that the request takes while it is handled; a release subtracts its frame.
+        self.size = size
+        # An estimate until the response is encoded, then its length.
+        self.response_size = response_size
+        # The encoded response. None until it is done, and for a request that wants none.
+        self.parts: list[Part] | None = None
+        self.is_done = False
+
+
+class ServedConnection:
+    """The Receiver of one Connection of a RequestServer."""
+
+    def __init__(self, server: Server, connection: Connection, host: str) -> None:
+        self.host = host
+        self._server = server
+        self._env = server.env
+        self._limits = server.limits
+        self._connection = connection
+        self._reader = FrameReader(
+            size_min=HEADER_START.size, size_max=server.max_request_bytes, take_buffer=connection.take_buffer
+        )
+        # In the order of the requests. Invariant: the first one is not done, or it would have left.
+        self._exchanges: deque[_Exchange] = deque()
+        # Invariant: the sum of their response sizes. Responses that wait for those before them take memory just like
+        # responses that wait for the peer.
+        self._response_bytes = 0
+        # False from the moment that either side ends the connection; nothing is started or sent after that.
+        self._is_open = True
+        # Whether the connection delivers data. Changes only in `settle_reading`.
+        self._is_reading = True
+        # Inside `_advance`, which a handler that answers at once would otherwise enter again.
+        self._is_advancing = False
+        self._recheck_is_scheduled = False
+        # Invariant: the sum of the sizes of the exchanges that are not done.
+        self._in_flight_bytes = 0
+        # What the server's memory holds in this connection's name: the requests in flight and the reader's buffer, as of
+        # the last `_charge`. Zero once the connection has stopped and its handlers are done.
+        self._charged_bytes = 0
+        now_ns = self._env.now_ns()
+        # The last data received or response sent; idleness counts from here.
+        self._last_use_ns = now_ns
+        # Since when the peer could have sent the rest of a partial frame; None when it owes none, or may not send it.
+        self._frame_since_ns: int | None = None
+        # Bytes handed to the connection so far. Those no longer queued in it the peer has taken: as many as `_taken_bytes`
+        # at the last sweep, and no others since `_taken_since_ns`.
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._taken_since_ns = now_ns
+
+    # --- Receiver ------------------------------------------------------------------------------------------------
+    def data_received(self, view: memoryview) -> None:
+        if not self._is_open:
+            return
+        self._last_use_ns = self._env.now_ns()
+        self._reader.receive(view)
+        self._advance()
+        self._reader.keep_rest()
+
+    def connection_lost(self, reason: str | None) -> None:
+        if self._is_open and self._frame_since_ns is not None:
+            self._log_malformed("the connection ended inside a frame")
+        self._stop()
+        self._exchanges.clear()
+        self._server.forget(self)
+
+    def writable(self) -> None:
+        self._advance()
+
+    # --- for the server ------------------------------------------------------------------------------------------
+    def memory_is_free(self) -> None:
+        self._advance()
+
+    def settle_reading(self) -> None:
+        """Resumes or pauses reading, as the state of the connection and the memory in use allow."""
+        if not self._is_open or self._is_advancing:
+            return
+        self._charge()
+        may_start = self._may_start()
+        is_inside = self._reader.is_inside_a_frame
+        if not may_start or not is_inside:
+            self._server.memory.pass_on(self)
+        may_read = may_start and self._server.memory.may_read(self, is_inside_a_frame=is_inside)
+        if not may_start:
+            self._recheck_queue()
+        self._watch_frame(may_read)
+        if may_read != self._is_reading:
+            self._is_reading = may_read
+            if may_read:
+                self._connection.resume_reading()
+            else:
+                self._connection.pause_reading()
+
+    def close(self) -> None:
+        """Ends the connection from this side, after what is queued has left."""
+        self._stop()
+        self._connection.close()
+
+    def check_deadlines(self, now_ns: int) -> None:
+        """Ends the connection when its peer has been idle, stuck inside a frame, or taking no responses for too long."""
+        limits = self._limits
+        queued_bytes = self._connection.queued_bytes
+        taken_bytes = self._sent_bytes - queued_bytes
+        if queued_bytes == 0 or taken_bytes != self._taken_bytes:
+            self._taken_bytes = taken_bytes
+            self._taken_since_ns = now_ns
+        elif now_ns - self._taken_since_ns >= limits.stalled_ns:
+            self._end(f"{queued_bytes} bytes wait and the peer takes none of them")
+            return
+        if not self._is_reading or not self._is_open:
+            return
+        if self._frame_since_ns is not None:
+            size_ns = self._reader.expected_size * NS_PER_S // limits.frame_bytes_per_second_min
+            if now_ns - self._frame_since_ns >= limits.frame_ns + size_ns:
+                self._end("a request was begun and not finished")
+        elif not self._exchanges and not queued_bytes and 0 <= limits.idle_ns <= now_ns - self._last_use_ns:
+            self._end(None)
+
+    def _end(self, reason: str | None) -> None:
+        """Drops a peer that makes no progress. Idleness is ordinary and not worth a warning."""
+        log = self._env.log.debug if reason is None else self._env.log.warning
+        log(
+            "connection_dropped",
+            listener=self._server.listener_name,
+            peer=self._connection.peer,
+            reason=reason or "idle",
+        )
+        self._stop()
+        self._connection.abort()
+
+    def _stop(self) -> None:
+        """Nothing more is read or sent; what handlers still answer is dropped."""
+        if self._is_open:
+            self._is_open = False
+            self._frame_since_ns = None
+            self._charge()
+            self._server.memory.forget(self)
+
+    # --- requests ------------------------------------------------------------------------------------------------
+    def _advance(self) -> None:
+        """Starts every request that is complete and may start, then settles the reading."""
+        if self._is_advancing or not self._is_open:
+            # Called from inside, by a handler that answered at once: the outer call's loop goes on anyway.
+            return
+        self._is_advancing = True
+        try:
+            while self._may_start():
+                frame = self._reader.next_frame()
+                if frame is None:
+                    break
+                self._frame_since_ns = None
+                self._start(frame)
+        except RemoteProtocolError as error:
+            self._refuse(str(error))
+        finally:
+            self._is_advancing = False
+        self.settle_reading()
+
+    def _may_start(self) -> bool:
+        if not self._is_open or len(self._exchanges) >= self._limits.in_flight_per_connection_max:
+            return False
+        return self._connection.queued_bytes + self._response_bytes <= self._limits.queued_response_bytes_max
+
+    def _watch_frame(self, may_read: bool) -> None:
+        """The clock of a partial frame runs only while its peer could send the rest."""
+        if not may_read or not self._reader.is_inside_a_frame:
+            self._frame_since_ns = None
+        elif self._frame_since_ns is None:
+            self._frame_since_ns = self._env.now_ns()
+
+    def _recheck_queue(self) -> None:
+        """Bytes queued just now may all leave at the end of this step, and then `writable` is never called."""
+        if self._recheck_is_scheduled or self._connection.queued_bytes <= self._limits.queued_response_bytes_max:
+            return
+        self._recheck_is_scheduled = True
+        self._env.call_at(self._env.now_ns() + 1, self._recheck)
+
+    def _recheck(self) -> None:
+        self._recheck_is_scheduled = False
+        if self._connection.queued_bytes <= self._limits.queued_response_bytes_max:
+            self._advance()
+
+    def _charge(self) -> None:
+        """Brings the server's memory up to date with what this connection holds now."""
+        held_bytes = self._in_flight_bytes + (self._reader.buffered_bytes if self._is_open else 0)
+        difference = held_bytes - self._charged_bytes
+        if difference:
+            # Noted first: a change that fills the memory calls back into `settle_reading`, and so comes here again.
+            self._charged_bytes = held_bytes
+            self._server.memory.change(difference)
+
+    def _start(self, frame: memoryview) -> None:
+        """Calls the handler of one request. Raises RemoteProtocolError for a frame that is no request."""
+        api_number, version, correlation_id = HEADER_START.unpack_from(frame)
+        api = APIS.get(api_number)
+        handler = self._server.handlers.get(api_number)
+        if api is None or handler is None:
+            raise RemoteProtocolError(f"api key {api_number} is not served here")
+        if version not in api.versions:
+            self._refuse_version(api.key, version, correlation_id)
+            return
+        header, body = parse_request(frame)
+        request, memory = decode_request(api.request, body, version)
+        exchange = _Exchange(
+            api.key,
+            version,
+            correlation_id,
+            request=request,
+            size=_held_bytes(request, frame, memory),
+            response_size=_expected_response_size(request),
+        )
+        context = RequestContext(
+            api_key=api.key,
+            api_version=version,
+            correlation_id=correlation_id,
+            client_id=header.client_id,
+            listener_name=self._server.listener_name,
+            peer=self._connection.peer,
+            local_host=self._connection.local_host,
+            principal=ANONYMOUS,
+            received_ns=self._last_use_ns,
+            request_bytes=frame,
+            release=partial(self._release, exchange, len(frame)),
+        )
+        self._exchanges.append(exchange)
+        self._response_bytes += exchange.response_size
+        self._in_flight_bytes += exchange.size
+        self._charge()
+        try:
+            self._server.authorize(context, request)
+            result = handler(context, request)
+        except ApiError as error:
+            self._fail(exchange, error)
+            return
+        if isinstance(result, asyncio.Future):
+            result.add_done_callback(partial(self._future_is_done, exchange))
+        elif isinstance(result, Awaitable):
+            self._server.task_group.create_task(self._await_result(exchange, result))
+        else:
+            self._answer(exchange, result)
+
+    def _refuse_version(self, api_key: ApiKey, version: int, correlation_id: int) -> None:
+        if api_key is not ApiKey.API_VERSIONS:
+            raise RemoteProtocolError(f"version {version} of {api_key.name} is not served")
+        # A client that guessed too new a version can read version 0, which lists the versions to use (KIP-511).
+        exchange = _Exchange(api_key, 0, correlation_id)
+        self._exchanges.append(exchange)
+        self._answer(exchange, unsupported_version_response(self._server.advertised))
+
+    def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
+        """The handler has let go of a request that it will answer later. The memory of its decoded elements goes on
+        counting, because the response has as many."""
+        if exchange.request is not None:
+            exchange.request = None
+            exchange.size -= frame_bytes
+            self._in_flight_bytes -= frame_bytes
+            self._charge()
+
+    # --- responses -----------------------------------------------------------------------------------------------
+    async def _await_result(self, exchange: _Exchange, result: Awaitable[Any]) -> None:
+        try:
+            response = await result
+        except ApiError as error:
+            self._fail(exchange, error)
+        else:
+            self._answer(exchange, response)
+
+    def _future_is_done(self, exchange: _Exchange, done: "asyncio.Future[Any]") -> None:
+        if done.cancelled():
+            # Only the daemon's end cancels what a handler waits for.
+            return
+        error = done.exception()
+        if isinstance(error, ApiError):
+            self._fail(exchange, error)
+        elif error is not None:
+            self._server.task_group.create_task(_raise(error))
+        else:
+            self._answer(exchange, done.result())
+
+    def _fail(self, exchange: _Exchange, error: ApiError) -> None:
+        assert exchange.request is not None
+        response = error_response(exchange.request, exchange.api_key, error.code, error.message)
+        if response is None and self._is_open:
+            # With no answer allowed, closing the connection is the only way to report the failure.
+            self._refuse(f"{exchange.api_key.name} that wants no response failed with {error}")
+        self._answer(exchange, response)
+
+    def _answer(self, exchange: _Exchange, response: Struct | None) -> None:
+        exchange.request = None
+        self._in_flight_bytes -= exchange.size
+        self._charge()
+        exchange.is_done = True
+        self._response_bytes -= exchange.response_size
+        exchange.response_size = 0
+        if response is not None and self._is_open:
+            exchange.parts = encode_response_frame(exchange.correlation_id, response, exchange.version)
+            exchange.response_size = sum(map(len, exchange.parts))
+            self._response_bytes += exchange.response_size
+        self._send_what_is_done()
+
+    def _send_what_is_done(self) -> None:
+        if not self._is_open:
+            return
+        exchanges = self._exchanges
+        parts: list[Part] = []
+        size = 0
+        while exchanges and exchanges[0].is_done:
+            exchange = exchanges.popleft()
+            parts += exchange.parts or ()
+            size += exchange.response_size
+        if parts:
+            self._last_use_ns = self._env.now_ns()
+            self._response_bytes -= size
+            self._sent_bytes += size
+            self._connection.send(parts)
+        self._advance()
+
+    def _refuse(self, reason: str) -> None:
+        self._log_malformed(reason)
+        self.close()
+
+    def _log_malformed(self, reason: str) -> None:
+        self._env.log.warning(
+            "request_malformed", listener=self._server.listener_name, peer=self._connection.peer, reason=reason
+        )
+
+
+def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
+    """Roughly the memory that a request takes while it is handled; `memory` is that of its elements, without their text."""
+    decoded = len(frame) + memory
+    return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
+
+
+def _expected_response_size(request: Struct) -> int:
+    """The memory that the response will take, where that is large and known in advance.
+
+    A Fetch response holds only the places of its records, and the other large responses are encoded at once."""
+    return max(0, request.max_bytes) if isinstance(request, FetchSnapshotRequest) else 0
+
+
+async def _raise(error: BaseException) -> None:
+    """Ends the daemon: an error that no handler may raise must not be lost in a callback."""
+    raise error
