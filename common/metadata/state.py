@@ -1,12 +1,13 @@
 """The cluster's metadata, built by replaying the records of the metadata log (core).
 
-Answers to the replay methods of Kafka's controller and to its MetadataImage: one class serves the active controller, the
-standbys and every broker. `replay` is the only thing that changes it. A record that contradicts the state raises
-ReplayError and leaves the state unusable; on the active controller that is fatal.
+Counterpart of the replay methods of Kafka's controller and of its MetadataImage: one class serves the active controller,
+the standbys and every broker. `replay` is the only thing that changes it, but for `replace_with`, which puts the state of a
+snapshot in its place. A record that contradicts the state raises ReplayError and leaves the state unusable; on the active
+controller that is fatal.
 
-Easy to get wrong: a BrokerRegistrationChangeRecord with an empty directory list changes nothing, and the set of lost
-directories follows from the order of records (DESIGN section 6): a new incarnation empties it, the same one keeps it.
-Partitions are indexed by (broker, directory), by ISR member and by leader; all lists come back in insertion order.
+Two rules about lost directories are easy to get wrong. A BrokerRegistrationChangeRecord with an empty directory list changes
+nothing. And the set of lost directories follows from the order of the records (DESIGN section 6): a registration with a new
+incarnation empties it, one with the same incarnation keeps it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from common.ids import (
 from common.metadata.delta import ConfigResource, MetadataDelta
 from common.metadata.directory_ids import MIGRATING
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL
+from common.metadata.partition_index import PartitionIndex
 from common.metadata.registrations import (
     BrokerEndpoint,
     BrokerRegistration,
@@ -69,8 +71,6 @@ _NO_CONFIGS: Final = MappingProxyType[str, str]({})
 _INTERNED_MAX: Final = 100_000
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 
-_Partitions = dict[TopicIdPartition, None]
-
 
 class ReplayError(Exception):
     """A record contradicts the state that the records before it made."""
@@ -80,26 +80,26 @@ class MetadataState:
     """See the module's docstring. Readers may look at every attribute without underscore and change none."""
 
     def __init__(self) -> None:
+        # Fenced ones included. A broker leaves only by UnregisterBrokerRecord.
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
         self.controllers: dict[int, ControllerRegistration] = {}
+        # Invariant: `topic_ids` holds the name of each topic here, and no other.
         self.topics: dict[TopicId, Topic] = {}
         self.topic_ids: dict[str, TopicId] = {}
+        # Invariant: no inner dict is empty. The configs of a removed topic go with it.
         self.configs: dict[ConfigResource, dict[str, str]] = {}
+        # Finalized levels. Invariant: none is 0, which means that the feature is off.
         self.features: dict[str, int] = {}
+        # The level of that feature, or MINIMUM_LEVEL before the log has said one.
         self.metadata_version = MINIMUM_LEVEL
+        # Invariant: the sum over all topics.
         self.partition_count = 0
         # The offset of the last replayed record; -1 before the first.
         self.last_offset = Offset(-1)
         # The offset of each broker's last RegisterBrokerRecord (of the snapshot's last record, if that held it).
         self.registration_offsets: dict[BrokerId, Offset] = {}
-
-        # Invariant: a partition stands under (replicas[i], directories[i]) for each of its replicas, reserved directory ids
-        # included; no inner dict is empty.
-        self._in_directory: dict[BrokerId, dict[DirectoryId, _Partitions]] = {}
-        self._with_isr_member: dict[BrokerId, _Partitions] = {}
-        # NO_LEADER is a key like any other.
-        self._led_by: dict[BrokerId, _Partitions] = {}
-
+        self._index = PartitionIndex()
+        # Equal tuples and ids are one object, as far as these reach: it saves memory, and equality is mostly identity.
         self._interned_brokers: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
         self._interned_directories: dict[tuple[bytes, ...], tuple[DirectoryId, ...]] = {}
         self._interned_ids: dict[bytes, DirectoryId] = {}
@@ -136,27 +136,27 @@ class MetadataState:
 
     def partitions_in_directory(self, broker_id: BrokerId, directory_id: DirectoryId) -> list[TopicIdPartition]:
         """The partitions whose replica on that broker is assigned to that directory. Reserved ids are indexed too."""
-        return list(self._in_directory.get(broker_id, {}).get(directory_id, ()))
+        return self._index.in_directory(broker_id, directory_id)
 
     def partitions_of_broker(self, broker_id: BrokerId) -> list[TopicIdPartition]:
         """The partitions of which that broker has a replica, directory by directory."""
-        return [key for partitions in self._in_directory.get(broker_id, {}).values() for key in partitions]
+        return self._index.of_broker(broker_id)
 
     def partitions_with_broker_in_isr(self, broker_id: BrokerId) -> list[TopicIdPartition]:
         """The partitions in whose ISR that broker is; those that it leads are among them."""
-        return list(self._with_isr_member.get(broker_id, ()))
+        return self._index.with_isr_member(broker_id)
 
     def partitions_led_by(self, broker_id: BrokerId) -> list[TopicIdPartition]:
         """The partitions whose leader that broker is; for NO_LEADER, those without one."""
-        return list(self._led_by.get(broker_id, ()))
+        return self._index.led_by(broker_id)
 
     def leads_any(self, broker_id: BrokerId) -> bool:
         """Whether that broker leads a partition."""
-        return broker_id in self._led_by
+        return self._index.leads_any(broker_id)
 
     def replica_count(self, broker_id: BrokerId) -> int:
         """How many partitions have a replica on that broker."""
-        return sum(map(len, self._in_directory.get(broker_id, {}).values()))
+        return self._index.replica_count(broker_id)
 
     def is_replica_online(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
         """Whether the broker is registered, fenced or not, and the directory counts as online (KIP-858)."""
@@ -207,11 +207,27 @@ class MetadataState:
     def replace_with(self, other: "MetadataState") -> "MetadataState":
         """Takes over everything of `other`, which must not be used any more; returns a state with what was here before.
 
-        For a snapshot that arrives while others hold this object."""
+        For a snapshot that arrives while other objects hold this one. They may hold none of its dicts across an await."""
         before = MetadataState()
-        before.__dict__.update(self.__dict__)
-        self.__dict__.update(other.__dict__)
+        before._take(self)
+        self._take(other)
         return before
+
+    def _take(self, other: "MetadataState") -> None:
+        self.brokers = other.brokers
+        self.controllers = other.controllers
+        self.topics = other.topics
+        self.topic_ids = other.topic_ids
+        self.configs = other.configs
+        self.features = other.features
+        self.metadata_version = other.metadata_version
+        self.partition_count = other.partition_count
+        self.last_offset = other.last_offset
+        self.registration_offsets = other.registration_offsets
+        self._index = other._index
+        self._interned_brokers = other._interned_brokers
+        self._interned_directories = other._interned_directories
+        self._interned_ids = other._interned_ids
 
     # --- replay -------------------------------------------------------------------------------------------------
 
@@ -324,10 +340,7 @@ class MetadataState:
             _fail(offset, "a topic is removed that does not exist")
         del self.topic_ids[topic.name]
         for index, partition in topic.partitions.items():
-            key = TopicIdPartition(topic.id, index)
-            self._drop_replicas(key, partition)
-            self._drop_isr(key, partition.isr)
-            _drop(self._led_by, partition.leader, key)
+            self._index.remove(TopicIdPartition(topic.id, index), partition)
         self.partition_count -= len(topic.partitions)
         resource = (int(ConfigResourceType.TOPIC), topic.name)
         configs = self.configs.pop(resource, None)
@@ -461,59 +474,11 @@ class MetadataState:
         topic.partitions[index] = partition
         if delta is not None:
             delta.note_partition(key, before, offset)
-        isr, leader = partition.isr, partition.leader
         if before is None:
             self.partition_count += 1
-            self._add_replicas(key, partition)
-            self._add_isr(key, isr)
-            _add(self._led_by, leader, key)
-            return
-        # Equal tuples are nearly always the same object; if not, indexing again is merely work done twice.
-        if partition.replicas is not before.replicas or partition.directories is not before.directories:
-            self._drop_replicas(key, before)
-            self._add_replicas(key, partition)
-        if isr is not before.isr:
-            self._drop_isr(key, before.isr)
-            self._add_isr(key, isr)
-        if leader != before.leader:
-            _drop(self._led_by, before.leader, key)
-            _add(self._led_by, leader, key)
-
-    def _add_replicas(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
-        index = self._in_directory
-        for replica, directory_id in zip(partition.replicas, partition.directories, strict=True):
-            directories = index.get(replica)
-            if directories is None:
-                index[replica] = {directory_id: {key: None}}
-                continue
-            partitions = directories.get(directory_id)
-            if partitions is None:
-                directories[directory_id] = {key: None}
-            else:
-                partitions[key] = None
-
-    def _drop_replicas(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
-        for replica, directory_id in zip(partition.replicas, partition.directories, strict=True):
-            directories = self._in_directory[replica]
-            partitions = directories[directory_id]
-            del partitions[key]
-            if not partitions:
-                del directories[directory_id]
-                if not directories:
-                    del self._in_directory[replica]
-
-    def _add_isr(self, key: TopicIdPartition, isr: tuple[BrokerId, ...]) -> None:
-        index = self._with_isr_member
-        for member in isr:
-            partitions = index.get(member)
-            if partitions is None:
-                index[member] = {key: None}
-            else:
-                partitions[key] = None
-
-    def _drop_isr(self, key: TopicIdPartition, isr: tuple[BrokerId, ...]) -> None:
-        for member in isr:
-            _drop(self._with_isr_member, member, key)
+            self._index.add(key, partition)
+        else:
+            self._index.change(key, before, partition)
 
     def _kept_directories(
         self, before: PartitionRegistration, replicas: tuple[BrokerId, ...], offset: Offset
@@ -598,21 +563,6 @@ def _changed(
         directories,
         lost_directories,
     )
-
-
-def _add(index: dict[BrokerId, _Partitions], broker_id: BrokerId, key: TopicIdPartition) -> None:
-    partitions = index.get(broker_id)
-    if partitions is None:
-        index[broker_id] = {key: None}
-    else:
-        partitions[key] = None
-
-
-def _drop(index: dict[BrokerId, _Partitions], broker_id: BrokerId, key: TopicIdPartition) -> None:
-    partitions = index[broker_id]
-    del partitions[key]
-    if not partitions:
-        del index[broker_id]
 
 
 def _keys_of_both(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> Iterator[Any]:

@@ -28,20 +28,21 @@ def check_indexes(state: MetadataState) -> None:
             led_by.setdefault(partition.leader, set()).add(key)
     assert count == state.partition_count
     assert len(state.topic_ids) == len(state.topics)
+    held = state._index
     indexed_directories = {
-        (broker_id, directory_id) for broker_id, directories in state._in_directory.items() for directory_id in directories
+        (broker_id, directory_id) for broker_id, directories in held._in_directory.items() for directory_id in directories
     }
     assert indexed_directories == set(in_directory)
-    assert set(state._in_directory) == set(of_broker)
+    assert set(held._in_directory) == set(of_broker)
     for (broker_id, directory_id), keys in in_directory.items():
         assert_same(state.partitions_in_directory(broker_id, directory_id), keys)
     for broker_id, keys in of_broker.items():
         assert_same(state.partitions_of_broker(broker_id), keys)
         assert state.replica_count(broker_id) == len(keys)
-    assert set(state._with_isr_member) == set(in_isr)
+    assert set(held._with_isr_member) == set(in_isr)
     for broker_id, keys in in_isr.items():
         assert_same(state.partitions_with_broker_in_isr(broker_id), keys)
-    assert set(state._led_by) == set(led_by)
+    assert set(held._led_by) == set(led_by)
     for broker_id, keys in led_by.items():
         assert_same(state.partitions_led_by(broker_id), keys)
         assert state.leads_any(broker_id)

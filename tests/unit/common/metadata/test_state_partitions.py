@@ -382,3 +382,18 @@ def test_a_topic_created_anew_is_another_topic() -> None:
         assert list(each.removed_topics) == [T]
         assert list(each.created_topics) == [topic_id(2)]
         assert list(each.changed_partitions) == [TopicIdPartition(topic_id(2), 0)]
+
+
+def test_replacing_a_state_takes_over_every_field() -> None:
+    """By identity, so that a field that `replace_with` forgets is seen; the former content comes back in another object."""
+    state = replay(level(20), register(1, directories=[A]), topic(1), partition(1, 0, [1]))
+    fresh = replay(level(21), register(2, directories=[B]), topic(2), partition(2, 0, [2]), partition(2, 1, [2]))
+    former, following = dict(vars(state)), dict(vars(fresh))
+    before = state.replace_with(fresh)
+    assert before is not state
+    for name, value in former.items():
+        assert following[name] is not value, f"the two states must differ in {name}, or nothing is shown"
+        assert vars(state)[name] is following[name]
+        assert vars(before)[name] is value
+    check_indexes(state)
+    check_indexes(before)
