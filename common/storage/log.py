@@ -1,12 +1,13 @@
 """One partition's log: an ordered sequence of record batches in segments, under one folder of a log directory (shell).
 
-Answers to Kafka's UnifiedLog and LocalLog; the metadata log uses it too. Appending is a plain call: offsets are assigned and
-`log_end_offset` moves at once, so that pipelined requests get consecutive offsets; the bytes follow through LogDir.append
-and `written_offset` follows their completion, in order. Readers never see beyond it. Whatever changes files by name
-(rolling, truncating, deleting, renaming) runs one at a time under a lock or as `Steps`, so that no operation ever meets a
-file that another one of this log has taken away: such an ENOENT would take the whole directory offline.
-Easy to get wrong: after one failed append everything behind it is on the disk at a wrong place or not at all, so the log
-is broken as a whole and acknowledges nothing any more, not even what the disk reports as written later.
+Counterpart of Kafka's UnifiedLog and LocalLog; the metadata log uses it too. Appending is a plain call: it assigns the
+offsets and moves `log_end_offset` at once, so that pipelined requests get consecutive offsets. The bytes follow through the
+AppendPipeline, which moves `written_offset` in order; readers never see beyond it. Whatever changes files by name (rolling,
+truncating, deleting, renaming) runs one at a time, under a lock or as `Steps`, so that no operation ever meets a file that
+another one of this log has taken away: such an ENOENT would take the whole directory offline.
+
+One failed operation fails the log as a whole. It acknowledges nothing any more, not even what the disk reports as written
+later, until its owner loads it again.
 """
 
 import asyncio
@@ -14,16 +15,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from common.environment.interface import LogDir, LogDirError
 from common.ids import LeaderEpoch, Offset, TopicId
 from common.parts import FileRegion
 from common.records.batch import BatchHeader, set_base_offset_and_epoch, split_batches
+from common.storage.append_pipeline import AppendPipeline
 from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
-from common.storage.leader_epochs import EpochEnd, LeaderEpochs
+from common.storage.leader_epochs import LeaderEpochs
 from common.storage.log_config import LogSettings
 from common.storage.log_segments import LogSegments
 from common.storage.names import (
@@ -44,9 +45,9 @@ NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
 class Appended(NamedTuple):
-    """Where batches have got their place. `written` completes when the kernel has them and all before them.
+    """The place that batches were given. `written` completes when the kernel has them and all before them.
 
-    It raises LogDirError when that will never happen. Cancelling whoever awaits it changes nothing for the log.
+    It raises LogDirError when that will never happen. Cancelling it changes nothing for the log.
     """
 
     first_offset: Offset
@@ -75,17 +76,6 @@ class DeletedSegment:
     size: int
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """An append on its way to the disk."""
-
-    segment: Segment
-    end_position: int
-    end_offset: Offset
-    written: "asyncio.Future[None]"
-    is_done: bool = False
-
-
 class Log:
     """Made by `create` or `load`. Attributes are for reading; `config` may be replaced at any time."""
 
@@ -93,10 +83,10 @@ class Log:
     """The first offset that may be read. Never goes back, except by truncation below it."""
     log_end_offset: Offset
     """The offset that the next record gets."""
-    written_offset: Offset
-    """Everything below it is in the kernel. Invariant: recovery_point <= written_offset <= log_end_offset."""
     recovery_point: Offset
-    """Everything below it survives a power cut, indexes and leader epochs included."""
+    """Everything below it survives a power cut, indexes and leader epochs included.
+
+    Invariant: recovery_point <= written_offset <= log_end_offset."""
 
     def __init__(
         self,
@@ -117,24 +107,27 @@ class Log:
         self.topic_id = topic_id
         self.leader_epochs = leader_epochs
         self.recovery = recovery
+        # The first failure. None again once the log is renamed for deletion.
         self.failure: LogDirError | None = None
         # Set by the owner; called once, when the log fails, whatever it was doing.
         self.on_failed: Callable[[], None] | None = None
         self.is_closed = False
         self.log_start_offset = log_start_offset
-        self.log_end_offset = self.written_offset = Offset(segments[-1].next_offset)
+        self.log_end_offset = Offset(segments[-1].next_offset)
         self.recovery_point = recovery_point
         self._segments = LogSegments(segments)
+        # Held by whatever flushes, cuts, deletes or ends the log.
         self._lock = asyncio.Lock()
+        # While segments are cut or closed. An append then is a bug of the owner.
         self._is_changing = False
-        self._appends = Outstanding(self._fail)
+        self._appends = AppendPipeline(log_dir, self.log_end_offset, self._fail)
+        # Rolls, deletions and files beside the segments: Steps that go on when the caller is gone.
         self._background = Outstanding(self._fail)
-        self._pending: deque[_Pending] = deque()
-        # Appends whose segment is not open yet, in order.
-        self._held: list[tuple[_Pending, int, Sequence[memoryview]]] = []
-        # Rolled segments that a power cut may still hurt, oldest first.
+        # Rolled segments that a power cut may still hurt, oldest first. One leaves when it has nothing `undone` and all
+        # before it have left; then the recovery point moves to its end.
         self._undurable: deque[Segment] = deque()
         self._is_storing_epochs = False
+        # leader-epoch-checkpoint on the disk is older than `leader_epochs`. Stored before the recovery point moves.
         self._epochs_changed = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -156,7 +149,7 @@ class Log:
         segment.file = SegmentFile(log_dir, await log_dir.open(segment.path(), create=True))
         await log_dir.fsync_dir(name)
         if topic_id is not None:
-            # Behind everything that can still fail: with its topic id the folder counts as that topic's log.
+            # After everything else that can fail: with its topic id the folder counts as that topic's log.
             await store_partition_metadata(log_dir, name, topic_id)
         # The folder's own entry comes last: after a crash there is a whole log or none.
         await log_dir.fsync_dir()
@@ -212,7 +205,7 @@ class Log:
     async def close(self) -> None:
         """Flushes everything, writes the index files and lets go of the files. For an orderly end."""
         async with self._lock:
-            # One that failed and was abandoned was never flushed.
+            # A log that failed and was abandoned was never flushed.
             self._check_not_failed()
             if self.is_closed:
                 return
@@ -240,10 +233,10 @@ class Log:
         name = marked_partition_folder(parsed.topic, parsed.partition, FolderKind.DELETE, unique)
         async with self._lock:
             self.is_closed = True
-            # What is still on its way in the folder would not find it under its new name.
+            # Operations that are still queued use the old name and would not find the folder.
             await self._settle()
             self._segments.retire_files()
-            # A log that failed is deleted like any other; what counts from here on is the new name.
+            # A log that failed is deleted like any other. From here on only a failure of the renaming counts.
             self.failure = None
             self._background.run(self._rename_steps(name))
             await self._background.wait()
@@ -260,28 +253,18 @@ class Log:
         assert self.failure is not None, "only a failed log is abandoned"
         async with self._lock:
             self.is_closed = True
-            # A step that is still to come would meet files that loading has taken away, or take away what it has opened.
+            # A later step would meet files that loading has taken away, or take away what loading has opened.
             await self._settle()
             self._segments.retire_files()
 
     def _fail(self, error: LogDirError | None) -> None:
-        """None: the operation was given up unfinished, the process is on its way out."""
+        """Fails the log. None: the operation was given up unfinished, the process is on its way out."""
         if error is None:
             self.is_closed = True
         is_first = error is not None and self.failure is None
         if is_first:
             self.failure = error
-        self._held.clear()
-        pending, self._pending = self._pending, deque()
-        for append in pending:
-            if append.written.done():
-                continue
-            if error is None:
-                append.written.cancel()
-            else:
-                append.written.set_exception(error)
-                # Nobody has to wait for it; asking marks the error as seen.
-                append.written.exception()
+        self._appends.fail(error)
         if is_first and self.on_failed is not None:
             self.on_failed()
 
@@ -296,7 +279,7 @@ class Log:
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
-        """While segments are cut or closed nobody may append: only a follower truncates, and it appends nothing then."""
+        """No append may come while segments are cut or closed: only a follower truncates, and it appends nothing then."""
         self._is_changing = True
         try:
             yield
@@ -305,18 +288,19 @@ class Log:
 
     async def _settle(self) -> None:
         """Returns when nothing of this log is on its way to the disk."""
-        while self._appends.count or self._background.count:
+        while not self._appends.is_idle or self._background.count:
             await self._background.wait()
             await self._appends.wait()
+
+    @property
+    def written_offset(self) -> Offset:
+        """Everything below it is in the kernel."""
+        return self._appends.written_offset
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments, queued ones included."""
         return sum(segment.size for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
 
     @property
     def segment_base_offsets(self) -> list[Offset]:
@@ -390,7 +374,7 @@ class Log:
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """A leader's epoch begins at the log's end, before there is a batch of it. Followers that ask where an earlier
-        epoch ended get their answer from this entry."""
+        epoch ended are answered from this entry."""
         self._epochs_changed |= self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     def _check_appendable(self) -> None:
@@ -399,12 +383,12 @@ class Log:
             raise RuntimeError(f"{self.name}: append during a truncation")
 
     def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
-        """The newest segment, after a roll if that one has no place for these batches."""
+        """The newest segment, after a roll if it has no room for these batches."""
         segment = self._segments.newest
         max_timestamp = max(header.max_timestamp for header, _ in batches)
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
-            # Where the old one ends, even if these batches begin behind a gap: recovery takes a gap between two segments
-            # for a lost piece. Only a gap too wide for the indexes leaves one.
+            # Begins where the old one ends, even if a gap precedes these batches: recovery takes a gap between two segments
+            # for a lost piece. Only a gap too wide for the indexes is left open.
             return self._roll(max(self.log_end_offset, last_offset - RELATIVE_OFFSET_MAX))
         return segment
 
@@ -412,40 +396,11 @@ class Log:
         self, segment: Segment, position: int, buffers: Sequence[memoryview], first_offset: Offset, end_offset: Offset
     ) -> Appended:
         self.log_end_offset = end_offset
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        pending = _Pending(segment, segment.size, end_offset, written)
-        self._pending.append(pending)
-        if segment.is_held:
-            self._held.append((pending, position, buffers))
-        else:
-            self._write(pending, position, buffers)
-        return Appended(first_offset, Offset(end_offset - 1), written)
-
-    def _write(self, pending: _Pending, position: int, buffers: Sequence[memoryview]) -> None:
-        assert pending.segment.file is not None
-        done = self.log_dir.append(pending.segment.file.handle, position, buffers)
-        self._appends.start(done, partial(self._note_written, pending))
-
-    def _note_written(self, pending: _Pending, _: None) -> None:
-        pending.is_done = True
-        # Two segments are two files, and what was written later may complete first.
-        while self._pending and self._pending[0].is_done:
-            first = self._pending.popleft()
-            first.segment.written_size = first.end_position
-            self.written_offset = first.end_offset
-            if not first.written.done():
-                first.written.set_result(None)
+        return Appended(first_offset, Offset(end_offset - 1), self._appends.send(segment, position, buffers, end_offset))
 
     def _release(self, segment: Segment) -> None:
-        """The segment's file can be written: sends what waited for it."""
-        segment.is_held = False
-        # Several segments may be on their way to be open, and their files open in any order.
-        held, self._held = self._held, []
-        for append in held:
-            if append[0].segment is segment:
-                self._write(*append)
-            else:
-                self._held.append(append)
+        """The segment's file is open."""
+        self._appends.release(segment)
         if segment is not self._segments.newest:
             # It was rolled before it was even open.
             self._background.run(self._finish_rolled_steps(segment))
@@ -493,15 +448,15 @@ class Log:
         self._advance_recovery_point()
 
     def _advance_recovery_point(self) -> None:
-        """Moves it behind the rolled segments that are safe, in order.
+        """Moves it past the rolled segments that are safe, in order.
 
-        It waits for the leader epochs too: below the recovery point leader-epoch-checkpoint is believed, above it the
-        epochs are read from the batches again. That is why no append has to wait for that file, and why an epoch that only
-        began is not stored before the recovery point moves: when a disk dies a broker becomes leader of many partitions at
-        once, and a sync for each of them would keep the first records waiting.
+        It waits for the leader epochs too: recovery believes leader-epoch-checkpoint below the recovery point, and reads
+        the epochs from the batches above it. So no append waits for that file, and an epoch that only began is not stored
+        until the recovery point moves. When a disk dies a broker becomes leader of many partitions at once, and a sync for
+        each of them would keep the first records waiting.
         """
         if self.failure is not None:
-            # A rolled segment may lack the very append that failed; what comes behind it is sound and vouches for nothing.
+            # A rolled segment may lack the very append that failed. Those after it are sound, and prove nothing about it.
             return
         if self._is_storing_epochs or not self._undurable or self._undurable[0].undone:
             return
@@ -535,7 +490,7 @@ class Log:
             return
         assert segment.file is not None
         try:
-            # Behind all appends queued so far, because operations of one file keep their order.
+            # Runs after all appends queued so far, because operations of one file keep their order.
             await self.log_dir.fsync(segment.file.handle)
         except LogDirError as error:
             self._fail(error)
@@ -559,20 +514,13 @@ class Log:
         self._advance_recovery_point()
 
     # --- reading -------------------------------------------------------------------------------------------------
-    def read_nowait(
-        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
-    ) -> LogRead | None:
-        """`read` without the disk; None when the place has to be searched there. Raises OffsetOutOfRange."""
-        span = self._locate_in_memory(offset, max_bytes, upper_offset, min_one_batch)
-        return None if span is None else self._as_read(span)
-
     async def read(
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> LogRead:
         """Whole batches from the one that holds `offset`, of at most `max_bytes`, all below `upper_offset`.
 
         `min_one_batch` gives the first batch even when it is larger. Does not suspend when the place is in memory.
-        Raises OffsetOutOfRange, LogDirError, and BatchError where the disk holds something else than batches.
+        Raises OffsetOutOfRange, LogDirError, and BatchError where the disk holds something other than batches.
         """
         return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
 
@@ -599,7 +547,7 @@ class Log:
             self._segments.holding(offset),
             offset,
             max_bytes=max_bytes,
-            upper_offset=min(upper_offset, self.written_offset),
+            upper_offset=min(upper_offset, self._appends.written_offset),
             min_one_batch=min_one_batch,
         )
 
@@ -612,17 +560,13 @@ class Log:
                 self._segments,
                 offset,
                 max_bytes=max_bytes,
-                upper_offset=min(upper_offset, self.written_offset),
+                upper_offset=min(upper_offset, self._appends.written_offset),
                 min_one_batch=min_one_batch,
             )
 
         return await self._segments.in_one_generation(locate)
 
-    # --- offsets by epoch and time -------------------------------------------------------------------------------
-    def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEnd:
-        """Where records of an epoch ended, for OffsetForLeaderEpoch and diverging fetches."""
-        return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
-
+    # --- offsets by time -----------------------------------------------------------------------------------------
     async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record at or after `timestamp`, in offset order; None when there is none."""
 
@@ -674,7 +618,7 @@ class Log:
         return self.log_end_offset
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drops everything and goes on at `offset`, as for a follower whose leader's log begins behind its end."""
+        """Drops everything and goes on at `offset`, as for a follower whose leader's log begins past its end."""
         async with self._lock:
             self._check_usable()
             with self._changing():
@@ -710,7 +654,7 @@ class Log:
             else:
                 yield from segment.removal_steps()
             yield self.log_dir.fsync_dir(self.name)
-        # Index files that reach behind the new end would be taken for those of what is appended next.
+        # Index files that reach past the new end would be taken for those of what is appended next.
         yield from kept.index_removal_steps()
         assert kept.file is not None
         yield self.log_dir.truncate(kept.file.handle, position)
@@ -742,7 +686,8 @@ class Log:
             yield from segment.delete_steps()
 
     def _end_at(self, offset: Offset) -> None:
-        self.log_end_offset = self.written_offset = offset
+        self.log_end_offset = offset
+        self._appends.restart_at(offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
 

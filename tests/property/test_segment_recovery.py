@@ -58,7 +58,7 @@ def written_log(*, closed: bool) -> Written:
             append(log, epoch=number // 4, records=1 + number % 3, timestamp=100 * number, size=5 * (number % 5))
         await log.flush()
         batches = tuple(await all_offsets(log))
-        assert log.segment_count == 3
+        assert len(log.segment_base_offsets) == 3
         if closed:
             await log.close()
         result.append(Written(log_files(world.disk(PATH)), batches, tuple(log.leader_epochs.entries)))

@@ -42,7 +42,7 @@ def test_too_few_copies_and_a_proposal_that_comes_too_early() -> None:
         )
         check_proposal(proposal, brokers)
         for other in others:
-            brokers[other].replicas._partitions[key].log.written_offset = Offset(0)
+            brokers[other].replicas._partitions[key].log._appends.written_offset = Offset(0)
         with pytest.raises(InvariantViolated, match=r"I8.*proposes broker \d, which has 0 of 1"):
             check_proposal(proposal, brokers)
         check_proposal(proposal, {leader: brokers[leader]})

@@ -78,12 +78,12 @@ def test_high_watermark_and_epochs() -> None:
         with pytest.raises(InvariantViolated, match=r"I3.*high watermark 9"):
             planted.look()
         follower.replica.high_watermark = Offset(9)
-        follower.log.written_offset = follower.log.log_end_offset = Offset(2)
+        follower.log._appends.written_offset = follower.log.log_end_offset = Offset(2)
         planted.checkers.replicas._seen.clear()
         follower.replica.high_watermark = Offset(2)
         with pytest.raises(InvariantViolated, match=r"I8.*member"):
             planted.look()
-        follower.log.written_offset = follower.log.log_end_offset = follower.replica.high_watermark = Offset(3)
+        follower.log._appends.written_offset = follower.log.log_end_offset = follower.replica.high_watermark = Offset(3)
         follower.replica.role = Role.LEADER
         with pytest.raises(InvariantViolated, match="I4"):
             planted.look()

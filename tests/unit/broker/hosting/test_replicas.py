@@ -536,7 +536,7 @@ def test_recovery_points_follow_the_rolled_segments() -> None:
             await cluster.produce(1, f"value-{number}")
         await cluster.world.sleep(1.5)
         log = cluster[1].partition().log
-        assert log.segment_count > 2
+        assert len(log.segment_base_offsets) > 2
         assert log.recovery_point == log.segment_base_offsets[-1]
         content = cluster.world.disk(path(1, "a")).files()["recovery-point-offset-checkpoint"]
         assert content == f"0\n1\nt 0 {log.recovery_point}\n".encode()

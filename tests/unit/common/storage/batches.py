@@ -53,6 +53,18 @@ async def created(world: SimulatedWorld, config: LogConfig = SMALL) -> Log:
     return await Log.create(await attached(world), FOLDER, config, TOPIC_ID)
 
 
+def read_in_one_step(log: Log, offset: int, *, max_bytes: int) -> LogRead | None:
+    """What `read` gives without suspending; None when it has to wait for the disk."""
+    reading = log.read(offset, max_bytes=max_bytes)
+    try:
+        reading.send(None)
+    except StopIteration as returned:
+        found: LogRead = returned.value
+        return found
+    reading.close()
+    return None
+
+
 def content(read: LogRead) -> bytes:
     """The bytes that a reader would get."""
     return b"".join(region_bytes(part) for part in read.parts)

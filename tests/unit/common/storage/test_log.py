@@ -29,6 +29,7 @@ from tests.unit.common.storage.batches import (
     fill,
     log_files,
     offsets_in,
+    read_in_one_step,
 )
 
 
@@ -112,7 +113,7 @@ def test_a_log_rolls_by_size_and_every_segment_is_read_alike() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 39, records=2)
-        assert log.segment_count > 3
+        assert len(log.segment_base_offsets) > 3
         assert log.size_bytes == sum(
             len(data) for name, data in log_files(world.disk(PATH)).items() if name.endswith(".log")
         )
@@ -187,13 +188,13 @@ def test_what_keeps_up_is_read_without_the_disk() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 30)
-        tail = log.read_nowait(log.log_end_offset - 1, max_bytes=1000)
+        tail = read_in_one_step(log, log.log_end_offset - 1, max_bytes=1000)
         assert tail is not None
         assert offsets_in(content(tail)) == [(30, 30)]
         # An older segment has to be searched once; a sequential reader then goes on without.
-        assert log.read_nowait(1, max_bytes=1000) is None
+        assert read_in_one_step(log, 1, max_bytes=1000) is None
         read = await log.read(1, max_bytes=300)
-        rest = log.read_nowait(read.next_offset, max_bytes=10_000)
+        rest = read_in_one_step(log, read.next_offset, max_bytes=10_000)
         assert rest is not None
         assert rest.first_offset == read.next_offset
 
@@ -204,9 +205,9 @@ def test_the_tail_in_memory_is_bounded_and_what_lies_before_it_is_found_on_disk(
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig(index_interval_bytes=1000))
         await fill(log, 8500, size=1)
-        assert log.read_nowait(3, max_bytes=100) is None
+        assert read_in_one_step(log, 3, max_bytes=100) is None
         assert offsets_in(await log.read_bytes(3, max_bytes=1)) == [(3, 3)]
-        assert log.read_nowait(8400, max_bytes=100) is not None
+        assert read_in_one_step(log, 8400, max_bytes=100) is not None
 
     SimulatedWorld(1).run(scenario)
 
@@ -382,8 +383,8 @@ def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
         log = await created(world)
         await fill(log, 3, epoch=2)
         log.begin_epoch(LeaderEpoch(5))
-        assert log.end_offset_for_epoch(LeaderEpoch(2)) == (2, 4)
-        assert log.end_offset_for_epoch(LeaderEpoch(5)) == (5, 4)
+        assert log.leader_epochs.end_offset_for(LeaderEpoch(2), log.log_end_offset) == (2, 4)
+        assert log.leader_epochs.end_offset_for(LeaderEpoch(5), log.log_end_offset) == (5, 4)
         await append(log, epoch=5).written
         await log.flush()
         assert log_files(world.disk(PATH))["leader-epoch-checkpoint"] == b"0\n2\n2 0\n5 4\n"
@@ -483,7 +484,7 @@ def test_pipelined_appends_through_many_rolls_complete_in_order(seed: int) -> No
             appended.written.add_done_callback(lambda _, offset=appended.first_offset: done.append(offset))  # type: ignore[misc]
         await log.flush()
         assert done == list(range(30))
-        assert log.segment_count == 30
+        assert len(log.segment_base_offsets) == 30
         assert log.recovery_point == 30
         assert await all_offsets(log) == [(offset, offset) for offset in range(30)]
 

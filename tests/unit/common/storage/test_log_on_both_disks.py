@@ -91,7 +91,7 @@ async def everything_at_once(log_dir: LogDir) -> None:
         )
     assert log.log_start_offset == 330
     await log.truncate_to(Offset(390))
-    assert log.end_offset_for_epoch(LeaderEpoch(19)) == (19, 390)
+    assert log.leader_epochs.end_offset_for(LeaderEpoch(19), log.log_end_offset) == (19, 390)
     assert (await all_offsets(log))[-1] == (389, 389)
     await log.close()
     assert errors == []
