@@ -10,6 +10,10 @@ over the maximal ISR, because whichever of the two the controller settles on, ea
 acknowledged. It also waits for caught-up replicas that could join, but never for one that is fenced, leaving (KIP-841) or
 on an offline directory: such a one would stall every acks=all produce (KAFKA-15021).
 
+While the committed ISR is smaller than min.insync.replicas the high watermark stands still (KIP-966): what too few replicas
+hold is not committed, whatever acks it was written with, and no consumer reads it. It advances as soon as the ISR has grown
+or the configuration was lowered, so each of these is an event here.
+
 Easy to get wrong: a proposal may only be forgotten when its fate is known, that is, when metadata with a *higher* partition
 epoch was applied or the controller said that it changed nothing.
 """
@@ -146,13 +150,16 @@ class PartitionReplica:
     directories: tuple[DirectoryId, ...] = ()
     committed_isr: tuple[BrokerId, ...] = ()
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
+    # As configured; may exceed the number of replicas, see `min_isr`. Changes when: the topic's configuration does.
+    min_insync_replicas: int = 1
     # Invariant: only a leader has one, and its leader epoch is the current one.
     proposal: IsrProposal | None = None
     followers: dict[BrokerId, FollowerState] = field(default_factory=dict)
 
     log_start_offset: Offset = _ZERO
     log_end_offset: Offset = _ZERO
-    # Invariant: never above log_end_offset. Goes back only by truncation.
+    # Invariant: never above log_end_offset. Goes back only by truncation; on a leader it advances only while
+    # `has_enough_in_sync`.
     high_watermark: Offset = _ZERO
     # Where this leader's epoch begins: a follower below has not seen the end of the previous epoch.
     leader_epoch_start_offset: Offset = _ZERO
@@ -368,7 +375,14 @@ class PartitionReplica:
 
     # --- the high watermark --------------------------------------------------------------------------------------
 
+    def set_min_insync_replicas(self, min_insync_replicas: int, now_ns: int) -> list[Effect]:
+        """The configuration changed; a lower minimum may release the high watermark."""
+        self.min_insync_replicas = min_insync_replicas
+        return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
+
     def _maybe_advance_high_watermark(self, now_ns: int) -> list[Effect]:
+        if not self.has_enough_in_sync():
+            return []
         maximal_isr = self.maximal_isr
         lowest = self.log_end_offset
         for broker_id, follower in self.followers.items():
@@ -384,21 +398,22 @@ class PartitionReplica:
 
     # --- acks=all ------------------------------------------------------------------------------------------------
 
-    def min_isr(self, min_insync_replicas: int) -> int:
-        """min.insync.replicas, as far as the partition has replicas at all."""
-        return min(min_insync_replicas, max(len(self.replicas), 1))
+    @property
+    def min_isr(self) -> int:
+        """min.insync.replicas, but never more than the partition has replicas."""
+        return min(self.min_insync_replicas, max(len(self.replicas), 1))
 
-    def has_enough_in_sync(self, min_insync_replicas: int) -> bool:
-        """Whether acks=all may be served: by the ISR that the controller has recorded, not the one hoped for."""
-        return len(self.committed_isr) >= self.min_isr(min_insync_replicas)
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all may be served: by the ISR that the controller has recorded, not the proposed one."""
+        return len(self.committed_isr) >= self.min_isr
 
-    def acks_all_result(self, required_offset: Offset, min_insync_replicas: int) -> ErrorCode | None:
+    def acks_all_result(self, required_offset: Offset) -> ErrorCode | None:
         """What to answer for an append that ends at `required_offset`; None while it is not yet replicated."""
         if self.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < required_offset:
             return None
-        if self.has_enough_in_sync(min_insync_replicas):
+        if self.has_enough_in_sync():
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 

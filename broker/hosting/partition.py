@@ -74,6 +74,7 @@ class Partition:
         self.log = log
         self.replica = replica
         self.config = config
+        replica.min_insync_replicas = config.min_insync_replicas
         # Why nothing is served here any more; NONE as long as it is.
         self.gone = ErrorCode.NONE
         self.is_restructuring = False
@@ -185,6 +186,7 @@ class Partition:
         """The topic's configuration changed."""
         self.config = config
         self.log.config = config
+        self._carry_out(self.replica.set_min_insync_replicas(config.min_insync_replicas, self._env.now_ns()))
 
     def load_high_watermark(self, checkpointed: Offset) -> None:
         """Takes the high watermark from a checkpoint; for a log that was just loaded."""
@@ -236,7 +238,7 @@ class Partition:
 
     def has_enough_in_sync(self) -> bool:
         """Whether acks=all may be served."""
-        return self.replica.has_enough_in_sync(self.config.min_insync_replicas)
+        return self.replica.has_enough_in_sync()
 
     def append_as_leader(
         self,
@@ -284,14 +286,11 @@ class Partition:
     def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
         """Calls `on_done` when everything below `end_offset` is on all of the ISR, at once if it is already. What is
         returned gives up a wait that is not over."""
-        result = self.gone if self.gone is not ErrorCode.NONE else self._acks_all_result(end_offset)
+        result = self.gone if self.gone is not ErrorCode.NONE else self.replica.acks_all_result(end_offset)
         if result is None:
             return self._replication_waiters.add(end_offset, on_done)
         on_done(result)
         return None
-
-    def _acks_all_result(self, end_offset: Offset) -> ErrorCode | None:
-        return self.replica.acks_all_result(end_offset, self.config.min_insync_replicas)
 
     def follower_fetched(
         self, broker_id: BrokerId, *, fetch_offset: Offset, log_start_offset: Offset, broker_epoch: BrokerEpoch
@@ -343,7 +342,7 @@ class Partition:
         while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
             self.committed_bytes = self._uncommitted.popleft()[1]
         if self.replica.role is Role.LEADER:
-            result = self._acks_all_result(high_watermark)
+            result = self.replica.acks_all_result(high_watermark)
             assert result is not None
             self._replication_waiters.complete_up_to(high_watermark, result)
         self._fetch_waiters.readable(written_bytes=self.written_bytes, committed_bytes=self.committed_bytes)

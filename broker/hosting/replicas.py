@@ -282,7 +282,7 @@ class Replicas:
         """Counts of this moment."""
         leaders = [partition for partition in self._partitions.values() if partition.is_leader]
         # How many more in-sync replicas there are than acks=all needs.
-        spare = [len(each.replica.committed_isr) - each.replica.min_isr(each.config.min_insync_replicas) for each in leaders]
+        spare = [len(each.replica.committed_isr) - each.replica.min_isr for each in leaders]
         return ReplicaGauges(
             partition_count=len(self._partitions),
             leader_count=len(leaders),

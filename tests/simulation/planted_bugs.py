@@ -161,9 +161,14 @@ _REPLICATION = (
         "Whoever is in the ISR has it.",
         Edit(
             PartitionReplica.has_enough_in_sync,
-            "return len(self.committed_isr) >= self.min_isr(min_insync_replicas)",
+            "return len(self.committed_isr) >= self.min_isr",
             "return True",
         ),
+    ),
+    _bug(
+        "committed with too few in sync",
+        "The whole ISR has it; that the ISR is small is the producer's business.",
+        Edit(PartitionReplica._maybe_advance_high_watermark, "if not self.has_enough_in_sync():", "if False:"),
     ),
     _bug(
         "a loaded log counts as committed",

@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.lifecycle import BrokerState, _Failure
 from broker.core.partition_replica import Role
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, TopicIdPartition, Uuid
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TopicIdPartition, Uuid
 from common.records.metadata_records import BrokerRegistrationChangeRecord
 from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
@@ -93,6 +93,26 @@ def test_high_watermark_and_epochs() -> None:
             planted.look()
         leader.replica.leader_epoch = LeaderEpoch(-1)
         with pytest.raises(InvariantViolated, match=r"I4.*went back"):
+            planted.look()
+
+    run_planted(plant)
+
+
+def test_a_high_watermark_that_rises_below_min_isr() -> None:
+    """I8: min.insync.replicas is two. It may rise in the step that changes the ISR, and not while the ISR is too small."""
+
+    async def plant(planted: Planted) -> None:
+        replica, image = planted.leader.replica, planted.checkers.image.image
+        planted.checkers.replicas._seen.clear()
+        replica.high_watermark = Offset(1)
+        planted.look()
+        alone = (BrokerId(planted.part.leader),)
+        image.partitions[planted.key] = replace(planted.part, isr=alone)
+        replica.committed_isr, replica.partition_epoch = alone, PartitionEpoch(replica.partition_epoch + 1)
+        replica.high_watermark = Offset(2)
+        planted.look()
+        replica.high_watermark = Offset(3)
+        with pytest.raises(InvariantViolated, match=r"I8.*rose from 2 to 3"):
             planted.look()
 
     run_planted(plant)

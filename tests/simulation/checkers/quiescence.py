@@ -78,7 +78,7 @@ def _partition_problems(
     if leader.replica.proposal is not None:
         yield "I19", f"{name}: an ISR change of leader {part.leader} is not settled"
     end = (leader.log.written_offset, leader.replica.high_watermark)
-    if end[0] != end[1]:
+    if end[0] != end[1] and len(part.isr) >= min(leader.config.min_insync_replicas, len(part.replicas)):
         yield "I19", f"{name}: leader {part.leader} has written {end[0]}, its high watermark is {end[1]}"
     for member in serving:
         if part.directory(member) == UNASSIGNED:

@@ -52,7 +52,16 @@ class _Facts(NamedTuple):
     is_restructuring: bool
     committed_isr: tuple[BrokerId, ...]
     proposal: IsrProposal | None
+    min_isr: int
     gone: ErrorCode
+
+    def has_been_under_min_isr_since(self, before: "_Facts") -> bool:
+        """Whether this leader has had too few replicas in sync ever since. With one partition epoch there was one ISR."""
+        return (
+            before.role is self.role is Role.LEADER
+            and (before.leader_epoch, before.partition_epoch) == (self.leader_epoch, self.partition_epoch)
+            and len(self.committed_isr) < min(before.min_isr, self.min_isr)
+        )
 
 
 class ReplicaChecker:
@@ -112,6 +121,12 @@ class ReplicaChecker:
             )
         if now.leader_epoch < before.leader_epoch or now.partition_epoch < before.partition_epoch:
             raise InvariantViolated("I4", f"{where}: an epoch of the replica went back")
+        if now.high_watermark > before.high_watermark and now.has_been_under_min_isr_since(before):
+            raise InvariantViolated(
+                "I8",
+                f"{where}: the high watermark rose from {before.high_watermark} to {now.high_watermark} with ISR "
+                f"{list(now.committed_isr)}, {now.min_isr} must be in sync",
+            )
 
     def _check_offsets(self, where: str, partition: Partition) -> None:
         log, replica = partition.log, partition.replica
@@ -248,6 +263,7 @@ def _facts(partition: Partition) -> _Facts:
         partition.is_restructuring,
         replica.committed_isr,
         replica.proposal,
+        min(partition.config.min_insync_replicas, len(replica.replicas)),
         partition.gone,
     )
 

@@ -5,6 +5,7 @@ import asyncio
 from common.ids import Offset
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import PartitionData
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, path, run, values
 
@@ -163,18 +164,74 @@ def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
 
 
 def test_an_isr_that_shrinks_below_the_minimum_while_a_record_waits() -> None:
-    """The record is in the log and on all that is left of the ISR, but that is too little to acknowledge it."""
+    """The record is in the log and on all that is left of the ISR, but that is too little to commit it: it waits for the
+    ISR to grow back, as in Apache Kafka, and times out where it does not."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
         cluster.crash(2)
         cluster.crash(3)
-        waiting = asyncio.ensure_future(cluster.produce(1, "a"))
-        await cluster.until(lambda: cluster[1].partition().log.written_offset == 1)
-        cluster.controller.change(isr=[1])
+        waiting = [
+            asyncio.ensure_future(cluster.produce(1, value, timeout_ms=timeout_ms))
+            for value, timeout_ms in (("a", 3_000), ("b", 30_000))
+        ]
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 2)
         cluster.controller.fence(2)
         cluster.controller.fence(3)
-        assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        cluster.controller.change(isr=[1])
+        assert (await waiting[0]).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert cluster[1].partition().high_watermark == 0
+        await cluster.start(2)
+        assert (await waiting[1]).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["a", "b"]
+
+    run(scenario)
+
+
+async def below_min_isr(cluster: Cluster) -> asyncio.Task[PartitionData]:
+    """One of three brokers is left, and a record was written with acks=1. A consumer waits for it."""
+    await three_brokers(cluster)
+    cluster.crash(2)
+    cluster.crash(3)
+    cluster.controller.fence(2)
+    cluster.controller.fence(3)
+    cluster.controller.change(isr=[1])
+    assert (await cluster.produce(1, "a", acks=1)).error_code == ErrorCode.NONE
+    fetching = asyncio.ensure_future(cluster.fetch(1, max_wait_ms=60_000))
+    await cluster.world.sleep(10)
+    assert not fetching.done()
+    assert cluster[1].partition().high_watermark == 0
+    assert await cluster.read_all(1) == []
+    return fetching
+
+
+def test_what_too_few_replicas_hold_is_not_committed() -> None:
+    """Below min.insync.replicas acks=1 is served, and no consumer sees the record before the ISR has grown back; then it
+    does at once. The follower that came back learns of it as well."""
+
+    async def scenario(cluster: Cluster) -> None:
+        fetching = await below_min_isr(cluster)
+        await cluster.start(2)
+        await cluster.world.event("isr_changed")
+        isr_changed_ns = cluster.world.now_ns()
+        fetched = await fetching
+        assert (fetched.high_watermark, values(fetched.records)) == (1, ["a"])
+        assert cluster.world.now_ns() - isr_changed_ns < 50_000_000
+        await cluster.until(lambda: cluster[2].partition().high_watermark == 1)
+
+    run(scenario)
+
+
+def test_a_lower_min_insync_replicas_commits_at_once() -> None:
+    """Whoever accepts one replica from now on reads what one replica holds."""
+
+    async def scenario(cluster: Cluster) -> None:
+        fetching = await below_min_isr(cluster)
+        changed_ns = cluster.world.now_ns()
+        cluster.controller.configure("min.insync.replicas", "1")
+        fetched = await fetching
+        assert (fetched.high_watermark, values(fetched.records)) == (1, ["a"])
+        assert cluster.world.now_ns() - changed_ns < 50_000_000
 
     run(scenario)
 

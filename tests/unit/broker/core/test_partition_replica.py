@@ -79,10 +79,12 @@ def nobody(broker_id: BrokerId) -> BrokerRegistration | None:
 class LeaderContext:
     """Broker 1's replica of a partition on 1, 2 and 3, with verbs that carry the time along."""
 
-    def __init__(self, isr: tuple[int, ...] = (1, 2, 3), *, log_end: int = 10, high_watermark: int = 0) -> None:
+    def __init__(
+        self, isr: tuple[int, ...] = (1, 2, 3), *, log_end: int = 10, high_watermark: int = 0, min_insync: int = 1
+    ) -> None:
         self.brokers = {BrokerId(number): broker(number) for number in (1, 2, 3)}
         self.now_ns = 1000 * NS_PER_S
-        self.replica = PartitionReplica(ONE, self.brokers.get, LAG_MAX)
+        self.replica = PartitionReplica(ONE, self.brokers.get, LAG_MAX, min_insync_replicas=min_insync)
         self.replica.log_end_offset = Offset(log_end)
         self.replica.high_watermark = Offset(high_watermark)
         self.lead(partition(isr))
@@ -100,6 +102,9 @@ class LeaderContext:
             broker_epoch=BrokerEpoch(100 + broker_id if epoch is None else epoch),
             now_ns=self.now_ns,
         )
+
+    def configure(self, min_insync: int) -> list[Effect]:
+        return self.replica.set_min_insync_replicas(min_insync, self.now_ns)
 
     def write(self, end: int) -> list[Effect]:
         return self.replica.written(Offset(end), self.now_ns)
@@ -199,6 +204,60 @@ def test_time_alone_releases_the_high_watermark() -> None:
     assert leader.write(20) == []
     leader.now_ns += LAG_MAX + 1
     assert leader.replica.maybe_shrink_isr(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
+
+
+def test_high_watermark_stands_still_below_min_insync_replicas() -> None:
+    """Neither a write, a fetch, nor time moves it while the recorded ISR is too small; a proposed member does not count."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
+    assert leader.write(20) == []
+    assert proposed(leader.fetch(TWO, 20)) != []
+    leader.now_ns += 2 * LAG_MAX
+    assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
+    assert leader.replica.brokers_changed(leader.now_ns) == []
+    assert leader.replica.high_watermark == 4
+
+
+def test_an_isr_that_has_grown_back_releases_the_high_watermark() -> None:
+    """With the answer to the proposal, or with the record of the change, whichever comes first."""
+    for is_record_first in (False, True):
+        leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
+        leader.fetch(TWO, 10)
+        effects = leader.lead(partition((1, 2), partition_epoch=8)) if is_record_first else leader.accept((1, 2))
+        assert effects == [IsrCommitted((ONE,), (ONE, TWO)), HighWatermarkAdvanced(Offset(10))]
+
+
+def test_an_isr_that_shrinks_below_min_insync_replicas_stops_the_high_watermark() -> None:
+    """The members that are left hold everything, but they are too few; what was committed stays committed."""
+    leader = LeaderContext((1, 2), log_end=10, min_insync=2)
+    assert leader.fetch(TWO, 6) == [HighWatermarkAdvanced(Offset(6))]
+    leader.now_ns += 2 * LAG_MAX
+    assert proposed(leader.replica.maybe_shrink_isr(leader.now_ns)) != []
+    assert leader.accept((1,)) == [IsrCommitted((ONE, TWO), (ONE,))]
+    assert leader.write(20) == []
+    assert leader.replica.high_watermark == 6
+
+
+def test_a_lower_min_insync_replicas_releases_the_high_watermark() -> None:
+    """At once; and raising it takes nothing back."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=3)
+    assert leader.configure(2) == []
+    assert leader.configure(1) == [HighWatermarkAdvanced(Offset(10))]
+    assert leader.configure(3) == []
+    assert leader.replica.high_watermark == 10
+
+
+def test_fewer_replicas_release_the_high_watermark() -> None:
+    """A reassignment to one replica makes an ISR of one enough."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
+    assert leader.lead(partition((1,), replicas=(1,), partition_epoch=8)) == [HighWatermarkAdvanced(Offset(10))]
+
+
+def test_a_followers_high_watermark_does_not_depend_on_its_isr() -> None:
+    """The leader decides what is committed; a follower's own idea of the ISR may be older."""
+    replica = PartitionReplica(TWO, nobody, LAG_MAX, log_end_offset=Offset(10), min_insync_replicas=2)
+    replica.become_follower(partition((1,)))
+    assert replica.leader_high_watermark(Offset(8)) == [HighWatermarkAdvanced(Offset(8))]
+    assert replica.set_min_insync_replicas(1, 0) == []
 
 
 def test_the_record_of_an_isr_change_may_come_before_its_answer() -> None:
@@ -313,7 +372,7 @@ def test_the_proposed_member_holds_back_the_high_watermark() -> None:
     leader.fetch(TWO, 10)
     leader.now_ns += 2 * LAG_MAX
     assert leader.write(20) == []
-    assert leader.replica.acks_all_result(Offset(20), 1) is None
+    assert leader.replica.acks_all_result(Offset(20)) is None
 
 
 @pytest.mark.parametrize("change", ["fenced", "in_controlled_shutdown", "epoch", "unregistered"])
@@ -427,36 +486,39 @@ def test_an_answer_overtaken_by_metadata_is_ignored() -> None:
 
 def test_acks_all_needs_enough_in_sync_replicas_before_and_after() -> None:
     """NONE only when the high watermark covers the append and the recorded ISR is still large enough."""
-    leader = LeaderContext((1, 2))
-    assert leader.replica.has_enough_in_sync(2)
-    assert not leader.replica.has_enough_in_sync(3)
+    leader = LeaderContext((1, 2), min_insync=3)
+    assert not leader.replica.has_enough_in_sync()
+    leader.configure(2)
+    assert leader.replica.has_enough_in_sync()
     leader.write(20)
-    assert leader.replica.acks_all_result(Offset(20), 2) is None
+    assert leader.replica.acks_all_result(Offset(20)) is None
     leader.fetch(TWO, 20)
-    assert leader.replica.acks_all_result(Offset(20), 2) is ErrorCode.NONE
+    assert leader.replica.acks_all_result(Offset(20)) is ErrorCode.NONE
     leader.lead(partition((1,), partition_epoch=8))
-    assert leader.replica.acks_all_result(Offset(20), 2) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert leader.replica.acks_all_result(Offset(20)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def test_a_proposed_member_does_not_count_as_in_sync() -> None:
     """Acknowledged on two is acknowledged on two that the controller would elect."""
-    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    leader = LeaderContext((1,), log_end=10, high_watermark=10, min_insync=2)
     leader.fetch(TWO, 10)
-    assert not leader.replica.has_enough_in_sync(2)
+    assert leader.replica.maximal_isr == (1, 2)
+    assert not leader.replica.has_enough_in_sync()
 
 
 def test_min_insync_replicas_above_the_replication_factor_is_bounded() -> None:
     """A topic with one replica stays writable where the cluster's default asks for two."""
-    leader = LeaderContext((1,))
+    leader = LeaderContext((1,), min_insync=2)
     leader.lead(partition((1,), replicas=(1,), partition_epoch=8))
-    assert leader.replica.has_enough_in_sync(2)
+    assert leader.replica.has_enough_in_sync()
+    assert leader.replica.high_watermark == 10
 
 
 def test_a_former_leader_acknowledges_nothing() -> None:
     """Whatever its high watermark was: the new leader may have another log."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.replica.become_follower(partition((2,), leader=2, leader_epoch=6, partition_epoch=8))
-    assert leader.replica.acks_all_result(Offset(5), 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert leader.replica.acks_all_result(Offset(5)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 # --- roles -------------------------------------------------------------------------------------------------------
