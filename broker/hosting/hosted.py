@@ -4,6 +4,7 @@ Plain tables. `Replicas` changes them; loading, upkeep, deletion and reload look
 that went offline is taken out at once, with its replicas, while jobs that began in it still hold the object.
 """
 
+from broker.core.placement import PlacedReplicas
 from broker.hosting.directory_lane import DirectoryLane
 from broker.hosting.directory_logs import CheckpointFiles
 from broker.hosting.partition import Partition
@@ -12,14 +13,13 @@ from common.ids import DirectoryId, TopicIdPartition
 
 
 class HostedDirectory:
-    """An online directory: its lanes and checkpoint files."""
+    """An online directory: what is placed there, its lanes and its checkpoint files."""
 
     def __init__(self, directory_id: DirectoryId, log_dir: LogDir) -> None:
         self.directory_id = directory_id
         self.log_dir = log_dir
         self.files = CheckpointFiles(log_dir)
-        # Logs there, those being created included: what placement counts.
-        self.log_count = 0
+        self.replicas = PlacedReplicas()
         # What replicas wait for, and what only time asks for: a long sync must not hold up a creation.
         self.work = DirectoryLane()
         self.upkeep = DirectoryLane()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
-from broker.core.placement import DirectoryLoad, choose_directory
+from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
 from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
 from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
 from broker.hosting.fetchers import Fetchers
@@ -183,7 +183,7 @@ class Replicas:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
         self._partitions[partition.key] = partition
-        directory.log_count += 1
+        self._note_kind(partition.key)
 
     async def shutdown(self) -> None:
         """The orderly end: stops serving, syncs and closes every log, and leaves the clean-shutdown markers in the
@@ -320,6 +320,7 @@ class Replicas:
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries the decision out. Harmless at any time."""
         registration = self._placed_here(key)
+        self._note_kind(key)
         if self._is_shut_down or key in self._creating:
             return
         if registration is None:
@@ -330,7 +331,7 @@ class Replicas:
         decision = decide(self._situation(key, registration))
         directory = None
         if decision.action is Action.CREATE and registration is not None:
-            directory = self._directory_for(key, decision.directory)
+            directory = self._directory_for(key, registration, decision.directory)
             if directory is None:
                 decision = self._unplaceable_decision(registration)
         self._note_wish(key, decision)
@@ -426,9 +427,11 @@ class Replicas:
 
     # --- creating ------------------------------------------------------------------------------------------------
 
-    def _directory_for(self, key: TopicIdPartition, wanted: DirectoryId | None) -> HostedDirectory | None:
+    def _directory_for(
+        self, key: TopicIdPartition, registration: PartitionRegistration, wanted: DirectoryId | None
+    ) -> HostedDirectory | None:
         unfinished = self._unfinished.get(key)
-        directory_id = wanted if wanted is not None else self._choose_directory()
+        directory_id = wanted if wanted is not None else self._choose_directory(registration)
         if unfinished is not None and unfinished[0] in self._directories:
             # What is there would count as a second log of the same replica.
             directory_id = unfinished[0]
@@ -453,23 +456,35 @@ class Replicas:
     def _create(self, key: TopicIdPartition, directory: HostedDirectory) -> None:
         topic = self.state.topics[key.topic_id].name
         self._creating[key] = directory.directory_id
-        directory.log_count += 1
+        self._note_kind(key)
         directory.work.submit(lambda: self._create_log(key, topic, directory))
 
-    def _choose_directory(self) -> DirectoryId | None:
+    def _note_kind(self, key: TopicIdPartition) -> None:
+        """Counts the replica where its log is, or is being created, as what the metadata makes it now."""
+        partition = self._partitions.get(key)
+        directory_id = self._creating.get(key) if partition is None else partition.directory_id
+        directory = None if directory_id is None else self._directories.get(directory_id)
+        if directory is not None:
+            registration = self._placed_here(key)
+            directory.replicas.place(
+                key, replica_kind(self._broker_id, () if registration is None else registration.replicas)
+            )
+
+    def _choose_directory(self, registration: PartitionRegistration) -> DirectoryId | None:
         loads = []
         for directory_id in self._online():
             space = self._open.space.get(directory_id, _UNKNOWN_SPACE)
             loads.append(
                 DirectoryLoad(
                     directory_id=directory_id,
-                    logs=self._directories[directory_id].log_count,
+                    replicas=self._directories[directory_id].replicas,
                     usable_bytes=space.usable_bytes,
                     free_inodes=space.free_inodes,
                 )
             )
         return choose_directory(
             loads,
+            replica_kind(self._broker_id, registration.replicas),
             usable_bytes_min=self._config.diskraft_log_dir_free_bytes_floor,
             free_inodes_min=_FREE_INODES_MIN,
         )
@@ -478,7 +493,7 @@ class Replicas:
         if self._placed_here(key) is None:
             # Its turn came late, and nobody wants it any more.
             if self._was_creating(key, directory):
-                directory.log_count -= 1
+                directory.replicas.remove(key)
                 self.reconcile(key)
             return
         folder = PartitionFolder(topic, key.partition)
@@ -487,7 +502,7 @@ class Replicas:
             log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key.topic_id)
         except LogDirError as error:
             if self._was_creating(key, directory):
-                directory.log_count -= 1
+                directory.replicas.remove(key)
                 self._creation_failed(key, directory, partition_folder(topic, key.partition), error)
             return
         self._unfinished.pop(key, None)
@@ -496,7 +511,7 @@ class Replicas:
             return
         if self._placed_here(key) is None:
             # In this job: the next may create the log of a later topic of this name, and the folder is that one's then.
-            directory.log_count -= 1
+            directory.replicas.remove(key)
             self.reconcile(key)
             await self._deletion.delete(log, self._topic_config(topic).file_delete_delay_ms, directory)
             return
@@ -571,7 +586,7 @@ class Replicas:
         partition.leave(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         directory = self._directories.get(partition.directory_id)
         if directory is not None:
-            directory.log_count -= 1
+            directory.replicas.remove(partition.key)
             delay_ms = partition.config.file_delete_delay_ms
             directory.work.submit(lambda: self._deletion.delete(partition.log, delay_ms, directory))
 

@@ -6,7 +6,7 @@ fault, a piece of workload or a checker is missing, or it belongs to no list of 
 """
 
 from broker.controller_link.assignments_sender import AssignmentsSender
-from broker.core import reconcile
+from broker.core import placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
@@ -403,6 +403,16 @@ _BROKER = (
             "for index in topic.partitions:\n            self.reconcile(TopicIdPartition(topic_id, index))",
             "pass",
         ),
+    ),
+    _bug(
+        "leaders pile up on one disk",
+        "A log is a log, whoever leads; the disk with the fewest takes the next.",
+        Edit(placement.choose_directory, "load.replicas.count(kind), len(load.replicas)", "len(load.replicas)"),
+    ),
+    _bug(
+        "a deleted replica is still counted",
+        "Its files are there until the delay is over.",
+        Edit(Replicas._delete, "directory.replicas.remove(partition.key)", "pass"),
     ),
 )
 

@@ -97,6 +97,7 @@ class SeedRun:
             await self._converge()
             await self._write_once_more(group, workload.lasting_topics)
             await self._checkers.at_quiescence()
+            await self._create_on_a_settled_cluster(group)
             if self.plan.refuses:
                 self._lab.note("refusal")
                 await self._lose_a_partition(workload.lasting_topics[0])
@@ -120,6 +121,17 @@ class SeedRun:
                         raise NotConverged(f"all is well, but {topic}-{index} takes no record: {answer}")
                     await self.world.sleep(LOOK_SECONDS)
                     produce = await client.produce(topic, index)
+        client.close()
+
+    async def _create_on_a_settled_cluster(self, group: asyncio.TaskGroup) -> None:
+        """A topic with as many partitions as there are disks is spread evenly over them."""
+        client = WorkloadClient(self._cluster, self.history, "client-placement", group)
+        created = await client.create_topic("placed-last", partitions=self.plan.brokers * self.plan.disks)
+        if created.topic_id is None:
+            raise NotConverged(f"all is well, but no topic can be created: {created.error}")
+        await self._converge()
+        await self._checkers.at_quiescence()
+        self._checkers.check_spread(created.topic_id)
         client.close()
 
     def _count(self) -> None:

@@ -1,4 +1,4 @@
-"""The checkers of a simulated cluster: everything in the page of faults (I1 to I19) that can be judged so far.
+"""The checkers of a simulated cluster: everything in the page of faults (I1 to I19) that can be judged so far, and I20.
 
 Shell of the tests. `Checkers(cluster, history).install()` before the trouble begins: from then on a violation ends the run
 at once, whoever is running. After the heal `await at_quiescence()`, at the very end `at_end()`. Nothing is hooked into the
@@ -15,7 +15,7 @@ from functools import partial
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
 from common.configuration.server import load_server_config
-from common.ids import TopicIdPartition
+from common.ids import TopicId, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
@@ -35,6 +35,7 @@ from tests.simulation.checkers.durability import (
 )
 from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history, check_isr_sizes
 from tests.simulation.checkers.image import ImageChecker
+from tests.simulation.checkers.placement import check_spread
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
@@ -107,6 +108,10 @@ class Checkers:
                 raise InvariantViolated(violation.invariant, f"{violation.text} ({within_seconds} s after the heal)")
             await world.sleep(SETTLED_INTERVAL_SECONDS)
         self._look_at_platters()
+
+    def check_spread(self, topic_id: TopicId) -> None:
+        """For a topic that was created after the cluster had settled, and is in sync now. Raises InvariantViolated."""
+        check_spread(topic_id, self.brokers(), self.image.image)
 
     def at_end(self, *, excused: Iterable[TopicIdPartition] = ()) -> None:
         """With the clients gone and everything settled: the history by itself, then the files on the disks against history

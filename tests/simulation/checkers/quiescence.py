@@ -1,4 +1,5 @@
-"""What must be true once everything is healed and has had time to settle: I11 and I19, and that all nodes agree (I5).
+"""What must be true once everything is healed and has had time to settle: I11 and I19, that all nodes agree (I5), and that
+each broker counts what it hosts (I20).
 
 Shell of the tests. `problems` names everything that is not yet as it must be in the end; while the cluster converges the
 list shrinks, and at the bound it must be empty. Easy to get wrong: a broker that is down stays out of it, and everything
@@ -14,6 +15,7 @@ from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers.image import ImageModel, ModelBroker, ModelPartition
+from tests.simulation.checkers.placement import miscounts
 from tests.simulation.checkers.replicas import hosted
 
 Problem = tuple[str, str]
@@ -56,6 +58,8 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
                 f"{partition.name} is in {uuid_text(partition.directory_id)[:6]} on broker {broker_id}, assigned to "
                 f"{uuid_text(part.directory(broker_id))[:6]}",
             )
+    for miscount in miscounts(broker.replicas):
+        yield "I20", miscount
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

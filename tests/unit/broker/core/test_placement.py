@@ -1,29 +1,46 @@
-"""The choice of a directory for a new replica: fewest logs, then most free bytes, never below the floor."""
+"""The choice of a directory for a new replica: fewest of its kind, then fewest logs, then most free bytes, never below the
+floor; and the counts that it goes by."""
 
-from broker.core.placement import DirectoryLoad, choose_directory
-from common.ids import DirectoryId, Uuid
+import pytest
+
+from broker.core.placement import DirectoryLoad, PlacedReplicas, ReplicaKind, choose_directory, replica_kind
+from common.ids import BrokerId, DirectoryId, TopicId, Uuid
 
 A = DirectoryId(Uuid(b"A" * 16))
 B = DirectoryId(Uuid(b"B" * 16))
 C = DirectoryId(Uuid(b"C" * 16))
+TOPIC = TopicId(Uuid(b"T" * 16))
+PREFERRED_LEADER, FOLLOWER = ReplicaKind
 
 
-def load(directory_id: DirectoryId, logs: int, usable_bytes: int = 10_000, free_inodes: int = 100) -> DirectoryLoad:
-    return DirectoryLoad(directory_id=directory_id, logs=logs, usable_bytes=usable_bytes, free_inodes=free_inodes)
+def load(
+    directory_id: DirectoryId, leaders: int, followers: int = 0, usable_bytes: int = 10_000, free_inodes: int = 100
+) -> DirectoryLoad:
+    replicas = PlacedReplicas()
+    for index in range(leaders + followers):
+        replicas.place((TOPIC, index), PREFERRED_LEADER if index < leaders else FOLLOWER)
+    return DirectoryLoad(directory_id=directory_id, replicas=replicas, usable_bytes=usable_bytes, free_inodes=free_inodes)
 
 
-def choose(*loads: DirectoryLoad) -> DirectoryId | None:
-    return choose_directory(loads, usable_bytes_min=1000, free_inodes_min=10)
+def choose(*loads: DirectoryLoad, kind: ReplicaKind = PREFERRED_LEADER) -> DirectoryId | None:
+    return choose_directory(loads, kind, usable_bytes_min=1000, free_inodes_min=10)
 
 
-def test_fewest_logs_win() -> None:
-    """The number of logs decides before the space does."""
-    assert choose(load(A, 3, 99_999), load(B, 1), load(C, 2)) == B
+@pytest.mark.parametrize(("kind", "chosen"), [(PREFERRED_LEADER, B), (FOLLOWER, A)])
+def test_fewest_of_the_kind_win(kind: ReplicaKind, chosen: DirectoryId) -> None:
+    """Leaders are compared with leaders and followers with followers, before the number of logs and the space."""
+    assert choose(load(A, 3, 0), load(B, 1, 9), load(C, 2, 1, 99_999), kind=kind) == chosen
+
+
+def test_ties_go_to_the_fewest_logs() -> None:
+    """Equal numbers of leaders are told apart by the followers beside them, before the space."""
+    assert choose(load(A, 1, 5, 99_999), load(B, 1, 4), load(C, 2, 0)) == B
+    assert choose(load(A, 5, 1, 99_999), load(B, 4, 1), load(C, 0, 2), kind=FOLLOWER) == B
 
 
 def test_ties_go_to_the_most_free_bytes() -> None:
     """Equal numbers of logs are told apart by what is free."""
-    assert choose(load(A, 1, 2000), load(B, 1, 3000), load(C, 1, 2500)) == B
+    assert choose(load(A, 1, 1, 2000), load(B, 1, 1, 3000), load(C, 1, 1, 2500)) == B
 
 
 def test_full_ties_go_to_the_first_configured() -> None:
@@ -32,7 +49,7 @@ def test_full_ties_go_to_the_first_configured() -> None:
 
 
 def test_a_directory_below_the_floor_is_left_out() -> None:
-    """Neither bytes nor inodes may be below the floor, even where there are fewest logs."""
+    """Neither bytes nor inodes may be below the floor, even where there are fewest replicas."""
     assert choose(load(A, 0, usable_bytes=999), load(B, 0, free_inodes=9), load(C, 7)) == C
 
 
@@ -45,3 +62,25 @@ def test_no_directory_qualifies() -> None:
 def test_a_file_system_without_inode_counts_is_not_below_the_floor() -> None:
     """btrfs reports no inodes at all; its directories would otherwise never take a replica."""
     assert choose(load(A, 0, free_inodes=0)) == A
+
+
+def test_the_first_replica_is_the_preferred_leader() -> None:
+    """Its place in the list decides; a broker that is not in the list at all leads nothing."""
+    one, two, three = BrokerId(1), BrokerId(2), BrokerId(3)
+    assert replica_kind(one, (one, two)) is PREFERRED_LEADER
+    assert replica_kind(two, (one, two)) is FOLLOWER
+    assert replica_kind(three, (one, two)) is FOLLOWER
+    assert replica_kind(one, ()) is FOLLOWER
+
+
+def test_a_replica_counts_once_however_often_it_is_placed_or_removed() -> None:
+    """Placed again it changes its kind at most; removed again nothing happens."""
+    replicas = PlacedReplicas()
+    for kind, other in ((PREFERRED_LEADER, FOLLOWER), (FOLLOWER, PREFERRED_LEADER)) * 2:
+        replicas.place((TOPIC, 0), kind)
+        replicas.place((TOPIC, 0), kind)
+        assert (replicas.count(kind), replicas.count(other), len(replicas)) == (1, 0, 1)
+    replicas.place((TOPIC, 1), PREFERRED_LEADER)
+    for _ in range(2):
+        replicas.remove((TOPIC, 0))
+        assert (replicas.count(PREFERRED_LEADER), replicas.count(FOLLOWER), len(replicas)) == (1, 0, 1)

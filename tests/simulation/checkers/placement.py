@@ -1,0 +1,66 @@
+"""I20: a topic that is created while all is well is spread evenly over the directories of every broker.
+
+Shell of the tests. The rule says where the next replica goes, so it is judged on a topic that was created for the purpose,
+with every directory online and nothing else going on: no directory gets one more of its replicas while another has less of
+that kind. It does not matter how uneven the directories were before. `miscounts` compares what a broker counts, and chooses
+by, with what it hosts.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from broker.core.placement import ReplicaKind
+from broker.daemon import BrokerDaemon
+from broker.hosting.replicas import Replicas
+from common.ids import DirectoryId, TopicId, uuid_text
+from tests.simulation.checkers.image import ImageModel, Key, ModelPartition
+from tests.simulation.violations import InvariantViolated
+
+
+def check_spread(topic_id: TopicId, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
+    """Judges the topic that was just created. Raises InvariantViolated."""
+    for broker_id, broker in brokers.items():
+        directories = _with_room(broker)
+        for kind in ReplicaKind:
+            counts = dict.fromkeys(directories, 0)
+            counts_of_topic = dict.fromkeys(directories, 0)
+            for key, part in image.partitions.items():
+                directory_id = DirectoryId(part.directory(broker_id)) if broker_id in part.replicas else None
+                if directory_id in counts and _kind(broker_id, part) is kind:
+                    counts[directory_id] += 1
+                    counts_of_topic[directory_id] += key[0] == topic_id
+            _check_kind(f"broker {broker_id}, {kind.name}", counts, counts_of_topic)
+
+
+def _check_kind(what: str, counts: Mapping[DirectoryId, int], counts_of_topic: Mapping[DirectoryId, int]) -> None:
+    for directory_id, count in counts.items():
+        if counts_of_topic[directory_id] and count > min(counts.values()) + 1:
+            raise InvariantViolated(
+                "I20",
+                f"{what}: {counts_of_topic[directory_id]} replicas of the new topic are in {uuid_text(directory_id)[:6]}; "
+                f"all directories have {list(counts.values())}, {list(counts_of_topic.values())} of them new",
+            )
+
+
+def _with_room(broker: BrokerDaemon) -> Collection[DirectoryId]:
+    floor = broker._config.diskraft_log_dir_free_bytes_floor
+    space = broker._directories.space
+    return [id_ for id_ in broker._directories.online if id_ not in space or space[id_].usable_bytes >= floor]
+
+
+def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
+    return ReplicaKind.PREFERRED_LEADER if part.replicas[0] == broker_id else ReplicaKind.FOLLOWER
+
+
+def miscounts(replicas: Replicas) -> Iterator[str]:
+    """Every directory for which the broker has a wrong count. To be called between two steps of the broker."""
+    places: dict[Key, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
+    for directory_id, directory in replicas._directories.items():
+        expected = dict.fromkeys(ReplicaKind, 0)
+        for key, place in places.items():
+            if place == directory_id:
+                part = replicas.state.partition(*key)
+                is_first = part is not None and part.replicas[0] == replicas._broker_id
+                expected[ReplicaKind.PREFERRED_LEADER if is_first else ReplicaKind.FOLLOWER] += 1
+        counted = {kind: directory.replicas.count(kind) for kind in ReplicaKind}
+        if counted != expected:
+            yield f"broker {replicas._broker_id} counts {counted} in {uuid_text(directory_id)[:6]}, there are {expected}"
