@@ -538,9 +538,10 @@ class Replicas:
 
     def _creation_failed(self, key: TopicIdPartition, directory: HostedDirectory, folder: str, error: LogDirError) -> None:
         if classify(error) in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-            # The next directory is tried at once; this one is on its way offline (KAFKA-8526).
-            self._leave_directory(directory.directory_id)
-            self.reconcile(key)
+            # The next directory is tried at once; this one is on its way offline (KAFKA-8526). So it is for the creations
+            # that waited in its lane: `handle_directory_offline` will find them neither hosted nor being created.
+            for affected in (key, *self._leave_directory(directory.directory_id)):
+                self.reconcile(affected)
         else:
             self._unfinished[key] = directory.directory_id, folder
             self._retry_later(key)

@@ -264,6 +264,21 @@ def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next(
     run(scenario)
 
 
+def test_creations_that_wait_for_a_hung_one_are_handed_on_with_it() -> None:
+    """The first creation hangs until its deadline, and the directory is lost with it. The replicas whose creation had not
+    begun are not there and nowhere else: they must go to the next disk as well, without any news from the controller."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.world.disk(path(1, "a")).hang()
+        cluster.controller.create_topic(*[[1]] * 6)
+        for index in range(6):
+            await cluster.started(index)
+        assert sorted(on_disk(cluster, "b")) == [0, 1, 2, 3, 4, 5]
+
+    run(scenario)
+
+
 def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice() -> None:
     """The failure reaches the broker in two ways, as the directory's and as the creation's. Each of them alone moves the
     replica on; together they made it in two other directories, and the next start refused that."""

@@ -177,6 +177,26 @@ def test_a_topic_that_is_removed_while_its_log_is_being_created_no_longer_counts
     run(scenario)
 
 
+def test_what_was_on_a_lost_disk_counts_nowhere() -> None:
+    """Neither what was loaded there nor what was being created. Replicas that never came to be there go to the other disks,
+    as evenly as any."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "abc")
+        cluster.controller.create_topic(*[[1]] * 3, name="other", topic_id=OTHER)
+        for index in range(3):
+            await cluster.started(index, OTHER)
+        cluster.world.disk(path(1, "a")).hang()
+        cluster.controller.create_topic(*[[1]] * 6)
+        await cluster.until(lambda: leaders_by_disk(cluster, 1) == [0, 2, 2])
+        cluster.controller.fence(1, still="bc")
+        await cluster.until(lambda: leaders_by_disk(cluster, 1) == [0, 3, 3])
+        assert leaders_by_disk(cluster, 1, OTHER) == [0, 1, 1]
+        assert_counted(cluster)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("is_orderly", [False, True])
 def test_loaded_logs_count(is_orderly: bool) -> None:
     """After a restart a broker goes on where it was: the next leaders go to the disks that have fewest."""
