@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.ids import BrokerId, DirectoryId
-from common.metadata.registrations import TopicIdPartition
+from common.ids import BrokerId, DirectoryId, TopicIdPartition
 
 
 class ReplicaKind(Enum):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.placement import DirectoryLoad, PlacedReplicas, ReplicaKind, choose_directory, replica_kind
-from common.ids import BrokerId, DirectoryId, TopicId, Uuid
+from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid
 from controller.core.placement import PlacementBroker, place_replicas
 
 
@@ -33,7 +33,7 @@ class Directories:
         kind = replica_kind(self._broker_id, replicas)
         chosen = choose_directory(self._loads, kind, usable_bytes_min=0, free_inodes_min=100)
         [load] = [load for load in self._loads if load.directory_id == chosen]
-        load.replicas.place((topic_id, index), kind)
+        load.replicas.place(TopicIdPartition(topic_id, index), kind)
 
     def counts(self, kind: ReplicaKind) -> list[int]:
         return [load.replicas.count(kind) for load in self._loads]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.placement import ReplicaKind
-from common.ids import DirectoryId, TopicId, Uuid
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.placement import miscounts
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
@@ -47,7 +47,7 @@ def test_an_uneven_spread() -> None:
             crowded: Uuid | None = None
             for key, part in before.items():
                 is_kind = part.replicas[0] == 1 if kind == "PREFERRED_LEADER" else 1 in part.replicas[1:]
-                if key[0] == topic_id and is_kind:
+                if key.topic_id == topic_id and is_kind:
                     crowded = crowded or part.directory(1)
                     moved = [crowded if id_ == 1 else part.directory(id_) for id_ in part.replicas]
                     partitions[key] = replace(part, directories=tuple(moved))
@@ -65,7 +65,7 @@ def test_a_wrong_count() -> None:
     def plant(checkers: Checkers, topic_id: TopicId) -> None:
         replicas = checkers.brokers()[1].replicas
         assert list(miscounts(replicas)) == []
-        key = (topic_id, 0)
+        key = TopicIdPartition(topic_id, 0)
         here: DirectoryId = replicas.hosted_directories()[key]
         elsewhere = next(id_ for id_ in replicas._directories if id_ != here)
         replicas._directories[here].replicas.remove(key)

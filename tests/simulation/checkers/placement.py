@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from broker.core.placement import ReplicaKind
 from broker.daemon import BrokerDaemon
 from broker.hosting.replicas import Replicas
-from common.ids import DirectoryId, TopicId, uuid_text
-from tests.simulation.checkers.image import ImageModel, Key, ModelPartition
+from common.ids import DirectoryId, TopicId, TopicIdPartition, uuid_text
+from tests.simulation.checkers.image import ImageModel, ModelPartition
 from tests.simulation.violations import InvariantViolated
 
 
@@ -27,7 +27,7 @@ def check_spread(topic_id: TopicId, brokers: Mapping[int, BrokerDaemon], image: 
                 directory_id = DirectoryId(part.directory(broker_id)) if broker_id in part.replicas else None
                 if directory_id in counts and _kind(broker_id, part) is kind:
                     counts[directory_id] += 1
-                    counts_of_topic[directory_id] += key[0] == topic_id
+                    counts_of_topic[directory_id] += key.topic_id == topic_id
             _check_kind(f"broker {broker_id}, {kind.name}", counts, counts_of_topic)
 
 
@@ -53,7 +53,7 @@ def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
 
 def miscounts(replicas: Replicas) -> Iterator[str]:
     """Every directory for which the broker has a wrong count. To be called between two steps of the broker."""
-    places: dict[Key, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
+    places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
     for directory_id, directory in replicas._directories.items():
         expected = dict.fromkeys(ReplicaKind, 0)
         for key, place in places.items():

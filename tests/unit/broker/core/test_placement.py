@@ -4,7 +4,7 @@ floor; and the counts that it goes by."""
 import pytest
 
 from broker.core.placement import DirectoryLoad, PlacedReplicas, ReplicaKind, choose_directory, replica_kind
-from common.ids import BrokerId, DirectoryId, TopicId, Uuid
+from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid
 
 A = DirectoryId(Uuid(b"A" * 16))
 B = DirectoryId(Uuid(b"B" * 16))
@@ -18,7 +18,7 @@ def load(
 ) -> DirectoryLoad:
     replicas = PlacedReplicas()
     for index in range(leaders + followers):
-        replicas.place((TOPIC, index), PREFERRED_LEADER if index < leaders else FOLLOWER)
+        replicas.place(TopicIdPartition(TOPIC, index), PREFERRED_LEADER if index < leaders else FOLLOWER)
     return DirectoryLoad(directory_id=directory_id, replicas=replicas, usable_bytes=usable_bytes, free_inodes=free_inodes)
 
 
@@ -77,10 +77,10 @@ def test_a_replica_counts_once_however_often_it_is_placed_or_removed() -> None:
     """Placed again it changes its kind at most; removed again nothing happens."""
     replicas = PlacedReplicas()
     for kind, other in ((PREFERRED_LEADER, FOLLOWER), (FOLLOWER, PREFERRED_LEADER)) * 2:
-        replicas.place((TOPIC, 0), kind)
-        replicas.place((TOPIC, 0), kind)
+        replicas.place(TopicIdPartition(TOPIC, 0), kind)
+        replicas.place(TopicIdPartition(TOPIC, 0), kind)
         assert (replicas.count(kind), replicas.count(other), len(replicas)) == (1, 0, 1)
-    replicas.place((TOPIC, 1), PREFERRED_LEADER)
+    replicas.place(TopicIdPartition(TOPIC, 1), PREFERRED_LEADER)
     for _ in range(2):
-        replicas.remove((TOPIC, 0))
+        replicas.remove(TopicIdPartition(TOPIC, 0))
         assert (replicas.count(PREFERRED_LEADER), replicas.count(FOLLOWER), len(replicas)) == (1, 0, 1)

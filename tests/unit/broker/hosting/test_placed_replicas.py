@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from common.ids import BrokerId, TopicId, Uuid
+from common.ids import BrokerId, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import UNASSIGNED
 from controller.core.placement import PlacementBroker, place_replicas
 from tests.simulation.checkers.placement import miscounts
@@ -106,7 +106,7 @@ def test_another_first_replica_makes_it_another_kind() -> None:
         for index in (0, 1):
             await cluster.started(index)
         hosted = cluster[1].replicas.hosted_directories()
-        assert [hosted[TOPIC, index] for index in (0, 1)] == [directory(1, letter) for letter in "ab"]
+        assert [hosted[TopicIdPartition(TOPIC, index)] for index in (0, 1)] == [directory(1, letter) for letter in "ab"]
         cluster.controller.change(0, replicas=[2, 1], directories=[UNASSIGNED] * 2)
         cluster.controller.change(1, replicas=[1, 2], directories=[UNASSIGNED] * 2)
         assert_counted(cluster)
@@ -114,7 +114,7 @@ def test_another_first_replica_makes_it_another_kind() -> None:
         await cluster.started(0, OTHER)
         await cluster.started(1, OTHER)
         hosted = cluster[1].replicas.hosted_directories()
-        assert [hosted[OTHER, index] for index in (0, 1)] == [directory(1, letter) for letter in "ab"]
+        assert [hosted[TopicIdPartition(OTHER, index)] for index in (0, 1)] == [directory(1, letter) for letter in "ab"]
 
     run(scenario)
 
@@ -128,10 +128,10 @@ def test_another_first_replica_while_the_log_is_being_created() -> None:
         cluster.world.disk(path(1, "a")).hang()
         cluster.controller.create_topic([1, 2])
         cluster.controller.change(replicas=[2, 1], directories=[UNASSIGNED] * 2)
-        assert cluster[1].replicas.is_being_created((TOPIC, 0))
+        assert cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0))
         assert_counted(cluster)
         cluster.world.disk(path(1, "a")).thaw()
-        await cluster.until(lambda: not cluster[1].replicas.is_being_created((TOPIC, 0)))
+        await cluster.until(lambda: not cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0)))
         assert_counted(cluster)
 
     run(scenario)
@@ -146,7 +146,7 @@ def test_a_creation_that_fails_no_longer_counts(is_topic_removed: bool) -> None:
         await cluster.start(1, "ab")
         cluster.world.disk(path(1, "a")).fail_next("open", errno.EMFILE)
         cluster.controller.create_topic([1])
-        await cluster.until(lambda: not cluster[1].replicas.is_being_created((TOPIC, 0)))
+        await cluster.until(lambda: not cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0)))
         assert cluster[1].replicas.hosted_directories() == {}
         assert_counted(cluster)
         if is_topic_removed:
