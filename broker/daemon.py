@@ -49,8 +49,9 @@ from broker.requests.produce import ProduceHandler
 from broker.serving import Serving
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset
-from common.log_dirs.directories import OpenDirectories
+from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset
+from common.log_dirs.directories import NodeDirectories
+from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
 from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.metadata.state import MetadataState
@@ -77,7 +78,7 @@ class BrokerDaemon:
         config: ServerConfig,
         *,
         properties: Mapping[str, str],
-        directories: OpenDirectories,
+        directories: NodeDirectories,
         driver: QuorumDriver,
         task_group: asyncio.TaskGroup,
         halt: Callable[[str], None],
@@ -127,7 +128,8 @@ class BrokerDaemon:
             broker_id=self._broker_id,
             broker_epoch=self._registered_epoch,
             state=self.state,
-            directories=directories,
+            directories=directories.known,
+            log_dirs=directories.log_dirs,
             task_group=task_group,
             proposals=self._proposals,
             connect=self._open_channel,
@@ -144,7 +146,7 @@ class BrokerDaemon:
         self.lifecycle = BrokerLifecycle(
             _lifecycle_settings(config),
             rng=env.rng,
-            leads_in=self._leads_in,
+            leads_in=self.replicas.leads_in,
             has_pending_assignment_into=self.queue.has_pending_into,
         )
         self._loop = LifecycleLoop(
@@ -189,23 +191,23 @@ class BrokerDaemon:
             async with self._env.timeout_at(deadline_ns):
                 await self._last_words_heard.wait()
 
-    def directory_offline(self, path: str, cause: str) -> None:
-        """A data directory failed: its replicas stop, the controller hears of it at once."""
-        directory_id = self._directories.mark_offline(path, cause)
-        if directory_id is None:
-            return
+    def directory_offline(self, went: WentOffline) -> None:
+        """A data directory failed: its replicas stop, the controller is informed at once."""
+        directory_id = went.directory_id
+        assert directory_id is not None, "what was online has an id"
         replicas = len(self.replicas.describe(directory_id))
         self.replicas.handle_directory_offline(directory_id)
-        self._env.log.error("log_dir_offline", log_dir=path, directory_id=directory_id, cause=cause, replicas=replicas)
+        self._env.log.error(
+            "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas
+        )
         if len(self._config.log_dirs) > 1:
             # KIP-858: with a single directory the failure is never named, the end of the broker says it.
             self._loop.directory_failed(directory_id)
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()
-        self.replicas.previous_directories = self.follower.previous_directories
         try:
-            await self.replicas.load()
+            await self.replicas.load(self.follower.previous_directories)
         except (DuplicateLog, ReplicasNotLoaded) as error:
             self._halt(str(error))
             return
@@ -238,24 +240,13 @@ class BrokerDaemon:
     def _wishes_changed(self) -> None:
         self._assignments.wishes_changed()
 
-    def _leads_in(self, directory_id: DirectoryId) -> bool:
-        """Whether the newest metadata names this broker leader of a replica that is in that directory, or is placed there
-        and not assigned yet."""
-        wishes = self.replicas.wished_assignments()
-        for key in self.state.partitions_led_by(self._broker_id):
-            partition = self.state.partition(*key)
-            assert partition is not None, "the index names only partitions that exist"
-            if directory_id in (partition.directory(self._broker_id), wishes.get(key)):
-                return True
-        return False
-
     # --- the controller --------------------------------------------------------------------------------------------
 
     def _registered_epoch(self) -> BrokerEpoch | None:
         return self.lifecycle.broker_epoch if self.lifecycle.broker_epoch >= 0 else None
 
     def _build_registration(self) -> BrokerRegistrationRequest:
-        previous = self._directories.previous_broker_epoch
+        previous = self._directories.known.previous_broker_epoch
         return BrokerRegistrationRequest(
             broker_id=self._broker_id,
             cluster_id=self._directories.cluster_id,
@@ -274,7 +265,7 @@ class BrokerDaemon:
                 for name, levels in SUPPORTED_FEATURES.items()
             ],
             rack=self._config.broker_rack,
-            log_dirs=sorted(self._directories.online),
+            log_dirs=sorted(self._directories.known.online),
             previous_broker_epoch=previous if previous is not None else -1,
         )
 
@@ -289,7 +280,7 @@ class BrokerDaemon:
                     broker_id=self._broker_id,
                     broker_epoch=self.lifecycle.broker_epoch,
                     listeners={name: f"{server_host}:{port}" for name, server_host, port in self._bound()},
-                    log_dirs=[log_dir.path for log_dir in self._directories.online.values()],
+                    log_dirs=list(self._directories.known.online.values()),
                 )
                 self._on_running()
             case LastWordsHeard():
@@ -369,7 +360,7 @@ class BrokerDaemon:
             ApiKey.METADATA: metadata.handle_metadata,
             ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
             ApiKey.DESCRIBE_CONFIGS: configs.handle,
-            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(self._directories, self.replicas.describe).handle,
+            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(self._directories.known, self.replicas.describe).handle,
             **ForwardedRequests(self.state, forwarding).handlers(),
         }
 

@@ -12,7 +12,7 @@ from broker.core.lifecycle import BrokerState
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replicas import ReplicaGauges
 from common.ids import DirectoryId, uuid_text
-from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.directories import NodeDirectories
 from common.metrics_exposition import Sample, counter, gauge
 
 
@@ -30,7 +30,7 @@ class CountedReplicas(Protocol):
 def broker_samples(
     *,
     state: BrokerState,
-    directories: OpenDirectories,
+    directories: NodeDirectories,
     replicas: CountedReplicas,
     queued_assignments: int,
     applied_offset: int,
@@ -61,29 +61,28 @@ def broker_samples(
         )
 
 
-def _directory_samples(directories: OpenDirectories, replicas: CountedReplicas) -> Iterator[Sample]:
-    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(directories.offline))
-    ids = {log_dir.path: directory_id for directory_id, log_dir in directories.online.items()}
-    for path in directories.configured:
-        lost = directories.offline.get(path)
-        directory_id = ids.get(path) or (lost.directory_id if lost is not None else None)
-        labels = {"logDirectory": path, "directoryId": uuid_text(directory_id) if directory_id is not None else ""}
+def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) -> Iterator[Sample]:
+    known = directories.known
+    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(known.offline))
+    for directory in known.data_dirs:
         yield gauge(
             "kafka_log_logmanager_logdirectoryoffline",
             "1 when the directory is offline.",
-            int(path not in ids),
-            logDirectory=path,
+            int(not directory.is_online),
+            logDirectory=directory.path,
         )
-        if path not in ids or directory_id is None:
+        directory_id = directory.directory_id
+        if not directory.is_online or directory_id is None:
             continue
+        labels = {"logDirectory": directory.path, "directoryId": uuid_text(directory_id)}
         yield gauge(
             "kafka_log_logdir_partitions", "Replicas in the directory.", len(replicas.describe(directory_id)), **labels
         )
-        space = directories.space.get(directory_id)
+        space = directory.space
         if space is not None:
             yield gauge("kafka_log_logdir_total_bytes", "Size of the file system.", space.total_bytes, **labels)
             yield gauge("kafka_log_logdir_usable_bytes", "Free space of the file system.", space.usable_bytes, **labels)
-        oldest_ns = directories.online[directory_id].oldest_operation_age_ns
+        oldest_ns = directories.log_dirs[directory_id].oldest_operation_age_ns
         yield gauge(
             "kafka_log_logdir_oldest_operation_age_seconds",
             "How long the oldest unfinished operation has waited.",

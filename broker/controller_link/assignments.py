@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from broker.controller_link.assignments_sender import AssignmentsSender
+from broker.core.hosted_replicas import ReplicaPlace
 from broker.core.unfence_gate import UnfenceGate
 from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.metadata_version import is_directory_assignment_supported
@@ -67,15 +68,9 @@ class Assignments:
 
     def fix_gate(self) -> None:
         """The first image at or past the registration is in place: from now on it is known what to wait for."""
-        differing: list[TopicIdPartition] = []
-        if is_directory_assignment_supported(self._state.metadata_version):
-            hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
-            for key in self._state.partitions_of_broker(self._broker_id):
-                assigned = self._assigned(key)
-                is_expected = self._is_online(assigned) or self._replicas.is_being_created(key)
-                if key in wishes or (assigned != hosted.get(key) and is_expected):
-                    differing.append(key)
-        self._gate.fix(differing)
+        is_supported = is_directory_assignment_supported(self._state.metadata_version)
+        replicas = self._state.partitions_of_broker(self._broker_id) if is_supported else ()
+        self._gate.fix(replicas, self._places())
         self._look_at_gate()
 
     def _look_at_changes(self) -> None:
@@ -96,30 +91,30 @@ class Assignments:
     def _look_at_gate(self) -> None:
         if self._was_open or not self._gate.is_fixed:
             return
-        wishes = self._replicas.wished_assignments()
-        self._gate.update(
-            assigned=self._assigned,
-            hosted=self._replicas.hosted_directories(),
-            # A replica whose directory the controller holds for offline, and about which there is nothing to say, waits
-            # for nobody. About one that is created elsewhere there will be something to say.
-            unplaceable=lambda key: (
-                self._replicas.is_unplaceable(key)
-                or (
-                    key not in wishes
-                    and not self._replicas.is_being_created(key)
-                    and not self._is_online(self._assigned(key))
-                )
-            ),
-        )
+        self._gate.update(self._places())
         if self._gate.is_open:
             self._was_open = True
             self._on_open()
+
+    def _places(self) -> Callable[[TopicIdPartition], ReplicaPlace]:
+        """Where replicas are at this moment."""
+        hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
+
+        def place_of(key: TopicIdPartition) -> ReplicaPlace:
+            assigned = self._assigned(key)
+            return ReplicaPlace(
+                assigned=assigned,
+                assigned_is_online=assigned is not None and self._state.is_replica_online(self._broker_id, assigned),
+                hosted=hosted.get(key),
+                has_wish=key in wishes,
+                is_being_created=self._replicas.is_being_created(key),
+                is_unplaceable=self._replicas.is_unplaceable(key),
+            )
+
+        return place_of
 
     def _assigned(self, key: TopicIdPartition) -> DirectoryId | None:
         registration = self._state.partition(*key)
         if registration is None or self._broker_id not in registration.replicas:
             return None
         return registration.directory(self._broker_id)
-
-    def _is_online(self, directory_id: DirectoryId | None) -> bool:
-        return directory_id is not None and self._state.is_replica_online(self._broker_id, directory_id)

@@ -1,6 +1,6 @@
 """Decides what one replica of this broker needs, from what the metadata says and what the directories hold (core).
 
-Answers to Kafka's ReplicaManager.createLogInAssignedDirectoryId and to "Replica management" of KIP-858, with the rules that
+Counterpart of Kafka's ReplicaManager.createLogInAssignedDirectoryId, by "Replica management" of KIP-858 with the rules that
 this project adds. The decision is level-triggered: it depends on the two sides alone, never on which message came before,
 so it can be asked again at any time.
 
@@ -42,6 +42,13 @@ class Decision:
     action: Action
     directory: DirectoryId | None = None
 
+    @property
+    def wish(self) -> DirectoryId | None:
+        """What the controller should be told of the replica's directory; None when there is nothing to say."""
+        if self.action is Action.ASSIGN:
+            return self.directory
+        return LOST if self.action is Action.ASSIGN_LOST else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSituation:
@@ -50,12 +57,9 @@ class ReplicaSituation:
     metadata_directory: DirectoryId | None
     """What the newest applied metadata names for this broker; None when it does not place the replica here."""
 
-    hosted_directory: DirectoryId | None
-    """The online directory that holds the current log of this topic id."""
-
-    failed_directory: DirectoryId | None
-    """The directory that held it in this incarnation until it went offline. Invariant: None once the metadata has called
-    the replica LOST, so that an unclean election may start it anew."""
+    log_directory: DirectoryId | None
+    """The directory that holds the current log of this topic id. Offline when it went offline in this incarnation, until the
+    metadata calls the replica LOST, so that an unclean election may start it empty; None where no log was ever found."""
 
     online_directories: Collection[DirectoryId]
     any_offline: bool
@@ -76,15 +80,16 @@ class ReplicaSituation:
 
 def decide(situation: ReplicaSituation) -> Decision:
     """What to do for one replica."""
-    metadata_directory = situation.metadata_directory
+    metadata_directory, log_directory = situation.metadata_directory, situation.log_directory
+    is_hosted = log_directory in situation.online_directories
     if metadata_directory is None:
-        return Decision(Action.DELETE) if situation.hosted_directory is not None else Decision(Action.SKIP)
-    if situation.hosted_directory is not None:
-        if situation.hosted_directory == metadata_directory:
-            return Decision(Action.USE)
-        return Decision(Action.ASSIGN, situation.hosted_directory)
-    if situation.failed_directory is not None:
-        return _decide_failed(metadata_directory, situation.failed_directory)
+        return Decision(Action.DELETE) if is_hosted else Decision(Action.SKIP)
+    if is_hosted and log_directory == metadata_directory:
+        return Decision(Action.USE)
+    if is_hosted:
+        return Decision(Action.ASSIGN, log_directory)
+    if log_directory is not None:
+        return _decide_failed(metadata_directory, log_directory)
     if situation.in_isr:
         return _decide_absent_in_isr(situation, metadata_directory)
     return _decide_absent_outside_isr(situation, metadata_directory)

@@ -1,21 +1,21 @@
-"""What a new incarnation waits for before it asks to be unfenced (core, KIP-858 and DESIGN.md section 6).
+"""What a new incarnation waits for before it asks to be unfenced (core, KIP-858).
 
-At the first image at or past its registration the broker fixes the set of its replicas whose metadata names another
-directory than the one their log is in, and asks to unfence when each of these agrees in *applied* metadata, is gone, is
-LOST, or cannot be placed. Easy to get wrong: the set is fixed once; assignments that come up later never count, and a
-running broker never fences itself for them.
+At the first image at or past its registration the broker fixes the set of its replicas that are not settled
+(`hosted_replicas.is_settled`), and asks to unfence when each of these is settled in *applied* metadata. The set is fixed
+once: assignments that come up later never count, and a running broker never fences itself for them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from common.ids import DirectoryId, TopicIdPartition
-from common.metadata.directory_ids import LOST
+from broker.core.hosted_replicas import ReplicaPlace, is_settled
+from common.ids import TopicIdPartition
 
 
 class UnfenceGate:
     """Open once every replica of the fixed set is settled. Below metadata.version 17 it is opened with an empty set."""
 
     def __init__(self) -> None:
+        # None until the set is fixed. Invariant: only shrinks from then on.
         self._waiting: dict[TopicIdPartition, None] | None = None
 
     @property
@@ -31,22 +31,15 @@ class UnfenceGate:
         """What is still waited for, for the operator."""
         return tuple(self._waiting or ())
 
-    def fix(self, differing: Iterable[TopicIdPartition]) -> None:
-        """Fixes the set. May be called once."""
+    def fix(self, replicas: Iterable[TopicIdPartition], place_of: Callable[[TopicIdPartition], ReplicaPlace]) -> None:
+        """Fixes the set: those of `replicas` that are not settled. May be called once."""
         assert self._waiting is None, "the set is fixed once per incarnation"
-        self._waiting = dict.fromkeys(differing)
+        self._waiting = {replica: None for replica in replicas if not is_settled(place_of(replica))}
 
-    def update(
-        self,
-        *,
-        assigned: Callable[[TopicIdPartition], DirectoryId | None],
-        hosted: Mapping[TopicIdPartition, DirectoryId],
-        unplaceable: Callable[[TopicIdPartition], bool],
-    ) -> None:
-        """Drops what is settled: `assigned` reads the newest applied metadata (None: no longer a replica of ours)."""
+    def update(self, place_of: Callable[[TopicIdPartition], ReplicaPlace]) -> None:
+        """Drops what is settled by now."""
         if self._waiting is None:
             return
         for replica in list(self._waiting):
-            directory_id = assigned(replica)
-            if directory_id is None or directory_id == LOST or directory_id == hosted.get(replica) or unplaceable(replica):
+            if is_settled(place_of(replica)):
                 del self._waiting[replica]

@@ -32,7 +32,7 @@ class LogDeletion:
         # In this job however long it takes: the next may create the log of a later topic of this name.
         while (folder := await self._rename(log)) is None:
             await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
-            if self._timers.is_stopped or directory.directory_id not in self._hosted.directories:
+            if self._timers.is_stopped or self._hosted.online_directory(directory.directory_id) is None:
                 return
         self._env.log.info("log_deleted", partition=name, log_dir=directory.log_dir.path, folder=folder)
         self.remove_later(directory, folder, delay_ms)

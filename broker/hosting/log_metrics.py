@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from broker.hosting.directory_logs import ReplicaDescription
-from common.environment.interface import LogDir
 from common.ids import DirectoryId, uuid_text
 from common.metrics_exposition import Sample, gauge
 
@@ -29,12 +28,12 @@ class LogSizes:
         self._calls = 0
         self._samples: list[Sample] = []
 
-    def samples(self, online: Mapping[DirectoryId, LogDir], replicas: DescribedReplicas) -> Sequence[Sample]:
-        """The newest samples."""
+    def samples(self, online: Mapping[DirectoryId, str], replicas: DescribedReplicas) -> Sequence[Sample]:
+        """The newest samples. `online` has the path of each online directory by its id."""
         if self._calls % WALK_EVERY == 0:
             self._samples = []
-            for directory_id, log_dir in online.items():
-                self._walk(log_dir.path, directory_id, replicas)
+            for directory_id, path in online.items():
+                self._walk(path, directory_id, replicas)
         self._calls += 1
         return self._samples
 

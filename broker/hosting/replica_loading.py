@@ -11,7 +11,6 @@ from collections.abc import Callable
 from broker.hosting.directory_logs import DirectoryContent, find_superfluous, load_directory, put_aside
 from broker.hosting.hosted import Hosted, HostedDirectory
 from common.configuration.topic import TopicConfig
-from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
@@ -44,15 +43,12 @@ class ReplicaLoading:
     async def load(self) -> list[tuple[HostedDirectory, DirectoryContent]]:
         """What each directory holds, those left out that have failed. Raises DuplicateLog and ReplicasNotLoaded."""
         async with asyncio.TaskGroup() as group:
-            for directory in list(self._hosted.directories.values()):
+            for directory in self._hosted.online_directories():
                 group.create_task(self._load_directory(directory))
         self._check_all_loaded()
         await self._put_superfluous_aside()
         self._check_all_loaded()
-        return [
-            (directory, self._contents.get(directory.directory_id, DirectoryContent()))
-            for directory in self._hosted.directories.values()
-        ]
+        return [(directory, self._contents[directory.directory_id]) for directory in self._hosted.online_directories()]
 
     def _check_all_loaded(self) -> None:
         if self._unloadable:
@@ -64,31 +60,30 @@ class ReplicaLoading:
                 self._env, directory.log_dir, is_placed_here=self._is_placed_here, config_of=self._config_of
             )
         except LogDirError as error:
-            self._give_up(directory, error)
+            self._note_failure(directory, error)
             return
-        if directory.directory_id in self._hosted.directories:
-            self._contents[directory.directory_id] = content
+        self._contents[directory.directory_id] = content
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
 
-    def _give_up(self, directory: HostedDirectory, error: LogDirError) -> None:
-        if classify(error) not in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
+    def _note_failure(self, directory: HostedDirectory, error: LogDirError) -> None:
+        # A directory that the error has taken offline is simply no longer among the online ones.
+        if self._hosted.online_directory(directory.directory_id) is not None:
             self._unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
-        self._hosted.directories.pop(directory.directory_id, None)
 
     async def _put_superfluous_aside(self) -> None:
         contents = self._contents
         for directory_id, loaded in find_superfluous(
-            {id_: contents[id_].logs for id_ in self._hosted.directories if id_ in contents},
+            {each.directory_id: contents[each.directory_id].logs for each in self._hosted.online_directories()},
             named_by_metadata=self._directory_named_by_metadata,
             is_in_isr=self._is_in_isr,
         ):
-            directory = self._hosted.directories.get(directory_id)
+            directory = self._hosted.online_directory(directory_id)
             if directory is None:
                 continue
             try:
                 await put_aside(self._env, loaded)
             except LogDirError as error:
-                self._give_up(directory, error)
+                self._note_failure(directory, error)
             contents[directory_id].logs.remove(loaded)
 
     def _is_placed_here(self, topic_id: TopicId, index: int) -> bool:

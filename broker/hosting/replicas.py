@@ -1,12 +1,12 @@
 """The replicas that this broker hosts, on all its log directories (shell).
 
-Answers to Kafka's ReplicaManager and LogManager. `apply` brings them in line with the newest metadata: for each replica the
-core decides (`reconcile`), here the decision is carried out. Everything that touches a disk runs in a lane of that disk's
-directory, so `apply` never waits and a hung disk holds up its own replicas only.
+Counterpart of Kafka's ReplicaManager and LogManager. `apply` brings them in line with the newest metadata: for each replica
+the core decides (`HostedReplicas`), here the decision is carried out. Everything that touches a disk runs in a lane of that
+disk's directory, so `apply` never waits and a hung disk holds up its own replicas only.
 
-Easy to get wrong: a replica whose directory failed is remembered (`_failed`), never looked for elsewhere. Its topic id
-decides: the same topic is not created again while a directory is offline, one that was deleted and created again is. And
-the wishes (`wished_assignments`) are recomputed with each decision, so that a lost or refused assignment is asked for again.
+Whether a directory is online is asked of `LogDirectories`, which the failure channel steps before a failed operation raises.
+So a creation that fails, or ends, in a directory that is offline by then does nothing by itself: `handle_directory_offline`
+moves its replica on, once, together with all others of the directory.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
 from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
-from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
+from broker.core.reconcile import Action
 from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
@@ -30,12 +31,11 @@ from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.configuration.server import ServerConfig
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config
-from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDir, LogDirError, SpaceStat
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition, uuid_text
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
+from common.log_dirs.log_directories import LogDirectories
 from common.metadata.delta import MetadataDelta
-from common.metadata.directory_ids import LOST
-from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
+from common.metadata.registrations import BrokerRegistration, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import ConfigResourceType
@@ -48,19 +48,6 @@ _WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
 # Before the first look at a file system nothing speaks against it.
 _UNKNOWN_SPACE = SpaceStat(total_bytes=0, usable_bytes=1 << 62, free_inodes=0)
-
-
-class OpenDirectories(Protocol):
-    """The log directories, as far as replicas are concerned. `online` is in the order of the configuration."""
-
-    @property
-    def online(self) -> Mapping[DirectoryId, LogDir]: ...
-
-    @property
-    def any_offline(self) -> bool: ...
-
-    @property
-    def space(self) -> Mapping[DirectoryId, SpaceStat]: ...
 
 
 class IsrProposals(Protocol):
@@ -95,7 +82,8 @@ class Replicas:
         broker_id: BrokerId,
         broker_epoch: Callable[[], BrokerEpoch | None],
         state: MetadataState,
-        directories: OpenDirectories,
+        directories: LogDirectories,
+        log_dirs: Mapping[DirectoryId, LogDir],
         task_group: asyncio.TaskGroup,
         proposals: IsrProposals,
         connect: Callable[[str, int], Channel],
@@ -104,31 +92,24 @@ class Replicas:
         self.state = state
         self.isr_counts = IsrCounts()
         self.traffic = Traffic()
-        # The directories of this broker's registration before this incarnation, lost ones included; None: not known.
-        self.previous_directories: Collection[DirectoryId] | None = None
         self._env = env
         self._config = config
         self._topic_defaults = default_topic_config(config)
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        self._open = directories
+        self._log_directories = directories
+        self._log_dirs = log_dirs
         self._task_group = task_group
         self._proposals = proposals
         self._wishes_changed = wishes_changed
-        self._hosted = Hosted()
-        self._directories = self._hosted.directories
+        self._known = HostedReplicas(broker_id, state, directories)
+        self._hosted = Hosted(directories)
         self._partitions = self._hosted.partitions
-        # Hosted until its directory went offline in this incarnation.
-        self._failed: dict[TopicIdPartition, DirectoryId] = {}
+        # The directory in which the log of a replica is being created. Ends with the creation, or with its directory.
+        # Invariant: none of them is hosted.
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
-        # Where a creation was begun that the process was too short of something to end, and its folder there.
+        # Half-created logs: the creation failed for lack of file descriptors or memory. Maps to (directory, folder).
         self._unfinished: dict[TopicIdPartition, tuple[DirectoryId, str]] = {}
-        # Created in the metadata after this incarnation registered, and not yet on a disk here: certainly empty.
-        self._newer: dict[TopicIdPartition, None] = {}
-        # The offset of this incarnation's registration, or, learnt from a snapshot, of an offset behind it.
-        self._registered_at: Offset | None = None
-        self._unplaceable: dict[TopicIdPartition, None] = {}
-        self._wishes: dict[TopicIdPartition, DirectoryId] = {}
         self._is_loaded = False
         self._has_applied = False
         self._is_shut_down = False
@@ -153,19 +134,21 @@ class Replicas:
 
     # --- start and end -------------------------------------------------------------------------------------------
 
-    async def load(self) -> None:
+    async def load(self, previous_directories: Collection[DirectoryId] | None = None) -> None:
         """Loads the logs of all online directories, each directory by itself, and starts the upkeep.
 
-        `state` must be an image recent enough to tell which logs belong to this broker. Raises DuplicateLog and
+        `state` must be an image recent enough to tell which logs belong to this broker. `previous_directories` are those of
+        this broker's registration before this incarnation, lost ones included; None: not known. Raises DuplicateLog and
         ReplicasNotLoaded.
         """
-        for directory_id, log_dir in self._open.online.items():
-            self._directories[directory_id] = HostedDirectory(directory_id, log_dir)
+        self._known.previous_directories = previous_directories
+        for directory_id in self._log_directories.online:
+            self._hosted.add(HostedDirectory(directory_id, self._log_dirs[directory_id]))
         loading = ReplicaLoading(
             self._env,
             self._hosted,
             broker_id=self._broker_id,
-            placed_here=self._placed_here,
+            placed_here=self._known.placed_here,
             config_of=self._topic_config,
         )
         for directory, content in await loading.load():
@@ -197,7 +180,7 @@ class Replicas:
             # A marker would vouch for logs that nobody has looked at.
             return
         async with asyncio.TaskGroup() as group:
-            for directory in self._directories.values():
+            for directory in self._hosted.online_directories():
                 group.create_task(self._close_directory(directory))
 
     async def _close_directory(self, directory: HostedDirectory) -> None:
@@ -218,7 +201,7 @@ class Replicas:
 
     async def settled(self) -> None:
         """Returns when nothing that the replicas asked of the disks so far is under way."""
-        for directory in list(self._directories.values()):
+        for directory in self._hosted.online_directories():
             await directory.work.drained()
 
     # --- looking up ----------------------------------------------------------------------------------------------
@@ -245,7 +228,7 @@ class Replicas:
         registration = self.state.partition(*key)
         if registration is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if key in self._failed or (registration.leader == self._broker_id and key not in self._creating):
+        if self._known.is_offline(key) or (registration.leader == self._broker_id and key not in self._creating):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -255,7 +238,7 @@ class Replicas:
 
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
         """What the controller should be told: the true directory, the failed one, or LOST."""
-        return dict(self._wishes)
+        return self._known.wishes
 
     def is_being_created(self, key: TopicIdPartition) -> bool:
         """Whether the log of this replica is about to be there, and what there is to tell about it with it."""
@@ -263,7 +246,11 @@ class Replicas:
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         """Whether no directory has room for this replica."""
-        return key in self._unplaceable
+        return self._known.is_unplaceable(key)
+
+    def leads_in(self, directory_id: DirectoryId) -> bool:
+        """Whether this broker leads a replica of that directory, as far as it knows."""
+        return self._known.leads_in(directory_id)
 
     def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
         """The replicas in an online directory."""
@@ -286,18 +273,18 @@ class Replicas:
         return ReplicaGauges(
             partition_count=len(self._partitions),
             leader_count=len(leaders),
-            offline_replica_count=len(self._failed),
+            offline_replica_count=self._known.offline_count,
             under_replicated_partitions=sum(each.replica.is_under_replicated for each in leaders),
             under_min_isr_partition_count=sum(count < 0 for count in spare),
             at_min_isr_partition_count=sum(count == 0 for count in spare),
-            unplaceable_replica_count=len(self._unplaceable),
+            unplaceable_replica_count=self._known.unplaceable_count,
         )
 
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
         """Brings the replicas in line with `state`; `delta` says what has changed in it since the last time."""
-        self._note_newer(delta)
+        self._known.metadata_changed(delta, broker_epoch=self._broker_epoch(), hosted=self._partitions)
         for resource_type, name in delta.changed_configs:
             if resource_type == ConfigResourceType.TOPIC:
                 self._topic_config_changed(name)
@@ -314,28 +301,25 @@ class Replicas:
 
     def _forget_topics_that_went_during_the_start(self) -> None:
         """A topic that was created and deleted within the first delta is not in it, and its logs were loaded in between."""
-        for key in [key for key in self._partitions if self._placed_here(key) is None]:
+        for key in [key for key in self._partitions if self._known.placed_here(key) is None]:
             self.reconcile(key)
 
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries the decision out. Harmless at any time."""
-        registration = self._placed_here(key)
         self._note_kind(key)
         if self._is_shut_down or key in self._creating:
             return
+        registration = self._known.placed_here(key)
         if registration is None:
-            self._forget(key)
-        elif self._failed.get(key) is not None and registration.directory(self._broker_id) == LOST:
-            # From here on an unclean election may start it anew.
-            del self._failed[key]
-        decision = decide(self._situation(key, registration))
+            self._drop_unfinished(key)
+        partition = self._partitions.get(key)
+        decision = self._known.decide(key, None if partition is None else partition.directory_id)
         directory = None
         if decision.action is Action.CREATE and registration is not None:
             directory = self._directory_for(key, registration, decision.directory)
             if directory is None:
-                decision = self._unplaceable_decision(registration)
-        self._note_wish(key, decision)
-        partition = self._partitions.get(key)
+                decision = self._known.decide_unplaceable(key)
+        self._note_wish(key, decision.wish)
         if decision.action is Action.DELETE:
             if partition is not None:
                 self._delete(partition)
@@ -344,64 +328,18 @@ class Replicas:
         elif directory is not None:
             self._create(key, directory)
 
-    def _situation(self, key: TopicIdPartition, registration: PartitionRegistration | None) -> ReplicaSituation:
-        partition = self._partitions.get(key)
-        online = self._online()
-        is_leader = registration is not None and registration.leader == self._broker_id
-        previous = self.previous_directories
-        return ReplicaSituation(
-            metadata_directory=None if registration is None else registration.directory(self._broker_id),
-            hosted_directory=None if partition is None else partition.directory_id,
-            failed_directory=self._failed.get(key),
-            online_directories=online,
-            any_offline=self._open.any_offline or len(online) < len(self._open.online),
-            in_isr=registration is not None and (is_leader or self._broker_id in registration.isr),
-            leads_while_recovering=is_leader
-            and registration is not None
-            and registration.leader_recovery_state == LeaderRecoveryState.RECOVERING,
-            newer_than_incarnation=key in self._newer,
-            previous_directories_online=bool(previous) and all(each in online for each in previous or ()),
-        )
-
-    def _online(self) -> Collection[DirectoryId]:
-        # A directory that failed a moment ago may still be among the open ones, until the failure channel has run.
-        return [each for each in self._open.online if each in self._directories]
-
-    def _placed_here(self, key: TopicIdPartition) -> PartitionRegistration | None:
-        registration = self.state.partition(*key)
-        return registration if registration is not None and self._broker_id in registration.replicas else None
-
-    def _note_newer(self, delta: MetadataDelta) -> None:
-        registration = self.state.brokers.get(self._broker_id)
-        if registration is None or registration.epoch != self._broker_epoch():
+    def _note_wish(self, key: TopicIdPartition, wish: DirectoryId | None) -> None:
+        if not self._known.note_wish(key, wish):
             return
-        if self._registered_at is None:
-            # Kept: after a snapshot the state no longer knows it, and would call everything old that the snapshot brought.
-            self._registered_at = self.state.registration_offsets[self._broker_id]
-        for key, created_at in delta.created_partitions.items():
-            if created_at > self._registered_at and key not in self._partitions and self._placed_here(key) is not None:
-                self._newer[key] = None
-
-    def _note_wish(self, key: TopicIdPartition, decision: Decision) -> None:
-        wish = LOST if decision.action is Action.ASSIGN_LOST else None
-        if decision.action is Action.ASSIGN:
-            wish = decision.directory
-        if self._wishes.get(key) == wish:
-            return
-        if wish is None:
-            del self._wishes[key]
-        else:
-            self._wishes[key] = wish
+        if wish is not None:
             self._env.log.info("assignment_queued", partition=self._name(key), directory_id=uuid_text(wish))
         if "wishes" not in self._timers:
             # Wishes come in bunches, one for each log that is created.
             self._timers.after("wishes", _WISHES_DELAY_NS, self._wishes_changed)
 
-    def _forget(self, key: TopicIdPartition) -> None:
-        for remembered in (self._failed, self._newer, self._unplaceable):
-            remembered.pop(key, None)
+    def _drop_unfinished(self, key: TopicIdPartition) -> None:
         directory_id, folder = self._unfinished.pop(key, (None, ""))
-        directory = None if directory_id is None else self._directories.get(directory_id)
+        directory = None if directory_id is None else self._hosted.online_directory(directory_id)
         if directory is not None:
             self._deletion.remove_unfinished(directory, folder)
 
@@ -432,26 +370,18 @@ class Replicas:
     ) -> HostedDirectory | None:
         unfinished = self._unfinished.get(key)
         directory_id = wanted if wanted is not None else self._choose_directory(registration)
-        if unfinished is not None and unfinished[0] in self._directories:
+        if unfinished is not None and self._log_directories.is_online(unfinished[0]):
             # What is there would count as a second log of the same replica.
             directory_id = unfinished[0]
-        directory = None if directory_id is None else self._directories.get(directory_id)
+        directory = None if directory_id is None else self._hosted.online_directory(directory_id)
         if directory is not None:
-            self._unplaceable.pop(key, None)
+            self._known.has_place(key)
             return directory
-        if key not in self._unplaceable:
-            self._unplaceable[key] = None
+        if self._known.has_no_place(key):
             self._env.log.error("replica_not_placeable", partition=self._name(key))
             self._wishes_changed()
         self._retry_later(key)
         return None
-
-    def _unplaceable_decision(self, registration: PartitionRegistration) -> Decision:
-        """A member of the ISR that has no place says so, or it would be waited for."""
-        in_isr = self._broker_id in registration.isr
-        if in_isr and registration.directory(self._broker_id) != LOST:
-            return Decision(Action.ASSIGN_LOST)
-        return Decision(Action.SKIP)
 
     def _create(self, key: TopicIdPartition, directory: HostedDirectory) -> None:
         topic = self.state.topics[key.topic_id].name
@@ -463,21 +393,21 @@ class Replicas:
         """Counts the replica where its log is, or is being created, as what the metadata makes it now."""
         partition = self._partitions.get(key)
         directory_id = self._creating.get(key) if partition is None else partition.directory_id
-        directory = None if directory_id is None else self._directories.get(directory_id)
+        directory = None if directory_id is None else self._hosted.online_directory(directory_id)
         if directory is not None:
-            registration = self._placed_here(key)
+            registration = self._known.placed_here(key)
             directory.replicas.place(
                 key, replica_kind(self._broker_id, () if registration is None else registration.replicas)
             )
 
     def _choose_directory(self, registration: PartitionRegistration) -> DirectoryId | None:
         loads = []
-        for directory_id in self._online():
-            space = self._open.space.get(directory_id, _UNKNOWN_SPACE)
+        for directory in self._hosted.online_directories():
+            space = self._log_directories.space(directory.directory_id) or _UNKNOWN_SPACE
             loads.append(
                 DirectoryLoad(
-                    directory_id=directory_id,
-                    replicas=self._directories[directory_id].replicas,
+                    directory_id=directory.directory_id,
+                    replicas=directory.replicas,
                     usable_bytes=space.usable_bytes,
                     free_inodes=space.free_inodes,
                 )
@@ -490,9 +420,9 @@ class Replicas:
         )
 
     async def _create_log(self, key: TopicIdPartition, topic: str, directory: HostedDirectory) -> None:
-        if self._placed_here(key) is None:
+        if self._known.placed_here(key) is None:
             # Its turn came late, and nobody wants it any more.
-            if self._was_creating(key, directory):
+            if self._ends_creation(key, directory):
                 directory.replicas.remove(key)
                 self.reconcile(key)
             return
@@ -500,16 +430,17 @@ class Replicas:
         try:
             await directory.files.forget((topic, key.partition), self._hosted.in_directory(directory.directory_id))
             log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key.topic_id)
-        except LogDirError as error:
-            if self._was_creating(key, directory):
+        except LogDirError:
+            if self._ends_creation(key, directory):
+                # The process is short of something; the directory is well.
                 directory.replicas.remove(key)
-                self._creation_failed(key, directory, partition_folder(topic, key.partition), error)
+                self._unfinished[key] = directory.directory_id, partition_folder(topic, key.partition)
+                self._retry_later(key)
             return
         self._unfinished.pop(key, None)
-        if not self._was_creating(key, directory):
-            # The directory went offline at this moment, which has settled everything.
+        if not self._ends_creation(key, directory):
             return
-        if self._placed_here(key) is None:
+        if self._known.placed_here(key) is None:
             # In this job: the next may create the log of a later topic of this name, and the folder is that one's then.
             directory.replicas.remove(key)
             self.reconcile(key)
@@ -517,7 +448,7 @@ class Replicas:
             return
         partition = self._new_partition(topic, key.topic_id, key.partition, directory, log)
         self._partitions[key] = partition
-        self._newer.pop(key, None)
+        self._known.log_created(key)
         self._env.log.info(
             "log_created",
             partition=partition.name,
@@ -529,22 +460,14 @@ class Replicas:
         # Where nothing has to be told, the unfence gate may wait for this place all the same.
         self._wishes_changed()
 
-    def _was_creating(self, key: TopicIdPartition, directory: HostedDirectory) -> bool:
-        """Ends the creation. False when it was given up meanwhile: the replica may be on its way to another directory."""
-        if self._creating.get(key) != directory.directory_id:
+    def _ends_creation(self, key: TopicIdPartition, directory: HostedDirectory) -> bool:
+        """Ends the creation. False when its directory is offline: `handle_directory_offline` ends it, or has done so, and
+        the replica may be on its way to another directory."""
+        if not self._log_directories.is_online(directory.directory_id):
             return False
+        assert self._creating[key] == directory.directory_id, "in an online directory only the creation itself ends it"
         del self._creating[key]
         return True
-
-    def _creation_failed(self, key: TopicIdPartition, directory: HostedDirectory, folder: str, error: LogDirError) -> None:
-        if classify(error) in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-            # The next directory is tried at once; this one is on its way offline (KAFKA-8526). So it is for the creations
-            # that waited in its lane: `handle_directory_offline` will find them neither hosted nor being created.
-            for affected in (key, *self._leave_directory(directory.directory_id)):
-                self.reconcile(affected)
-        else:
-            self._unfinished[key] = directory.directory_id, folder
-            self._retry_later(key)
 
     def _retry_later(self, key: TopicIdPartition) -> None:
         timer = f"create {key.topic_id.hex()}-{key.partition}"
@@ -585,7 +508,7 @@ class Replicas:
         del self._partitions[partition.key]
         self._fetchers.unfollow(partition)
         partition.leave(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        directory = self._directories.get(partition.directory_id)
+        directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.replicas.remove(partition.key)
             delay_ms = partition.config.file_delete_delay_ms
@@ -594,31 +517,24 @@ class Replicas:
     # --- failing directories -------------------------------------------------------------------------------------
 
     def handle_directory_offline(self, directory_id: DirectoryId) -> None:
-        """The directory is gone for this incarnation: its replicas answer KAFKA_STORAGE_ERROR, its disk is not touched."""
-        affected = self._leave_directory(directory_id)
-        self._env.log.warning(
-            "replicas_offline", directory_id=uuid_text(directory_id), replicas=sum(key in self._failed for key in affected)
-        )
-        for key in affected:
-            self.reconcile(key)
-
-    def _leave_directory(self, directory_id: DirectoryId) -> list[TopicIdPartition]:
-        """Drops everything of a directory from memory; returns the replicas that were there or on their way there."""
-        directory = self._directories.pop(directory_id, None)
-        if directory is not None:
-            directory.stop()
+        """The directory went offline: its replicas answer KAFKA_STORAGE_ERROR, its disk is not touched. What was being
+        created there goes elsewhere at once (KAFKA-8526)."""
+        assert not self._log_directories.is_online(directory_id), "LogDirectories is stepped first"
+        self._hosted.stop(directory_id)
         self._fetchers.stop_directory(directory_id)
-        affected = dict.fromkeys(key for key, creating_in in self._creating.items() if creating_in == directory_id)
-        for key in affected:
+        homeless = [key for key, creating_in in self._creating.items() if creating_in == directory_id]
+        for key in homeless:
             # Nothing was ever appended there, so it is as absent as before.
             del self._creating[key]
         for partition in self._hosted.in_directory(directory_id):
             del self._partitions[partition.key]
-            self._failed[partition.key] = directory_id
+            self._known.log_went_offline(partition.key, directory_id)
             self._fetchers.unfollow(partition)
             partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
-        affected.update(dict.fromkeys(key for key, failed_in in self._failed.items() if failed_in == directory_id))
-        return list(affected)
+        offline = self._known.offline_in(directory_id)
+        self._env.log.warning("replicas_offline", directory_id=uuid_text(directory_id), replicas=len(offline))
+        for key in (*homeless, *offline):
+            self.reconcile(key)
 
 
 def _fetcher_settings(config: ServerConfig) -> FetcherSettings:

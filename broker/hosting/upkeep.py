@@ -53,7 +53,7 @@ class Upkeep:
             directory.upkeep.submit(lambda: partition.delete_before(offset), kind=f"log start of {partition.name}")
 
     def _in_each_directory(self, kind: str, act: Callable[[HostedDirectory], Awaitable[None]]) -> None:
-        for directory in self._hosted.directories.values():
+        for directory in self._hosted.online_directories():
             directory.upkeep.submit(partial(act, directory), kind=kind)
 
     async def _store_high_watermarks(self, directory: HostedDirectory) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from broker.hosting.directory_logs import ReplicaDescription
 from common.ids import DirectoryId
-from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_log_dirs import (
@@ -24,9 +24,7 @@ UNKNOWN_SIZE = -1
 class DescribeLogDirsRequests:
     """Handler of DescribeLogDirs. `describe` gives the replicas of an online directory."""
 
-    def __init__(
-        self, directories: OpenDirectories, describe: Callable[[DirectoryId], Sequence[ReplicaDescription]]
-    ) -> None:
+    def __init__(self, directories: LogDirectories, describe: Callable[[DirectoryId], Sequence[ReplicaDescription]]) -> None:
         self._directories = directories
         self._describe = describe
 
@@ -35,17 +33,12 @@ class DescribeLogDirsRequests:
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        online = {log_dir.path: directory_id for directory_id, log_dir in self._directories.online.items()}
-        return DescribeLogDirsResponse(
-            results=[self._result(path, online.get(path), wanted) for path in self._directories.configured]
-        )
+        return DescribeLogDirsResponse(results=[self._result(each, wanted) for each in self._directories.data_dirs])
 
-    def _result(
-        self, path: str, directory_id: DirectoryId | None, wanted: set[tuple[str, int]] | None
-    ) -> DescribeLogDirsResult:
-        if directory_id is None:
-            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
-        space = self._directories.space.get(directory_id)
+    def _result(self, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+        directory_id, space = directory.directory_id, directory.space
+        if not directory.is_online or directory_id is None:
+            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
         topics: dict[str, DescribeLogDirsTopic] = {}
         for replica in sorted(self._describe(directory_id), key=lambda replica: (replica.topic, replica.index)):
             if wanted is None or (replica.topic, replica.index) in wanted:
@@ -59,7 +52,7 @@ class DescribeLogDirsRequests:
                     )
                 )
         return DescribeLogDirsResult(
-            log_dir=path,
+            log_dir=directory.path,
             topics=list(topics.values()),
             total_bytes=space.total_bytes if space is not None else UNKNOWN_SIZE,
             usable_bytes=space.usable_bytes if space is not None else UNKNOWN_SIZE,

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked, SpaceStat
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId
-from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.log_dirs.directories import NodeDirectories
+from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.log_dirs.probe import probe_unless_full
 from common.storage.clean_shutdown import load_clean_shutdown
 from common.storage.meta_properties import (
@@ -52,7 +53,7 @@ async def scan_directories(
     log_dirs: tuple[str, ...],
     metadata_log_dir: str,
     operation_timeout_ns: int,
-) -> OpenDirectories:
+) -> NodeDirectories:
     """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError; what it opened is then
     closed again."""
     scan = _Scan()
@@ -72,7 +73,7 @@ async def scan_directories(
 
 async def _verified(
     env: Environment, scan: _Scan, *, node_id: int, log_dirs: tuple[str, ...], metadata_log_dir: str
-) -> OpenDirectories:
+) -> NodeDirectories:
     ensemble = MetaPropertiesEnsemble(
         formatted=scan.formatted,
         unformatted=tuple(scan.unformatted),
@@ -89,21 +90,27 @@ async def _verified(
         raise StartupError(_no_directory_left(scan, metadata_log_dir))
     cluster_id = ensemble.cluster_id
     assert cluster_id is not None, "verify_for_start demands it"
-    directories = OpenDirectories(
+    # The metadata directory last, unless it is one of log.dirs.
+    paths = tuple(dict.fromkeys((*log_dirs, metadata_log_dir)))
+    return NodeDirectories(
         cluster_id=cluster_id,
-        metadata=scan.open[metadata_log_dir],
+        known=LogDirectories(
+            [
+                LogDirectory(
+                    path=path,
+                    directory_id=ids.get(path),
+                    cause=None if path in scan.open else scan.unreadable[path],
+                    space=scan.space.get(path),
+                )
+                for path in paths
+            ],
+            data_dirs=log_dirs,
+            metadata_dir=metadata_log_dir,
+            previous_broker_epoch=_agreed_epoch(scan, log_dirs),
+        ),
+        log_dirs={ids[path]: scan.open[path] for path in paths if path in scan.open},
         metadata_directory_id=ids[metadata_log_dir],
-        online={ids[path]: scan.open[path] for path in log_dirs if path in scan.open},
-        offline={
-            path: OfflineDirectory(path, ids.get(path), scan.unreadable[path])
-            for path in log_dirs
-            if path in scan.unreadable
-        },
-        configured=log_dirs,
-        previous_broker_epoch=_agreed_epoch(scan, log_dirs),
     )
-    directories.space.update((ids[path], scan.space[path]) for path in log_dirs if path in scan.open)
-    return directories
 
 
 async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_ns: int) -> None:

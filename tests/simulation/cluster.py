@@ -183,7 +183,7 @@ class SimulatedCluster:
         node = self.nodes.get(broker_id)
         if node is None or node.broker is None:
             return True
-        return node.broker._directories.any_offline
+        return node.broker._directories.known.any_offline
 
     def disk(self, broker_id: int, number: int) -> SimulatedDisk:
         return self.world.disk(f"/b{broker_id}/d{number}")

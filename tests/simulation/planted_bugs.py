@@ -83,9 +83,10 @@ _DISKS = (
         "Threads are expensive.",
         Edit(
             Replicas.load,
-            "self._directories[directory_id] = HostedDirectory(directory_id, log_dir)",
-            "self._directories[directory_id] = HostedDirectory(directory_id, log_dir)\n"
-            "        self._directories[directory_id].work = next(iter(self._directories.values())).work",
+            "loading = ReplicaLoading(",
+            "for hosted in self._hosted.online_directories():\n"
+            "        hosted.work = self._hosted.online_directories()[0].work\n"
+            "    loading = ReplicaLoading(",
         ),
     ),
     _bug(
@@ -106,7 +107,7 @@ _DISKS = (
     _bug(
         "a replica of a failed disk gets a new log",
         "The disk is dead, so the replica goes to another one and fetches everything again.",
-        Edit(reconcile.decide, "if situation.failed_directory is not None:", "if False:"),
+        Edit(reconcile.decide, "if log_directory is not None:", "if False:"),
         Edit(
             reconcile._decide_absent_in_isr,
             "if never_held_data:",
@@ -367,8 +368,8 @@ _BROKER = (
         "It said where it is when it was created.",
         Edit(
             reconcile.decide,
-            "if situation.hosted_directory == metadata_directory:",
-            "if situation.hosted_directory == metadata_directory or metadata_directory != UNASSIGNED:",
+            "if is_hosted and log_directory == metadata_directory:",
+            "if is_hosted and (log_directory == metadata_directory or metadata_directory != UNASSIGNED):",
         ),
     ),
     _bug(
@@ -385,15 +386,24 @@ _BROKER = (
         "A log that nobody wants goes like any other.",
         Edit(
             Replicas._create_log,
-            "if self._placed_here(key) is None:\n        # Its turn came late",
+            "if self._known.placed_here(key) is None:\n        # Its turn came late",
             "if False:\n        # Its turn came late",
         ),
         Edit(
             Replicas._create_log,
-            "if self._placed_here(key) is None:\n        # In this job",
+            "if self._known.placed_here(key) is None:\n        # In this job",
             "if False:\n        # In this job",
         ),
         seed=369,
+    ),
+    _bug(
+        "a creation ends by itself in a directory that failed",
+        "The creation knows best how it ended.",
+        Edit(
+            Replicas._ends_creation,
+            "if not self._log_directories.is_online(directory.directory_id):",
+            "if False:",
+        ),
     ),
     _bug(
         "deleted topics stay",

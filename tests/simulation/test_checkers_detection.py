@@ -40,7 +40,7 @@ def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[
         break_it(cluster.disk(1, 2))
         assert cluster.disk(1, 2).is_unusable
         await world.sleep(10)
-        assert "/b1/d2" not in [log_dir.path for log_dir in checkers.brokers()[1]._directories.online.values()]
+        assert "/b1/d2" not in checkers.brokers()[1]._directories.known.online.values()
         checkers.stop()
 
     SimulatedWorld(seed=1).run(scenario)
@@ -143,8 +143,8 @@ def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_th
         checkers = Checkers(cluster, History())
         checkers.install()
         await world.sleep(1)
-        online = checkers.brokers()[1]._directories.online
-        directory_id = next(id_ for id_, log_dir in online.items() if log_dir.path == "/b1/d2")
+        online = checkers.brokers()[1]._directories.known.online
+        directory_id = next(id_ for id_, path in online.items() if path == "/b1/d2")
         event = SimulatedEvent(0, "broker-1", "info", "log_dir_failure_acknowledged", {"directory_id": directory_id})
         # A controller that does nothing else writes a NoOpRecord now and then.
         checkers._unjudged.append((checkers.image.next_offset + 1, event))

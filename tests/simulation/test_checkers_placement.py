@@ -67,13 +67,14 @@ def test_a_wrong_count() -> None:
         assert list(miscounts(replicas)) == []
         key = TopicIdPartition(topic_id, 0)
         here: DirectoryId = replicas.hosted_directories()[key]
-        elsewhere = next(id_ for id_ in replicas._directories if id_ != here)
-        replicas._directories[here].replicas.remove(key)
+        directories = {each.directory_id: each for each in replicas._hosted.online_directories()}
+        elsewhere = next(id_ for id_ in directories if id_ != here)
+        directories[here].replicas.remove(key)
         assert len(list(miscounts(replicas))) == 1
         replicas._note_kind(key)
         assert list(miscounts(replicas)) == []
         for kind in ReplicaKind:
-            replicas._directories[elsewhere].replicas.place(key, kind)
+            directories[elsewhere].replicas.place(key, kind)
             assert len(list(miscounts(replicas))) == 1
 
     run_settled(plant)

@@ -1,6 +1,7 @@
 """The checkers that look into a running cluster: a healthy one passes, and each planted state breaks its invariant."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from broker.core.lifecycle import BrokerState, _Failure
 from broker.core.partition_replica import Role
+from common.environment.interface import LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TopicIdPartition, Uuid
 from common.records.metadata_records import BrokerRegistrationChangeRecord
 from common.time_units import NS_PER_S
@@ -124,8 +126,8 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
 
     async def plant(planted: Planted) -> None:
         checker, broker = planted.checkers.replicas, planted.brokers[planted.part.leader]
-        directory_id = broker._directories.mark_offline(planted.leader.log.log_dir.path, "planted")
-        assert directory_id is not None
+        directory_id = planted.leader.directory_id
+        broker._directories.known.step(LogDirError(planted.leader.log.log_dir.path, "planted", errno.EIO))
         failure = broker.lifecycle._failures[directory_id] = _Failure(deadline_ns=0)
         began_ns = planted.cluster.world.now_ns()
         late_ns = began_ns + 32 * NS_PER_S
@@ -156,7 +158,8 @@ def test_directories() -> None:
         with pytest.raises(InvariantViolated, match="I11"):
             checker.committed_batch([unfence], planted.brokers)
         image.partitions[planted.key] = part
-        planted.brokers[leader_id]._directories.mark_offline(planted.leader.log.log_dir.path, "planted")
+        known = planted.brokers[leader_id]._directories.known
+        known.step(LogDirError(planted.leader.log.log_dir.path, "planted", errno.EIO))
         now_ns = planted.cluster.world.now_ns()
         checker.look_at_offline_directories(planted.brokers, now_ns)
         with pytest.raises(InvariantViolated, match="I13"):

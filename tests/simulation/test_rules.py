@@ -17,6 +17,7 @@ from broker.hosting.upkeep import Upkeep
 from broker.requests.fetch import FetchHandler
 from broker.requests.metadata import MetadataRequests
 from common.configuration.server import load_server_config
+from common.environment.interface import LogDirError
 from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.directory_ids import LOST, UNASSIGNED
@@ -127,7 +128,9 @@ def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
         disk = cluster.disk_of(BrokerId(1), dead)
         disk.fail_with(errno.EIO)
         # Before the next probe, or the assignments would be sent first.
-        broker.directory_offline(disk.path, "EIO")
+        log_dir = broker._directories.log_dirs[dead]
+        assert log_dir.on_error is not None
+        log_dir.on_error(LogDirError(disk.path, "append", errno.EIO))
         creating.cancel()
         await cluster.world.event("log_dir_failure_acknowledged", node="broker-1")
         assert all(cluster.partition("t", i).directory(BrokerId(1)) == UNASSIGNED for i in inside)

@@ -17,9 +17,9 @@ from broker.metrics import broker_samples
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
 from common.ids import BrokerId, DirectoryId
-from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.failure_channel import FailureChannel
-from common.log_dirs.log_directories import LogDirectories
+from common.log_dirs.log_directories import SpaceSeen, WentOffline
 from common.log_dirs.probe import probe_log_dir
 from common.log_dirs.startup_scan import scan_directories
 from common.metrics_exposition import Sample, SnapshotCollector
@@ -89,7 +89,7 @@ class Node:
                 raise _EndedInOrder
         except* _EndedInOrder:
             pass
-        for log_dir in directories.all_by_path.values():
+        for log_dir in directories.log_dirs.values():
             try:
                 await log_dir.close()
             except LogDirError as error:
@@ -115,22 +115,17 @@ class Node:
         self.halt(reason)
 
     async def _run(
-        self, group: asyncio.TaskGroup, directories: OpenDirectories, asked_to_end: Callable[[], Awaitable[None]]
+        self, group: asyncio.TaskGroup, directories: NodeDirectories, asked_to_end: Callable[[], Awaitable[None]]
     ) -> None:
-        core = LogDirectories(
-            online_data_dirs=[log_dir.path for log_dir in directories.online.values()] if self._config.is_broker else [],
-            metadata_log_dir=self._config.metadata_log_dir,
-        )
         channel = FailureChannel(
             self._env,
-            core,
-            id_of_path=directories.id_of_path,
-            on_offline=partial(self._directory_offline, directories),
+            directories.known,
+            on_offline=self._directory_offline,
             halt=partial(self._halt_for_disk, group),
         )
-        channel.watch(directories.all_by_path)
+        channel.watch(directories.log_dirs.values())
         group.create_task(channel.run())
-        self._start_probes(group, directories, core)
+        self._start_probes(group, directories)
         driver = await self._open_driver(group, directories)
         group.create_task(self._run_driver(driver, group))
         if self._config.is_controller:
@@ -179,31 +174,31 @@ class Node:
         with _named("listeners", self._properties):
             await broker.run()
 
-    def _directory_offline(self, directories: OpenDirectories, path: str, cause: str) -> None:
-        if self.broker is not None:
-            self.broker.directory_offline(path, cause)
-        else:
-            directories.mark_offline(path, cause)
+    def _directory_offline(self, went: WentOffline) -> None:
+        if self.broker is not None and went.is_data_dir:
+            self.broker.directory_offline(went)
 
-    def _start_probes(self, group: asyncio.TaskGroup, directories: OpenDirectories, core: LogDirectories) -> None:
-        ids = {log_dir.path: directory_id for directory_id, log_dir in directories.online.items()}
+    def _start_probes(self, group: asyncio.TaskGroup, directories: NodeDirectories) -> None:
+        known = directories.known
 
-        def note_space(directory_id: DirectoryId | None, space: SpaceStat) -> None:
-            if directory_id is not None:
-                directories.space[directory_id] = space
+        def is_online(path: str) -> bool:
+            return known.at(path).is_online
 
-        for path, log_dir in directories.all_by_path.items():
+        def note_space(directory_id: DirectoryId, space: SpaceStat) -> None:
+            known.step(SpaceSeen(directory_id, space))
+
+        for directory_id, log_dir in directories.log_dirs.items():
             group.create_task(
                 probe_log_dir(
                     self._env,
                     log_dir,
                     interval_ns=self._config.diskraft_log_dir_probe_interval_ms * NS_PER_MS,
-                    is_online=partial(core.is_online, path),
-                    on_space=partial(note_space, ids.get(path)),
+                    is_online=partial(is_online, log_dir.path),
+                    on_space=partial(note_space, directory_id),
                 )
             )
 
-    async def _open_driver(self, group: asyncio.TaskGroup, directories: OpenDirectories) -> QuorumDriver:
+    async def _open_driver(self, group: asyncio.TaskGroup, directories: NodeDirectories) -> QuorumDriver:
         def open_channel(host: str, port: int) -> NodeChannel:
             client_id = f"raft-client-{self._config.node_id}"
             return NodeChannel(self._env, host=host, port=port, client_id=client_id, task_group=group)
@@ -228,7 +223,7 @@ class Node:
             self.halt(f"the metadata log cannot be followed: {error}")
 
     def _start_metrics(
-        self, group: asyncio.TaskGroup, directories: OpenDirectories, channel: FailureChannel, driver: QuorumDriver
+        self, group: asyncio.TaskGroup, directories: NodeDirectories, channel: FailureChannel, driver: QuorumDriver
     ) -> Callable[[], None]:
         address = self._config.diskraft_prometheus_listener
         if address is None:
@@ -254,7 +249,7 @@ class Node:
                     )
                 )
                 found.extend(self.broker.replicas.traffic.samples(self.broker.state.topic_ids))
-                found.extend(log_sizes.samples(directories.online, self.broker.replicas))
+                found.extend(log_sizes.samples(directories.known.online, self.broker.replicas))
             return found
 
         async def publish() -> None:

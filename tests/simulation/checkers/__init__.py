@@ -188,10 +188,10 @@ class Checkers:
     def _look_at_platters(self) -> None:
         """The metadata directory of a broker is only a copy of the controller's."""
         in_use = {
-            log_dir.path
+            path
             for broker in self.brokers().values()
             if broker.replicas._is_loaded and not broker.replicas._is_shut_down
-            for log_dir in broker._directories.online.values()
+            for path in broker._directories.known.online.values()
         }
         for broker_id in self._cluster.broker_ids:
             for path in self._log_dirs[broker_id]:
@@ -301,9 +301,9 @@ class Checkers:
     def _directories(self) -> list[raw_logs.RawDirectory]:
         """Every online data directory by its files."""
         return [
-            raw_logs.read_directory(broker_id, log_dir.path, self._cluster.world.disk(log_dir.path).files())
+            raw_logs.read_directory(broker_id, path, self._cluster.world.disk(path).files())
             for broker_id, broker in self.brokers().items()
-            for log_dir in broker._directories.online.values()
+            for path in broker._directories.known.online.values()
         ]
 
     def controller(self) -> QuorumController | None:

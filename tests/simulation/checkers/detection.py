@@ -36,14 +36,14 @@ class DetectionChecker:
         """Looks at the disks of every online directory of the brokers that run. Raises InvariantViolated."""
         since_before, self._unusable_since = self._unusable_since, {}
         for broker_id, broker in brokers.items():
-            for log_dir in broker._directories.online.values():
-                if self._is_to_be_given_up(broker, log_dir.path):
-                    since_ns = since_before.get((broker, log_dir.path), now_ns)
-                    self._unusable_since[broker, log_dir.path] = since_ns
+            for path in broker._directories.known.online.values():
+                if self._is_to_be_given_up(broker, path):
+                    since_ns = since_before.get((broker, path), now_ns)
+                    self._unusable_since[broker, path] = since_ns
                     if now_ns - since_ns > self._bound_ns:
                         raise InvariantViolated(
                             "I13",
-                            f"broker {broker_id} has {log_dir.path} online; its disk has been unusable for "
+                            f"broker {broker_id} has {path} online; its disk has been unusable for "
                             f"{(now_ns - since_ns) / 1e9:.1f} s",
                         )
 

@@ -43,8 +43,9 @@ def _check_kind(what: str, counts: Mapping[DirectoryId, int], counts_of_topic: M
 
 def _with_room(broker: BrokerDaemon) -> Collection[DirectoryId]:
     floor = broker._config.diskraft_log_dir_free_bytes_floor
-    space = broker._directories.space
-    return [id_ for id_ in broker._directories.online if id_ not in space or space[id_].usable_bytes >= floor]
+    known = broker._directories.known
+    spaces = {directory_id: known.space(directory_id) for directory_id in known.online}
+    return [id_ for id_, space in spaces.items() if space is None or space.usable_bytes >= floor]
 
 
 def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
@@ -54,7 +55,8 @@ def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
 def miscounts(replicas: Replicas) -> Iterator[str]:
     """Every directory for which the broker has a wrong count. To be called between two steps of the broker."""
     places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
-    for directory_id, directory in replicas._directories.items():
+    for directory in replicas._hosted.online_directories():
+        directory_id = directory.directory_id
         expected = dict.fromkeys(ReplicaKind, 0)
         for key, place in places.items():
             if place == directory_id:

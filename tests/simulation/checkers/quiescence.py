@@ -43,7 +43,7 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
     if registered is None or registered.fenced or registered.shutting_down:
         yield "I19", f"broker {broker_id} lives and is not in service: {registered}"
         return
-    online = frozenset(broker._directories.online)
+    online = frozenset(broker._directories.known.online)
     if online != registered.directories:
         yield "I16", f"broker {broker_id} has {_names(online)} online, registered are {_names(registered.directories)}"
     if broker.queue.size:

@@ -295,4 +295,4 @@ def _is_untold(broker: BrokerDaemon, directory_id: Uuid) -> bool:
 
 
 def _offline(broker: BrokerDaemon) -> list[Uuid]:
-    return [each.directory_id for each in broker._directories.offline.values() if each.directory_id is not None]
+    return [each.directory_id for each in broker._directories.known.offline if each.directory_id is not None]

@@ -38,15 +38,15 @@ class UndisturbedChecker:
         for broker_id, broker in brokers.items():
             replicas = broker.replicas
             for key, directory_id in replicas._creating.items():
-                log_dir = broker._directories.online.get(directory_id)
-                if log_dir is None or not self._disk_at(log_dir.path).is_well:
+                path = broker._directories.known.online.get(directory_id)
+                if path is None or not self._disk_at(path).is_well:
                     continue
                 since_ns = self._creating_since[broker, key, directory_id] = before.get((broker, key, directory_id), now_ns)
                 if now_ns - since_ns > CREATION_BOUND_NS:
                     raise InvariantViolated(
                         "I12",
                         f"broker {broker_id} has been creating partition {key.partition} of {uuid_text(key.topic_id)} "
-                        f"on the healthy disk {log_dir.path} for {(now_ns - since_ns) / NS_PER_S:.1f} s",
+                        f"on the healthy disk {path} for {(now_ns - since_ns) / NS_PER_S:.1f} s",
                     )
 
     def look_at_failures(
@@ -61,7 +61,7 @@ class UndisturbedChecker:
             epoch = broker.lifecycle.broker_epoch
             if registered is None or registered.fenced or registered.epoch != epoch:
                 continue
-            for directory in broker._directories.offline.values():
+            for directory in broker._directories.known.offline:
                 directory_id = directory.directory_id
                 if directory_id is None or directory_id not in registered.directories:
                     continue

@@ -8,7 +8,7 @@ by a few lines that know epochs and nothing else. What the metadata says is thus
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from broker.controller_link.alter_partition import AlterPartitionSender
@@ -21,9 +21,10 @@ from broker.requests.list_offsets import ListOffsetsHandler
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
 from common.configuration.server import ServerConfig, load_server_config
-from common.environment.disk_errors import Verdict, classify
-from common.environment.interface import LogDir, LogDirError, SpaceStat
+from common.environment.interface import LogDir, LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
+from common.log_dirs.failure_channel import FailureChannel
+from common.log_dirs.log_directories import LogDirectories, LogDirectory, WentOffline
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import PartitionRegistration
@@ -64,6 +65,8 @@ from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 LISTENER = "PLAINTEXT"
 PORT = 9092
+# Of its own: no test here is about the metadata directory.
+METADATA_PATH = "/disks/metadata"
 TOPIC = TopicId(Uuid(b"T" * 16))
 DEFAULTS = {
     "process.roles": "broker",
@@ -85,19 +88,6 @@ def path(broker_id: int, letter: str) -> str:
     return f"/disks/{broker_id}/{letter}"
 
 
-@dataclass
-class Directories:
-    """What B's OpenDirectories offers to Replicas, filled by hand."""
-
-    online: dict[DirectoryId, LogDir] = field(default_factory=dict)
-    offline: dict[DirectoryId, LogDirError] = field(default_factory=dict)
-    space: dict[DirectoryId, SpaceStat] = field(default_factory=dict)
-
-    @property
-    def any_offline(self) -> bool:
-        return bool(self.offline)
-
-
 class TestBroker:
     """One broker in one life. `ready` completes when it serves."""
 
@@ -115,10 +105,15 @@ class TestBroker:
             host_name=env.name,
         )
         self.state = MetadataState()
-        self.directories = Directories()
+        self.log_dirs: dict[DirectoryId, LogDir] = {}
+        self.directories: LogDirectories
+        self.failures: FailureChannel
+        # How much later than LogDirectories the replicas learn that a directory went offline.
+        self.offline_delay_ns = 0
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.shut_down = asyncio.Event()
         self.epoch: BrokerEpoch | None = None
+        self.previous_directories: Sequence[DirectoryId] | None = None
         self.replicas: Replicas
         self.server: RequestServer
 
@@ -126,8 +121,20 @@ class TestBroker:
         delta = MetadataDelta()
         for offset, record in enumerate(self.cluster.controller.records):
             self.state.replay(record, offset=Offset(offset), delta=delta)
-        for letter in self.letters:
-            await self._open(letter)
+        found = [await self._open(letter) for letter in self.letters]
+        self.directories = LogDirectories(
+            [*found, LogDirectory(path=METADATA_PATH, directory_id=directory(self.broker_id, "metadata"))],
+            data_dirs=[each.path for each in found],
+            metadata_dir=METADATA_PATH,
+        )
+        self.failures = FailureChannel(
+            env,
+            self.directories,
+            on_offline=self._went_offline,
+            # A test may take the last directory of a broker.
+            halt=lambda _reason: None,
+        )
+        self.failures.watch(self.log_dirs.values())
         async with asyncio.TaskGroup() as group:
             sender = AlterPartitionSender(
                 env, self.cluster.controller, broker_id=self.broker_id, broker_epoch=lambda: self.epoch
@@ -139,13 +146,14 @@ class TestBroker:
                 broker_epoch=lambda: self.epoch,
                 state=self.state,
                 directories=self.directories,
+                log_dirs=self.log_dirs,
                 task_group=group,
                 proposals=sender,
                 connect=lambda host, port: NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group),
                 wishes_changed=lambda: None,
             )
-            sending = group.create_task(sender.run())
-            await self.replicas.load()
+            working = [group.create_task(sender.run()), group.create_task(self.failures.run())]
+            await self.replicas.load(self.previous_directories)
             self.replicas.apply(delta)
             self.server = RequestServer(
                 env,
@@ -167,31 +175,27 @@ class TestBroker:
             await self.shut_down.wait()
             self.server.close()
             await self.replicas.shutdown()
-            sending.cancel()
+            for task in working:
+                task.cancel()
 
-    async def _open(self, letter: str) -> None:
-        log_dir = self.env.log_dir(
-            path(self.broker_id, letter),
-            operation_timeout_ns=self.config.diskraft_log_dir_operation_timeout_ms * 1_000_000,
-        )
-        log_dir.on_error = lambda error: self._failed(directory(self.broker_id, letter), error)
+    async def _open(self, letter: str) -> LogDirectory:
+        directory_id, where = directory(self.broker_id, letter), path(self.broker_id, letter)
+        log_dir = self.env.log_dir(where, operation_timeout_ns=self.config.diskraft_log_dir_operation_timeout_ms * 1_000_000)
         try:
             await log_dir.attach()
             await log_dir.probe()
-            self.directories.online[directory(self.broker_id, letter)] = log_dir
         except LogDirError as error:
-            self.directories.offline[directory(self.broker_id, letter)] = error
+            return LogDirectory(path=where, directory_id=directory_id, cause=str(error))
+        self.log_dirs[directory_id] = log_dir
+        return LogDirectory(path=where, directory_id=directory_id)
 
-    def _failed(self, directory_id: DirectoryId, error: LogDirError) -> None:
-        """The failure channel: first report wins, carried out in a step of its own."""
-        if classify(error) in (Verdict.DIRECTORY_FAILED, Verdict.DIRECTORY_FULL):
-            self.env.call_at(self.env.now_ns(), lambda: self.take_offline(directory_id, error))
-
-    def take_offline(self, directory_id: DirectoryId, error: LogDirError) -> None:
-        log_dir = self.directories.online.pop(directory_id, None)
-        if log_dir is not None:
-            self.directories.offline[directory_id] = error
-            log_dir.take_offline(error)
+    def _went_offline(self, went: WentOffline) -> None:
+        directory_id = went.directory_id
+        assert directory_id is not None
+        if self.offline_delay_ns:
+            handle = partial(self.replicas.handle_directory_offline, directory_id)
+            self.env.call_at(self.env.now_ns() + self.offline_delay_ns, handle)
+        else:
             self.replicas.handle_directory_offline(directory_id)
 
     def follow(self, records: Sequence[KnownRecord], first_offset: int) -> None:
@@ -374,12 +378,17 @@ class Cluster:
     def __getitem__(self, broker_id: int) -> TestBroker:
         return self.brokers[BrokerId(broker_id)]
 
-    async def start(self, broker_id: int, letters: str = "a", *, port: int = PORT) -> TestBroker:
-        """Starts a broker on its disks and registers it as a new incarnation."""
+    async def start(
+        self, broker_id: int, letters: str = "a", *, port: int = PORT, previous: str | None = None
+    ) -> TestBroker:
+        """Starts a broker on its disks and registers it as a new incarnation. `previous` are the directories of its former
+        registration, as far as it knows."""
         for letter in letters:
             self.world.disk(path(broker_id, letter))
         env = self.world.node(f"broker-{broker_id}")
         broker = TestBroker(self, broker_id, env, letters, port)
+        if previous is not None:
+            broker.previous_directories = [directory(broker_id, letter) for letter in previous]
         env.start(broker.main)
         await broker.ready
         self.controller.register(broker_id, letters, port=port)

@@ -3,9 +3,13 @@
 import asyncio
 import errno
 
+import pytest
+
+from common.environment.interface import LogDirError
 from common.ids import TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
 OTHER = TopicId(Uuid(b"O" * 16))
@@ -74,7 +78,7 @@ def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
         fetching = asyncio.ensure_future(cluster.fetch(1, index=index, max_wait_ms=30_000))
         await cluster.until(lambda: cluster[1].partition(index).log.written_offset == 1)
         begun_ns = cluster.world.now_ns()
-        cluster[1].replicas.handle_directory_offline(directory(1, "a"))
+        cluster[1].failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
         assert (await producing).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert cluster.world.now_ns() - begun_ns < 10_000_000
@@ -279,22 +283,41 @@ def test_creations_that_wait_for_a_hung_one_are_handed_on_with_it() -> None:
     run(scenario)
 
 
-def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice() -> None:
-    """The failure reaches the broker in two ways, as the directory's and as the creation's. Each of them alone moves the
-    replica on; together they made it in two other directories, and the next start refused that."""
+@pytest.mark.parametrize("delay_ns", [0, NS_PER_S // 2])
+def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(delay_ns: int) -> None:
+    """The failure reaches the broker in two ways, as the directory's and as the creation's. If each of them moved the
+    replica on, it would be made in two other directories, and the next start would refuse that. However late the directory's
+    comes, the creation finds the directory offline and leaves the replica to it."""
 
     async def scenario(cluster: Cluster) -> None:
         broker = await cluster.start(1, "abc")
-        dying = directory(1, "a")
-        # The directory is given up before the creation hears of it, as the daemon does.
-        broker.directories.online[dying].on_error = lambda error: broker.take_offline(dying, error)
+        broker.offline_delay_ns = delay_ns
+        found_online: list[bool] = []
+        log_dir = broker.log_dirs[directory(1, "a")]
+        report = log_dir.on_error
+        assert report is not None
+
+        def reporting(error: LogDirError) -> None:
+            report(error)
+            found_online.append(broker.directories.is_online(directory(1, "a")))
+
+        log_dir.on_error = reporting
         cluster.world.disk(path(1, "a")).fail_fsync_once()
         cluster.controller.create_topic([1], [1], [1])
+        await cluster.until(lambda: bool(found_online))
+        assert found_online == [False]
+        # Whatever the metadata does meanwhile.
+        for index in range(3):
+            cluster.controller.change(index, leader=1)
+        await cluster.world.sleep(0.2)
+        dying = [index for index in range(3) if broker.replicas.is_being_created(TopicIdPartition(TOPIC, index))]
+        assert len(dying) == (1 if delay_ns else 0)
         for index in range(3):
             await cluster.started(index)
         await cluster.world.sleep(1)
         found = [folder for letter in "bc" for folder in cluster.world.disk(path(1, letter)).folders()]
         assert sorted(found) == ["t-0", "t-1", "t-2"]
+        assert set(broker.replicas.hosted_directories().values()) == {directory(1, "b"), directory(1, "c")}
 
     run(scenario)
 

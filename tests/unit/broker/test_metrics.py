@@ -1,13 +1,16 @@
 """What Prometheus is told of a broker: names that dashboards have, and the series of a directory in its life."""
 
+import errno
+
 from broker.core.lifecycle import BrokerState
 from broker.hosting.directory_logs import ReplicaDescription
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replicas import ReplicaGauges
 from broker.metrics import broker_samples
-from common.environment.interface import SpaceStat
+from common.environment.interface import LogDirError, SpaceStat
 from common.ids import DirectoryId, uuid_text
-from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.log_dirs.directories import NodeDirectories
+from common.log_dirs.log_directories import LogDirectories, LogDirectory, SpaceSeen
 from common.metrics_exposition import Sample, SnapshotCollector
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.metadata.builders import directory
@@ -44,22 +47,31 @@ class Broker:
 
     def __init__(self) -> None:
         env = SimulatedWorld(seed=1).node("broker-1")
-        log_dirs = {path: env.log_dir(path, operation_timeout_ns=10**9) for path in ("/m", "/d1", "/d2")}
-        self.directories = OpenDirectories(
-            cluster_id="c",
-            metadata=log_dirs["/m"],
-            metadata_directory_id=directory(9),
-            online={D1: log_dirs["/d1"], D2: log_dirs["/d2"]},
-            offline={"/d3": OfflineDirectory("/d3", None, "EIO")},
-            configured=("/d1", "/d2", "/d3"),
-            previous_broker_epoch=None,
+        self._log_dirs = {
+            directory_id: env.log_dir(path, operation_timeout_ns=10**9)
+            for path, directory_id in (("/d1", D1), ("/d2", D2), ("/m", directory(9)))
+        }
+        self.directories = LogDirectories(
+            [
+                LogDirectory(path="/d1", directory_id=D1),
+                LogDirectory(path="/d2", directory_id=D2),
+                LogDirectory(path="/d3", directory_id=None, cause="EIO"),
+                LogDirectory(path="/m", directory_id=directory(9)),
+            ],
+            data_dirs=("/d1", "/d2", "/d3"),
+            metadata_dir="/m",
         )
 
     def samples(self) -> list[Sample]:
         return list(
             broker_samples(
                 state=BrokerState.RUNNING,
-                directories=self.directories,
+                directories=NodeDirectories(
+                    cluster_id="c",
+                    known=self.directories,
+                    log_dirs=self._log_dirs,
+                    metadata_directory_id=directory(9),
+                ),
                 replicas=Replicas(),
                 queued_assignments=11,
                 applied_offset=12,
@@ -100,7 +112,7 @@ def test_values_and_names() -> None:
 def test_series_of_directories() -> None:
     """Online ones with their id, what they hold and their space; of space only what is known."""
     broker = Broker()
-    broker.directories.space[D1] = SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)
+    broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
     assert broker.values("kafka_log_logdir_partitions") == {"/d1": 2, "/d2": 0}
     assert broker.values("kafka_log_logdir_total_bytes") == {"/d1": 1000}
@@ -117,7 +129,7 @@ def test_series_of_directories() -> None:
 def test_a_directory_that_fails_keeps_its_offline_series() -> None:
     """The alert on it must not resolve itself; what only an online directory has goes."""
     broker = Broker()
-    broker.directories.mark_offline("/d1", "EIO")
+    broker.directories.step(LogDirError("/d1", "append", errno.EIO))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 1, "/d2": 0, "/d3": 1}
     assert broker.values("kafka_log_logmanager_offlinelogdirectorycount") == {"": 2}
     assert broker.values("kafka_log_logdir_partitions") == {"/d2": 0}

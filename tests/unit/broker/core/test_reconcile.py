@@ -16,8 +16,7 @@ GONE = DirectoryId(Uuid(b"X" * 16))
 
 BASE = ReplicaSituation(
     metadata_directory=A,
-    hosted_directory=None,
-    failed_directory=None,
+    log_directory=None,
     online_directories=(A, B),
     any_offline=False,
     in_isr=False,
@@ -28,7 +27,7 @@ BASE = ReplicaSituation(
 
 
 def hosted(directory: DirectoryId, metadata: DirectoryId | None) -> ReplicaSituation:
-    return replace(BASE, hosted_directory=directory, metadata_directory=metadata)
+    return replace(BASE, log_directory=directory, metadata_directory=metadata)
 
 
 def absent(metadata: DirectoryId, **changes: Any) -> ReplicaSituation:
@@ -36,7 +35,7 @@ def absent(metadata: DirectoryId, **changes: Any) -> ReplicaSituation:
 
 
 def failed(directory: DirectoryId, metadata: DirectoryId, **changes: Any) -> ReplicaSituation:
-    return replace(absent(metadata, any_offline=True, **changes), failed_directory=directory, online_directories=(A, B))
+    return replace(absent(metadata, any_offline=True, **changes), log_directory=directory)
 
 
 TABLE = [
@@ -86,8 +85,9 @@ TABLE = [
     (absent(LOST, any_offline=True), Decision(Action.SKIP)),
     (absent(MIGRATING, any_offline=True), Decision(Action.SKIP)),
     (absent(GONE, any_offline=True), Decision(Action.SKIP)),
-    # Not placed here and not hosted.
+    # Not placed here and not hosted; or its log is in a directory that is offline, where nothing can be deleted.
     (replace(BASE, metadata_directory=None), Decision(Action.SKIP)),
+    (replace(BASE, metadata_directory=None, log_directory=GONE, any_offline=True), Decision(Action.SKIP)),
 ]
 
 
@@ -102,8 +102,7 @@ def every_situation() -> list[ReplicaSituation]:
     return [
         ReplicaSituation(
             metadata_directory=metadata,
-            hosted_directory=here,
-            failed_directory=gone,
+            log_directory=log,
             online_directories=(A, B),
             any_offline=any_offline,
             in_isr=in_isr,
@@ -112,8 +111,7 @@ def every_situation() -> list[ReplicaSituation]:
             previous_directories_online=previous,
         )
         for metadata in (A, GONE, UNASSIGNED, LOST, MIGRATING)
-        for here in (None, A, B)
-        for gone in (None, GONE)
+        for log in (None, A, B, GONE)
         for any_offline, in_isr, recovering, newer, previous in flags
     ]
 
@@ -125,8 +123,7 @@ def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
         decision = decide(situation)
         if decision.action is not Action.CREATE:
             continue
-        assert situation.hosted_directory is None
-        assert situation.failed_directory is None
+        assert situation.log_directory is None
         assert decision.directory in (None, A, B)
         if situation.in_isr:
             assert (
@@ -149,5 +146,5 @@ def test_deciding_again_after_the_decision_was_carried_out_changes_nothing() -> 
             assert decide(replace(situation, metadata_directory=decision.directory)).action in (Action.USE, Action.SKIP)
         elif decision.action is Action.CREATE:
             created = decision.directory or B
-            settled = replace(situation, hosted_directory=created, metadata_directory=created)
+            settled = replace(situation, log_directory=created, metadata_directory=created)
             assert decide(settled) == Decision(Action.USE)

@@ -2,40 +2,54 @@
 
 import pytest
 
+from broker.core.hosted_replicas import ReplicaPlace
 from broker.core.unfence_gate import UnfenceGate
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
-from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.metadata.directory_ids import UNASSIGNED
 
 T = TopicId(Uuid(b"t" * 16))
 D1 = DirectoryId(Uuid(b"1" * 16))
-REPLICA = TopicIdPartition(T, 0)
+R0, R1, R2 = (TopicIdPartition(T, index) for index in range(3))
 
 
-@pytest.mark.parametrize(
-    ("assigned", "unplaceable", "opens"),
-    [
-        (UNASSIGNED, False, False),
-        (D1, False, True),
-        (LOST, False, True),
-        (None, False, True),
-        (UNASSIGNED, True, True),
-    ],
-)
-def test_a_replica_is_settled_by_agreement_loss_removal_or_no_place(
-    assigned: DirectoryId | None, unplaceable: bool, opens: bool
-) -> None:
-    """One replica, each way in which it can stop holding the broker back."""
+class Places:
+    """Replicas in D1, of which the metadata names those in `agreed`."""
+
+    def __init__(self, *agreed: TopicIdPartition) -> None:
+        self.agreed = dict.fromkeys(agreed)
+
+    def __call__(self, key: TopicIdPartition) -> ReplicaPlace:
+        return ReplicaPlace(
+            assigned=D1 if key in self.agreed else UNASSIGNED,
+            assigned_is_online=True,
+            hosted=D1,
+            has_wish=key not in self.agreed,
+            is_being_created=False,
+            is_unplaceable=False,
+        )
+
+
+def test_it_waits_for_what_is_not_settled_and_opens_when_the_last_one_is() -> None:
+    """What was settled when the set was fixed, and what comes up later, never counts; what is settled once is left out for
+    good."""
     gate = UnfenceGate()
+    assert not gate.is_fixed
+    gate.update(Places(R0))
     assert not gate.is_open
-    gate.fix([REPLICA])
-    gate.update(assigned=lambda _: assigned, hosted={REPLICA: D1}, unplaceable=lambda _: unplaceable)
-    assert gate.is_open is opens
+    gate.fix([R0, R1, R2], Places(R0))
+    assert gate.is_fixed
+    assert gate.waiting == (R1, R2)
+    gate.update(Places(R1))
+    assert gate.waiting == (R2,)
+    assert not gate.is_open
+    gate.update(Places(R2))
+    assert gate.is_open
 
 
 def test_an_empty_set_opens_at_once_and_the_set_is_fixed_once() -> None:
     """Later assignments never count."""
     gate = UnfenceGate()
-    gate.fix([])
+    gate.fix([], Places())
     assert gate.is_open
     with pytest.raises(AssertionError, match="once"):
-        gate.fix([REPLICA])
+        gate.fix([R0], Places())

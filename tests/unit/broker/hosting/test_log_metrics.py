@@ -2,9 +2,7 @@
 
 from broker.hosting.directory_logs import ReplicaDescription
 from broker.hosting.log_metrics import WALK_EVERY, LogSizes
-from common.environment.interface import LogDir
 from common.ids import DirectoryId, Uuid, uuid_text
-from tests.simulation.environment import SimulatedWorld
 
 FIRST = DirectoryId(Uuid(b"A" * 16))
 SECOND = DirectoryId(Uuid(b"B" * 16))
@@ -25,24 +23,18 @@ class Described:
 def test_sizes_by_replica_and_directory() -> None:
     """Two replicas in one directory, none in the other, which is shown as empty all the same."""
 
-    async def scenario(world: SimulatedWorld) -> None:
-        env = world.node("n")
-        online: dict[DirectoryId, LogDir] = {
-            directory_id: env.log_dir(path, operation_timeout_ns=1) for directory_id, path in ((FIRST, "/a"), (SECOND, "/b"))
-        }
-        replicas = Described()
-        sizes = LogSizes()
-        found = [(sample.name, sample.labels, sample.value) for sample in sizes.samples(online, replicas)]
-        assert found == [
-            ("kafka_log_log_size", (("topic", "t"), ("partition", "0"), ("logDirectory", "/a")), 100),
-            ("kafka_log_log_size", (("topic", "t"), ("partition", "1"), ("logDirectory", "/a")), 101),
-            ("kafka_log_logdir_used_bytes", (("logDirectory", "/a"), ("directoryId", uuid_text(FIRST))), 201),
-            ("kafka_log_logdir_used_bytes", (("logDirectory", "/b"), ("directoryId", uuid_text(SECOND))), 0),
-        ]
-        for _ in range(WALK_EVERY - 1):
-            sizes.samples(online, replicas)
-        assert replicas.calls == 2
-        del online[FIRST]
-        assert [sample.labels[0] for sample in sizes.samples(online, replicas)] == [("logDirectory", "/b")]
-
-    SimulatedWorld(seed=1).run(scenario)
+    online = {FIRST: "/a", SECOND: "/b"}
+    replicas = Described()
+    sizes = LogSizes()
+    found = [(sample.name, sample.labels, sample.value) for sample in sizes.samples(online, replicas)]
+    assert found == [
+        ("kafka_log_log_size", (("topic", "t"), ("partition", "0"), ("logDirectory", "/a")), 100),
+        ("kafka_log_log_size", (("topic", "t"), ("partition", "1"), ("logDirectory", "/a")), 101),
+        ("kafka_log_logdir_used_bytes", (("logDirectory", "/a"), ("directoryId", uuid_text(FIRST))), 201),
+        ("kafka_log_logdir_used_bytes", (("logDirectory", "/b"), ("directoryId", uuid_text(SECOND))), 0),
+    ]
+    for _ in range(WALK_EVERY - 1):
+        sizes.samples(online, replicas)
+    assert replicas.calls == 2
+    del online[FIRST]
+    assert [sample.labels[0] for sample in sizes.samples(online, replicas)] == [("logDirectory", "/b")]

@@ -7,6 +7,7 @@ import pytest
 
 from broker.hosting.directory_logs import DuplicateLog
 from common.ids import Offset, TopicId, TopicIdPartition, Uuid, uuid_text
+from common.log_dirs.log_directories import SpaceSeen
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
@@ -173,7 +174,7 @@ def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
             for base in range(3):
                 disk.write(f"{folder}/{base:020d}.log", b"x")
         await cluster.start(1)
-        log_dir = cluster[1].directories.online[directory(1, "a")]
+        log_dir = cluster[1].log_dirs[directory(1, "a")]
         removed: list[str] = []
         remove = log_dir.remove
 
@@ -376,8 +377,7 @@ def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> No
             ("abc", {TopicIdPartition(TOPIC, 0): LOST}),
             ("ab", {TopicIdPartition(TOPIC, 0): directory(1, "a")}),
         ):
-            broker = await cluster.start(1, "ab")
-            broker.replicas.previous_directories = [directory(1, letter) for letter in previous]
+            broker = await cluster.start(1, "ab", previous=previous)
             broker.replicas.reconcile(TopicIdPartition(TOPIC, 0))
             await broker.replicas.settled()
             assert broker.replicas.wished_assignments() == expected
@@ -444,16 +444,16 @@ def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
-        space = await cluster[1].directories.online[directory(1, "a")].statvfs()
+        space = await cluster[1].log_dirs[directory(1, "a")].statvfs()
         full = type(space)(total_bytes=space.total_bytes, usable_bytes=1000, free_inodes=space.free_inodes)
-        cluster[1].directories.space[directory(1, "a")] = full
+        cluster[1].directories.step(SpaceSeen(directory(1, "a"), full))
         cluster.controller.create_topic([1])
         assert cluster[1].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): LOST}
         assert cluster[1].replicas.is_unplaceable(TopicIdPartition(TOPIC, 0))
         assert cluster[1].replicas.gauges().unplaceable_replica_count == 1
         await cluster.world.sleep(3)
         assert len(cluster.world.events_named("replica_not_placeable")) == 1
-        cluster[1].directories.space[directory(1, "a")] = space
+        cluster[1].directories.step(SpaceSeen(directory(1, "a"), space))
         await cluster.until(cluster[1].leads)
         assert cluster[1].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): directory(1, "a")}
         assert not cluster[1].replicas.is_unplaceable(TopicIdPartition(TOPIC, 0))

@@ -7,9 +7,9 @@ import pytest
 
 from broker.hosting.directory_logs import ReplicaDescription
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
-from common.environment.interface import SpaceStat
+from common.environment.interface import LogDirError, SpaceStat
 from common.ids import DirectoryId
-from common.log_dirs.directories import OfflineDirectory, OpenDirectories
+from common.log_dirs.log_directories import LogDirectories, LogDirectory, SpaceSeen
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_log_dirs import (
@@ -17,7 +17,6 @@ from common.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import directory
 
@@ -34,16 +33,15 @@ class Broker:
     """A broker with /d1 and /d2 online, and /d3 unreadable since the start."""
 
     def __init__(self) -> None:
-        env = SimulatedWorld(seed=1).node("broker-1")
-        log_dirs = {path: env.log_dir(path, operation_timeout_ns=10**9) for path in ("/m", "/d1", "/d2")}
-        self.directories = OpenDirectories(
-            cluster_id="c",
-            metadata=log_dirs["/m"],
-            metadata_directory_id=directory(9),
-            online={D2: log_dirs["/d2"], D1: log_dirs["/d1"]},
-            offline={"/d3": OfflineDirectory("/d3", None, "EIO")},
-            configured=("/d1", "/d2", "/d3"),
-            previous_broker_epoch=None,
+        self.directories = LogDirectories(
+            [
+                LogDirectory(path="/d1", directory_id=D1),
+                LogDirectory(path="/d2", directory_id=D2),
+                LogDirectory(path="/d3", directory_id=None, cause="EIO"),
+                LogDirectory(path="/m", directory_id=directory(9)),
+            ],
+            data_dirs=("/d1", "/d2", "/d3"),
+            metadata_dir="/m",
         )
         self.requests = DescribeLogDirsRequests(self.directories, self._describe)
 
@@ -81,8 +79,9 @@ def test_sizes_and_lags() -> None:
 def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
     """Unreadable since the start, or failed a moment ago: KAFKA_STORAGE_ERROR, no topics, sizes -1."""
     broker = Broker()
-    broker.directories.space = {D1: SpaceStat(1000, 10, 5), D2: SpaceStat(2000, 20, 5)}
-    broker.directories.mark_offline("/d1", f"append failed with {errno.EIO}")
+    broker.directories.step(SpaceSeen(D1, SpaceStat(1000, 10, 5)))
+    broker.directories.step(SpaceSeen(D2, SpaceStat(2000, 20, 5)))
+    broker.directories.step(LogDirError("/d1", "append", errno.EIO))
     results = {result.log_dir: result for result in broker.ask().results}
     assert [result.error_code for result in results.values()] == [
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -120,5 +119,5 @@ def test_only_the_partitions_that_are_asked_for(
 def test_every_version_can_be_sent(version: int) -> None:
     """Sizes of the file system exist from version 4 on only."""
     broker = Broker()
-    broker.directories.space = {D1: SpaceStat(1000, 10, 5)}
+    broker.directories.step(SpaceSeen(D1, SpaceStat(1000, 10, 5)))
     assert len(broker.ask(version=version).results) == 3

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from common.ids import BrokerEpoch, DirectoryId, Uuid, uuid_text
-from common.log_dirs.directories import OpenDirectories
+from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.startup_scan import StartupError, scan_directories
 from common.storage.clean_shutdown import format_clean_shutdown
 from common.storage.meta_properties import MetaProperties, format_meta_properties, parse_meta_properties
@@ -31,13 +31,13 @@ def world_with(contents: Mapping[str, bytes | None]) -> SimulatedWorld:
     return world
 
 
-async def scan_node(world: SimulatedWorld) -> OpenDirectories:
+async def scan_node(world: SimulatedWorld) -> NodeDirectories:
     return await scan_directories(
         world.node("n1"), node_id=1, log_dirs=("/d1", "/d2"), metadata_log_dir="/m", operation_timeout_ns=10**9
     )
 
 
-def scan(world: SimulatedWorld) -> OpenDirectories:
+def scan(world: SimulatedWorld) -> NodeDirectories:
     return world.run(scan_node)
 
 
@@ -51,13 +51,13 @@ def refused(world: SimulatedWorld) -> str:
 def test_good_directories_are_all_online() -> None:
     """Three formatted directories: two hold data, one the metadata; nothing is offline."""
     directories = scan(world_with({path: formatted(path) for path in IDS}))
-    assert list(directories.online) == [IDS["/d1"], IDS["/d2"]]
+    assert list(directories.known.online) == [IDS["/d1"], IDS["/d2"]]
     assert directories.metadata.path == "/m"
     assert directories.metadata_directory_id == IDS["/m"]
     assert directories.cluster_id == CLUSTER
-    assert not directories.any_offline
-    assert directories.previous_broker_epoch is None
-    assert sorted(directories.all_by_path) == ["/d1", "/d2", "/m"]
+    assert not directories.known.any_offline
+    assert directories.known.previous_broker_epoch is None
+    assert [log_dir.path for log_dir in directories.log_dirs.values()] == ["/d1", "/d2", "/m"]
 
 
 def test_a_missing_directory_id_is_added_and_kept() -> None:
@@ -69,7 +69,7 @@ def test_a_missing_directory_id_is_added_and_kept() -> None:
         first = parse_meta_properties(world.disk("/d1").files()["meta.properties"]).directory_id
         assert first is not None
         world.crash("n1")
-        assert first in (await scan_node(world)).online
+        assert first in (await scan_node(world)).known.online
 
     world.run(scenario)
 
@@ -79,9 +79,9 @@ def test_an_unreadable_data_directory_starts_offline() -> None:
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_with(errno.EIO)
     directories = scan(world)
-    assert list(directories.online) == [IDS["/d1"]]
-    assert list(directories.offline) == ["/d2"]
-    assert directories.any_offline
+    assert list(directories.known.online) == [IDS["/d1"]]
+    assert [each.path for each in directories.known.offline] == ["/d2"]
+    assert directories.known.any_offline
 
 
 def test_a_read_only_disk_starts_offline_though_it_reads_well() -> None:
@@ -89,7 +89,7 @@ def test_a_read_only_disk_starts_offline_though_it_reads_well() -> None:
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_with(errno.EROFS, operations=["probe", "append", "fsync", "mkdir", "rename", "replace_file"])
     directories = scan(world)
-    assert list(directories.offline) == ["/d2"]
+    assert [each.path for each in directories.known.offline] == ["/d2"]
 
 
 def test_the_metadata_directory_must_work() -> None:
@@ -102,9 +102,9 @@ def test_the_metadata_directory_must_work() -> None:
 def test_garbage_in_meta_properties_takes_the_directory_offline() -> None:
     """A file that cannot be understood says that the disk is broken, not that it is new. The cause names the file."""
     world = world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": b"version=x\n"})
-    offline = scan(world).offline
-    assert list(offline) == ["/d2"]
-    assert offline["/d2"].cause == "/d2/meta.properties is damaged: version is 'x', which is not a number"
+    (offline,) = scan(world).known.offline
+    assert offline.path == "/d2"
+    assert offline.cause == "/d2/meta.properties is damaged: version is 'x', which is not a number"
 
 
 def test_an_unformatted_directory_among_formatted_ones_is_fatal() -> None:
@@ -143,7 +143,7 @@ def test_a_directory_in_use_is_fatal_and_the_others_are_released() -> None:
         with pytest.raises(StartupError, match=r"/d2 is in use"):
             await scan_node(world)
         await holder.close()
-        assert len((await scan_node(world)).online) == 2
+        assert len((await scan_node(world)).known.online) == 2
 
     world.run(scenario)
 
@@ -164,10 +164,10 @@ def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
         world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))
 
     async def scenario(_: SimulatedWorld) -> None:
-        assert (await scan_node(world)).previous_broker_epoch == 5
+        assert (await scan_node(world)).known.previous_broker_epoch == 5
         world.crash("n1")
         world.disk("/d2").delete(".kafka_cleanshutdown")
-        assert (await scan_node(world)).previous_broker_epoch is None
+        assert (await scan_node(world)).known.previous_broker_epoch is None
 
     world.run(scenario)
 
@@ -177,9 +177,10 @@ def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").capacity_bytes = world.disk("/d2").used_bytes()
     directories = scan(world)
-    assert list(directories.online) == [IDS["/d1"], IDS["/d2"]]
-    assert directories.space[DirectoryId(Uuid(IDS["/d2"]))].usable_bytes == 0
-    assert directories.space[DirectoryId(Uuid(IDS["/d1"]))].usable_bytes > 0
+    assert list(directories.known.online) == [IDS["/d1"], IDS["/d2"]]
+    usable = [each.space.usable_bytes for each in directories.known.data_dirs if each.space is not None]
+    assert usable[0] > 0
+    assert usable[1:] == [0]
     assert [event.fields["log_dir"] for event in world.events_named("log_dir_warning")] == ["/d2"]
 
 
@@ -189,8 +190,8 @@ def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: st
     world = world_with({path: formatted(path, with_id=path != "/d2") for path in IDS})
     world.disk("/d2").fail_with(errno.EIO, operations=[operation])
     directories = scan(world)
-    assert list(directories.online) == [IDS["/d1"]]
-    assert list(directories.offline) == ["/d2"]
+    assert list(directories.known.online) == [IDS["/d1"]]
+    assert [each.path for each in directories.known.offline] == ["/d2"]
 
 
 @pytest.mark.parametrize("operation", ["attach", "lock", "read_file", "probe"])
@@ -202,6 +203,6 @@ def test_a_process_that_is_short_of_files_does_not_start_without_a_healthy_disk(
     async def scenario(world: SimulatedWorld) -> None:
         with pytest.raises(StartupError, match=r"/d2.*short of files.*ulimit"):
             await scan_node(world)
-        assert list((await scan_node(world)).online) == [IDS["/d1"], IDS["/d2"]]
+        assert list((await scan_node(world)).known.online) == [IDS["/d1"], IDS["/d2"]]
 
     world.run(scenario)

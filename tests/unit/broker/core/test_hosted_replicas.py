@@ -1,0 +1,272 @@
+"""What a broker remembers of its replicas, by table: their situations, what is newer than the broker, what is to be said."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.core.hosted_replicas import HostedReplicas, ReplicaPlace, is_settled
+from broker.core.reconcile import Action, Decision, ReplicaSituation
+from common.environment.interface import LogDirError
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
+from common.log_dirs.log_directories import LogDirectories, LogDirectory
+from common.metadata.delta import MetadataDelta
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.state import MetadataState
+from common.records.metadata_records import KnownRecord, PartitionChangeRecord, RemoveTopicRecord
+from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
+
+D1, D2, GONE = directory(1), directory(2), directory(7)
+P0 = TopicIdPartition(topic_id(1), 0)
+Q0 = TopicIdPartition(topic_id(2), 0)
+EPOCH = BrokerEpoch(100)
+
+
+class Broker:
+    """Broker 1 with D1 and D2, and a topic with one partition of the brokers 1 and 2."""
+
+    def __init__(self, *, assigned: DirectoryId = D1, isr: tuple[int, ...] = (1, 2), leader: int = 1) -> None:
+        self.state: MetadataState = replay(
+            level(21),
+            register(1, directories=[D1, D2], epoch=EPOCH),
+            topic(1),
+            partition(1, 0, [1, 2], isr=list(isr), leader=leader, directories=[assigned, directory(9)]),
+        )
+        self.directories = LogDirectories(
+            [LogDirectory(path="/d1", directory_id=D1), LogDirectory(path="/d2", directory_id=D2)],
+            data_dirs=("/d1", "/d2"),
+            metadata_dir="/d1",
+        )
+        self.known = HostedReplicas(BrokerId(1), self.state, self.directories)
+
+    def lose(self, path: str) -> None:
+        self.directories.step(LogDirError(path, "append", 5))
+
+    def change(self, *records: KnownRecord) -> None:
+        replay(*records, into=self.state)
+
+
+BASE = ReplicaSituation(
+    metadata_directory=D1,
+    log_directory=None,
+    online_directories=(D1, D2),
+    any_offline=False,
+    in_isr=True,
+    leads_while_recovering=False,
+    newer_than_incarnation=False,
+    previous_directories_online=False,
+)
+
+
+def nothing(_: Broker) -> None:
+    pass
+
+
+def went_offline(broker: Broker) -> None:
+    broker.lose("/d1")
+    broker.known.log_went_offline(P0, D1)
+
+
+def previous(*directories: DirectoryId) -> Callable[[Broker], None]:
+    def set_previous(broker: Broker) -> None:
+        broker.known.previous_directories = directories
+
+    return set_previous
+
+
+def recovering(leader: int) -> Callable[[Broker], None]:
+    record = PartitionChangeRecord(topic_id=P0.topic_id, partition_id=0, leader=leader, leader_recovery_state=1)
+    return lambda broker: broker.change(record)
+
+
+@pytest.mark.parametrize(
+    ("broker", "prepare", "hosted_in", "expected"),
+    [
+        (Broker(), nothing, D1, replace(BASE, log_directory=D1)),
+        (Broker(), nothing, None, BASE),
+        (Broker(isr=(2,), leader=2), nothing, None, replace(BASE, in_isr=False)),
+        (Broker(assigned=UNASSIGNED, leader=2), nothing, D2, replace(BASE, metadata_directory=UNASSIGNED, log_directory=D2)),
+        # Offline with its directory: remembered there, whatever the metadata names.
+        (Broker(), went_offline, None, replace(BASE, log_directory=D1, online_directories=(D2,), any_offline=True)),
+        # A log in a directory that failed a moment ago, before the replicas have left it.
+        (
+            Broker(),
+            lambda broker: broker.lose("/d1"),
+            D1,
+            replace(BASE, log_directory=D1, online_directories=(D2,), any_offline=True),
+        ),
+        (Broker(), recovering(1), None, replace(BASE, leads_while_recovering=True)),
+        (Broker(), recovering(2), None, BASE),
+        # Nothing is proved by not knowing the previous registration, nor by one that named no directories.
+        (Broker(), previous(D1, D2), None, replace(BASE, previous_directories_online=True)),
+        (Broker(), previous(D2), None, replace(BASE, previous_directories_online=True)),
+        (Broker(), previous(D1, GONE), None, BASE),
+        (Broker(), previous(), None, BASE),
+    ],
+)
+def test_situation(
+    broker: Broker, prepare: Callable[[Broker], None], hosted_in: DirectoryId | None, expected: ReplicaSituation
+) -> None:
+    """What the metadata, the directories and the broker's memory give, each alone."""
+    prepare(broker)
+    assert broker.known.situation(P0, hosted_in) == expected
+
+
+def test_a_partition_of_others_has_no_place_here() -> None:
+    """Neither has one that does not exist."""
+    broker = Broker()
+    moved = PartitionChangeRecord(
+        topic_id=P0.topic_id, partition_id=0, replicas=[2], isr=[2], leader=2, directories=[directory(9)]
+    )
+    broker.change(moved)
+    for key in (P0, Q0):
+        assert broker.known.situation(key, None) == replace(BASE, metadata_directory=None, in_isr=False)
+        assert broker.known.decide(key, None) == Decision(Action.SKIP)
+        assert broker.known.decide(key, D1) == Decision(Action.DELETE)
+
+
+def test_what_went_offline_is_forgotten_when_it_is_lost_or_gone() -> None:
+    """LOST: an unclean election may start it empty. Until then nothing replaces it, whatever else the metadata says."""
+    broker = Broker(assigned=UNASSIGNED)
+    went_offline(broker)
+    assert broker.known.decide(P0, None) == Decision(Action.ASSIGN, D1)
+    assert broker.known.is_offline(P0)
+    assert broker.known.offline_in(D1) == [P0]
+    assert broker.known.offline_in(D2) == []
+    broker.change(PartitionChangeRecord(topic_id=P0.topic_id, partition_id=0, directories=[LOST, directory(9)]))
+    assert broker.known.decide(P0, None) == Decision(Action.SKIP)
+    assert not broker.known.is_offline(P0)
+    went_offline(broker)
+    broker.change(RemoveTopicRecord(topic_id=P0.topic_id))
+    assert broker.known.decide(P0, None) == Decision(Action.SKIP)
+    assert broker.known.offline_count == 0
+
+
+@pytest.mark.parametrize(
+    ("broker_epoch", "is_hosted", "is_newer"),
+    [(EPOCH, False, True), (EPOCH, True, False), (BrokerEpoch(99), False, False), (None, False, False)],
+)
+def test_what_is_newer_than_the_incarnation(broker_epoch: BrokerEpoch | None, is_hosted: bool, is_newer: bool) -> None:
+    """Created after the registration of this incarnation, and without a log here. An image with another incarnation's
+    registration proves nothing."""
+    broker, delta, key = Broker(), MetadataDelta(), Q0
+    replay(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), into=broker.state, delta=delta)
+    broker.known.metadata_changed(delta, broker_epoch=broker_epoch, hosted=(key,) if is_hosted else ())
+    assert broker.known.situation(key, None).newer_than_incarnation is is_newer
+    broker.known.log_created(key)
+    assert not broker.known.situation(key, None).newer_than_incarnation
+
+
+def test_what_was_created_before_the_registration_is_not_newer() -> None:
+    """By offsets, which a later registration record of the same incarnation does not move."""
+    broker, delta = Broker(), MetadataDelta()
+    delta.created_partitions[P0] = Offset(0)
+    broker.known.metadata_changed(delta, broker_epoch=EPOCH, hosted=())
+    assert not broker.known.situation(P0, None).newer_than_incarnation
+    later, key = MetadataDelta(), Q0
+    replay(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), into=broker.state, delta=later)
+    broker.state.registration_offsets[BrokerId(1)] = Offset(broker.state.last_offset + 1)
+    broker.known.metadata_changed(later, broker_epoch=EPOCH, hosted=())
+    assert broker.known.situation(key, None).newer_than_incarnation
+
+
+@pytest.mark.parametrize(
+    ("broker", "expected"),
+    [
+        (Broker(), Action.ASSIGN_LOST),
+        (Broker(assigned=UNASSIGNED), Action.ASSIGN_LOST),
+        (Broker(assigned=LOST), Action.SKIP),
+        (Broker(isr=(2,), leader=2), Action.SKIP),
+    ],
+)
+def test_a_replica_that_has_no_place(broker: Broker, expected: Action) -> None:
+    """A member of the ISR says LOST, unless the controller knows; others are waited for by nobody."""
+    assert broker.known.decide_unplaceable(P0) == Decision(expected)
+
+
+def test_news_is_news_once() -> None:
+    """Of having no place, and of each wish."""
+    known = Broker().known
+    assert [known.has_no_place(P0), known.has_no_place(P0)] == [True, False]
+    assert (known.is_unplaceable(P0), known.unplaceable_count) == (True, 1)
+    known.has_place(P0)
+    assert (known.is_unplaceable(P0), known.unplaceable_count) == (False, 0)
+    assert [known.note_wish(P0, wish) for wish in (None, D1, D1, D2, None, None)] == [False, True, False, True, True, False]
+    known.note_wish(P0, LOST)
+    assert known.wishes == {P0: LOST}
+
+
+@pytest.mark.parametrize(
+    ("decision", "wish"),
+    [
+        (Decision(Action.ASSIGN, D2), D2),
+        (Decision(Action.ASSIGN_LOST), LOST),
+        (Decision(Action.USE), None),
+        (Decision(Action.CREATE, D1), None),
+        (Decision(Action.SKIP), None),
+        (Decision(Action.DELETE), None),
+    ],
+)
+def test_what_a_decision_has_to_say(decision: Decision, wish: DirectoryId | None) -> None:
+    """Only an assignment is for the controller."""
+    assert decision.wish == wish
+
+
+@pytest.mark.parametrize(
+    ("broker", "wish", "led"),
+    [
+        (Broker(), None, D1),
+        (Broker(assigned=UNASSIGNED), None, UNASSIGNED),
+        (Broker(assigned=UNASSIGNED), D2, D2),
+        (Broker(assigned=D1), D2, D2),
+        (Broker(leader=2), None, None),
+        (Broker(leader=2), D1, None),
+    ],
+)
+def test_where_a_broker_leads(broker: Broker, wish: DirectoryId | None, led: DirectoryId | None) -> None:
+    """Where the metadata has a replica that it leads, and where that replica really is, if the controller must still be
+    told."""
+    broker.known.note_wish(P0, wish)
+    if led is not None:
+        assert broker.known.leads_in(led)
+    assert not any(broker.known.leads_in(other) for other in (GONE, directory(9)))
+    if led is None:
+        assert not broker.known.leads_in(D1)
+
+
+# --- the gate to unfencing -----------------------------------------------------------------------------------------
+
+WAITED_FOR = ReplicaPlace(
+    assigned=UNASSIGNED,
+    assigned_is_online=True,
+    hosted=D1,
+    has_wish=True,
+    is_being_created=False,
+    is_unplaceable=False,
+)
+OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=None, has_wish=False)
+
+
+@pytest.mark.parametrize(
+    ("place", "settled"),
+    [
+        (WAITED_FOR, False),
+        (replace(WAITED_FOR, assigned=MIGRATING), False),
+        (replace(WAITED_FOR, assigned=D2), False),
+        # The metadata names where it is, or places it on other brokers, or calls it LOST.
+        (replace(WAITED_FOR, assigned=D1), True),
+        (replace(WAITED_FOR, assigned=None), True),
+        (replace(WAITED_FOR, assigned=LOST, assigned_is_online=False), True),
+        # Not here yet: it may still be created where the controller counts it as online.
+        (replace(WAITED_FOR, hosted=None, has_wish=False), False),
+        (replace(WAITED_FOR, hosted=None, has_wish=False, is_unplaceable=True), True),
+        # In a directory that the controller holds for offline.
+        (OFFLINE, True),
+        (replace(OFFLINE, has_wish=True), False),
+        (replace(OFFLINE, is_being_created=True), False),
+        (replace(OFFLINE, is_being_created=True, is_unplaceable=True), True),
+    ],
+)
+def test_what_is_settled(place: ReplicaPlace, settled: bool) -> None:
+    """Each way in which a replica can stop keeping a new incarnation fenced, and what must not."""
+    assert is_settled(place) is settled
