@@ -1,16 +1,16 @@
 """A log that failed on a healthy disk is loaded again (shell).
 
 Where the process was short of files or memory, what an operation left behind is unknown while the disk is well. The log is
-recovered from its files as at a start, and the partition, with its role and its ISR, goes on with the new one. Easy to get
-wrong: when records are gone that were written, others count on them. A leader would have them cut off everywhere, a follower
-could be elected; so the directory goes offline instead.
+recovered from its files as at a start, and the partition goes on with the new one: its role, its ISR and the produces that
+wait for replication stay. Others count on every record that was written. Were one missing, a leader would have it cut off
+everywhere and a follower could be elected; so the directory goes offline instead.
 """
 
 import errno
 
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
-from broker.hosting.partition import Partition
+from broker.hosting.partition import Partition, PlacedLog
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
@@ -59,7 +59,7 @@ class LogReload:
             if log.log_end_offset < former.written_offset:
                 _report_lost_records(log, former.written_offset)
                 return
-            partition.replace_log(log)
+            partition.replace_log(PlacedLog(directory.directory_id, log))
             self._env.log.warning("log_reloaded", partition=partition.name, log_dir=directory.log_dir.path)
         except LogDirError:
             self.log_failed(partition)

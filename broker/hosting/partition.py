@@ -1,11 +1,14 @@
-"""One partition hosted on this broker: its log, its replica state, and who waits at it (shell).
+"""One partition hosted on this broker: its logs, its replica state, and the requests that wait at it (shell).
 
-Answers to the shell side of Kafka's Partition. It feeds what happens to the log into the core (`PartitionReplica`) and
+Counterpart of the shell side of Kafka's Partition. It feeds what happens to the log into the core (`PartitionReplica`) and
 carries out the effects: waiting requests are completed, ISR proposals go to the controller.
 
-Easy to get wrong: `log.log_end_offset` counts batches that are still on their way to the disk. Only `log.written_offset`
-may be read, replicated or acknowledged. And while the log is being cut (`is_restructuring`) its end is unknown, so new
-metadata waits until that is over: a leader's epoch must not begin at an end that is about to change.
+1. `log.log_end_offset` counts batches that are still on their way to the disk. Only `log.written_offset` may be read,
+   replicated or acknowledged.
+2. While the log is being cut or replaced (`is_restructuring`) its end is unknown, so new metadata waits until that is over:
+   a leader's epoch must not begin at an end that is about to change.
+3. The replica outlives its log. `replace_log` puts another log in the place of the current one, of the same directory (it
+   was loaded again) or of another (a future replica has caught up); requests go on waiting for what that log holds.
 """
 
 from collections import deque
@@ -47,6 +50,14 @@ class IsrCounts:
     failed_updates: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedLog:
+    """A log, and the directory that holds it."""
+
+    directory_id: DirectoryId
+    log: Log
+
+
 class Partition:
     """See the module's docstring. Created when the log is there, until its directory fails or the replica goes."""
 
@@ -70,8 +81,11 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.key = TopicIdPartition(topic_id, index)
-        self.directory_id = directory_id
-        self.log = log
+        # What is served. Changes only in `replace_log`, log and directory together.
+        self._current = PlacedLog(directory_id, log)
+        # The copy in another directory that is to become the current log (KIP-113). Nothing makes one yet.
+        # Invariant: never in the directory of the current log; None once it is the current one.
+        self.future: PlacedLog | None = None
         self.replica = replica
         self.config = config
         replica.min_insync_replicas = config.min_insync_replicas
@@ -95,6 +109,16 @@ class Partition:
         # (end offset, written_bytes there) of writes above the high watermark.
         self._uncommitted: deque[tuple[Offset, int]] = deque()
         self._count_from_here()
+
+    @property
+    def log(self) -> Log:
+        """The current log."""
+        return self._current.log
+
+    @property
+    def directory_id(self) -> DirectoryId:
+        """The directory of the current log."""
+        return self._current.directory_id
 
     @property
     def name(self) -> str:
@@ -137,7 +161,7 @@ class Partition:
         return effects
 
     def begin_restructuring(self) -> None:
-        """The log is about to be cut; until `end_restructuring` metadata waits."""
+        """The log is about to be cut or replaced; until `end_restructuring` metadata waits."""
         self.is_restructuring = True
 
     def end_restructuring(self) -> None:
@@ -154,17 +178,19 @@ class Partition:
             # The fetcher left this partition out meanwhile.
             self.on_written()
 
-    def replace_log(self, log: Log) -> None:
-        """Takes the log as it was loaded again; while restructuring. What the replica knows of ISR and followers stays: a
-        leader that forgot which ISR it has proposed would acknowledge records that a member of it lacks."""
+    def replace_log(self, placed: PlacedLog) -> None:
+        """Makes this the current log; while restructuring. What the replica knows of ISR and followers stays: a leader that
+        forgot which ISR it has proposed would acknowledge records that a member of it lacks. Produces that wait for records
+        of this log go on waiting, others fail."""
         assert self.is_restructuring
-        self.log = log
+        self._current = placed
+        if placed == self.future:
+            self.future = None
         self._adopt_log()
-        # Nobody can tell them whether theirs is among what was loaded.
-        self._replication_waiters.complete_all(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._replication_waiters.complete_beyond(placed.log.written_offset, ErrorCode.KAFKA_STORAGE_ERROR)
         if self.replica.role is Role.LEADER:
             # The entry may have gone with an append that failed.
-            log.begin_epoch(self.replica.leader_epoch)
+            placed.log.begin_epoch(self.replica.leader_epoch)
 
     def _adopt_log(self) -> None:
         self.log.on_failed = partial(self._on_log_failed, self)

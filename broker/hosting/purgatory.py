@@ -39,6 +39,13 @@ class ReplicationWaiters:
         while self._waiting and self._waiting[0][0] <= high_watermark:
             self._waiting.popleft()[1](error)
 
+    def complete_beyond(self, end_offset: Offset, error: ErrorCode) -> None:
+        """What ends past `end_offset` is no longer in the log and is answered with `error`."""
+        lost = [each for each in self._waiting if each[0] > end_offset]
+        self._waiting = deque(each for each in self._waiting if each[0] <= end_offset)
+        for _, on_done in lost:
+            on_done(error)
+
     def complete_all(self, error: ErrorCode) -> None:
         """Nothing of this can be acknowledged here any more."""
         waiting, self._waiting = self._waiting, deque()

@@ -22,6 +22,18 @@ def test_replication_waiters_are_completed_in_order() -> None:
     assert len(waiters) == 0
 
 
+def test_replication_waiters_beyond_the_end_of_a_log_fail() -> None:
+    """Those that the log still holds wait on, in their order."""
+    done: list[tuple[int, ErrorCode]] = []
+    waiters = ReplicationWaiters()
+    for offset in (3, 5, 9, 12):
+        waiters.add(Offset(offset), lambda error, offset=offset: done.append((offset, error)))  # type: ignore[misc]
+    waiters.complete_beyond(Offset(5), ErrorCode.KAFKA_STORAGE_ERROR)
+    assert done == [(9, ErrorCode.KAFKA_STORAGE_ERROR), (12, ErrorCode.KAFKA_STORAGE_ERROR)]
+    waiters.complete_up_to(Offset(5), ErrorCode.NONE)
+    assert done[2:] == [(3, ErrorCode.NONE), (5, ErrorCode.NONE)]
+
+
 def test_a_wait_for_replication_can_be_given_up() -> None:
     """It is not called any more and leaves nothing behind; those beside it wait on."""
     done: list[int] = []

@@ -1,0 +1,102 @@
+"""A partition whose log is replaced while requests wait at it, by the same log loaded again or by one elsewhere."""
+
+import asyncio
+import errno
+
+from broker.hosting.partition import PlacedLog
+from common.ids import Offset, TopicIdPartition
+from common.protocol.errors import ErrorCode
+from common.storage.log import Log
+from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+
+
+async def leader_with_waiting_produces(cluster: Cluster, *values: str) -> list[asyncio.Task[ErrorCode]]:
+    """Broker 1 leads on disk a, and what it writes waits because its follower is cut off."""
+    for broker_id in (1, 2):
+        await cluster.start(broker_id, "ab")
+    cluster.controller.create_topic([1, 2])
+    await cluster.started()
+    assert (await cluster.produce(1, "committed")).error_code == ErrorCode.NONE
+    cluster.world.network.cut("broker-2", "broker-1")
+    waiting = []
+    for number, value in enumerate(values):
+        waiting.append(asyncio.ensure_future(error_of(cluster, value)))
+        await cluster.until(lambda end=number + 2: cluster[1].partition().log.written_offset == end)
+    return waiting
+
+
+async def error_of(cluster: Cluster, value: str) -> ErrorCode:
+    return ErrorCode((await cluster.produce(1, value)).error_code)
+
+
+async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
+    """What a future replica would hold that has caught up."""
+    partition = cluster[1].partition()
+    for name, content in cluster.world.disk(path(1, "a")).files_in("t-0").items():
+        cluster.world.disk(path(1, "b")).write(name, content)
+    log = await Log.load(cluster[1].log_dirs[directory(1, "b")], "t-0", partition.config)
+    return PlacedLog(directory(1, "b"), log)
+
+
+def test_produces_wait_on_while_the_log_is_loaded_again() -> None:
+    """Another append fails for lack of memory and is refused. What was written before it is in the log that is loaded again,
+    and is acknowledged when the follower has it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        [waiting] = await leader_with_waiting_produces(cluster, "waiting")
+        cluster.world.disk(path(1, "a")).fail_next("append", errno.ENOMEM)
+        assert await error_of(cluster, "refused") is ErrorCode.KAFKA_STORAGE_ERROR
+        await cluster.world.event("log_reloaded")
+        assert not waiting.done()
+        cluster.world.network.mend("broker-2", "broker-1")
+        assert await waiting is ErrorCode.NONE
+        assert await cluster.read_all(1) == ["committed", "waiting"]
+
+    run(scenario)
+
+
+def test_produces_wait_on_when_a_log_in_another_directory_takes_over() -> None:
+    """The seam for moves between directories (KIP-113): the future log has caught up and becomes the current one, log and
+    directory at once."""
+
+    async def scenario(cluster: Cluster) -> None:
+        waiting = await leader_with_waiting_produces(cluster, "one", "two")
+        partition = cluster[1].partition()
+        assert partition.future is None
+        placed = partition.future = await copy_to_disk_b(cluster)
+        assert partition.directory_id == directory(1, "a")
+        partition.begin_restructuring()
+        assert await error_of(cluster, "blocked") is ErrorCode.KAFKA_STORAGE_ERROR
+        partition.replace_log(placed)
+        partition.end_restructuring()
+        assert (partition.log, partition.directory_id) == (placed.log, directory(1, "b"))
+        assert partition.future is None
+        assert cluster[1].replicas.hosted_directories() == {TopicIdPartition(TOPIC, 0): directory(1, "b")}
+        assert not any(each.done() for each in waiting)
+        cluster.world.network.mend("broker-2", "broker-1")
+        assert [await each for each in waiting] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert await error_of(cluster, "three") is ErrorCode.NONE
+        assert await cluster.read_all(1) == ["committed", "one", "two", "three"]
+
+    run(scenario)
+
+
+def test_produces_fail_that_the_new_log_does_not_hold() -> None:
+    """Nothing may be acknowledged that is in no log. What the new log holds is acknowledged all the same."""
+
+    async def scenario(cluster: Cluster) -> None:
+        [first] = await leader_with_waiting_produces(cluster, "first")
+        placed = await copy_to_disk_b(cluster)
+        assert placed.log.written_offset == Offset(2)
+        second = asyncio.ensure_future(error_of(cluster, "second"))
+        partition = cluster[1].partition()
+        await cluster.until(lambda: partition.log.written_offset == 3)
+        partition.begin_restructuring()
+        partition.replace_log(placed)
+        partition.end_restructuring()
+        assert await second is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not first.done()
+        cluster.world.network.mend("broker-2", "broker-1")
+        assert await first is ErrorCode.NONE
+
+    run(scenario)
