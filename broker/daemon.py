@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.assignments import Assignments
 from broker.controller_link.assignments_sender import AssignmentsSender
-from broker.controller_link.auto_topics import AutoTopics
 from broker.controller_link.controller_channel import ControllerChannel
-from broker.controller_link.forwarding import Forwarding
 from broker.controller_link.lifecycle_loop import LifecycleLoop
 from broker.controller_link.metadata_follower import MetadataFollower
 from broker.core.directory_assignments import DirectoryAssignments
@@ -38,14 +36,7 @@ from broker.hosting.directory_logs import DuplicateLog
 from broker.hosting.replica_loading import ReplicasNotLoaded
 from broker.hosting.replicas import Replicas
 from broker.requests.api_versions import ApiVersionsRequests
-from broker.requests.describe_configs import DescribeConfigsRequests
-from broker.requests.describe_log_dirs import DescribeLogDirsRequests
-from broker.requests.fetch import FetchHandler
-from broker.requests.forwarded import ForwardedRequests
-from broker.requests.list_offsets import ListOffsetsHandler
-from broker.requests.metadata import MetadataRequests
-from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from broker.requests.produce import ProduceHandler
+from broker.requests.handlers import request_handlers
 from broker.serving import Serving
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
@@ -93,77 +84,40 @@ class BrokerDaemon:
         self._on_running = on_running
         self._broker_id = BrokerId(config.node_id)
         self._incarnation_id = IncarnationId(env.uuid())
-        self._serving = Serving(
-            env,
-            session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
-            catch_up=self._catch_up,
-            task_group=task_group,
-        )
         self._is_told_to_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last_words_heard = asyncio.Event()
+        # The port of each listener, by its name. Filled when `run` binds them.
+        self._ports: dict[str, int] = {}
         self.state = MetadataState()
+        self._serving = self._make_serving()
+        # The way to the controller, as far as the replicas need it.
         self._controller = self._make_controller_channel()
-        self.follower = MetadataFollower(
-            env,
-            self.state,
-            incarnation_id=self._incarnation_id,
-            publish=self._publish,
-            on_published=self._on_published,
-        )
-        self.queue = DirectoryAssignments(rng=env.rng)
-        self._sender = AssignmentsSender(
-            env,
-            self.queue,
-            broker_id=self._broker_id,
-            broker_epoch=lambda: self.lifecycle.broker_epoch,
-            channel=self._controller,
-            task_group=task_group,
-        )
         self._proposals = AlterPartitionSender(
             env, self._controller, broker_id=self._broker_id, broker_epoch=self._registered_epoch
         )
-        self.replicas = Replicas(
-            env,
-            config,
-            broker_id=self._broker_id,
-            broker_epoch=self._registered_epoch,
-            state=self.state,
-            directories=directories.known,
-            log_dirs=directories.log_dirs,
-            task_group=task_group,
-            proposals=self._proposals,
-            connect=self._open_channel,
-            wishes_changed=self._wishes_changed,
+        self.follower = self._make_follower()
+        # What is hosted.
+        self.replicas = self._make_replicas()
+        # The way to the controller, as far as it depends on what is hosted.
+        self.directory_assignments = DirectoryAssignments(rng=env.rng)
+        self.lifecycle = BrokerLifecycle(
+            _lifecycle_settings(config),
+            rng=env.rng,
+            leads_in=self.replicas.leads_in,
+            has_pending_assignment_into=self.directory_assignments.has_pending_into,
         )
+        self._lifecycle_loop = self._make_lifecycle_loop()
+        self._sender = self._make_assignments_sender()
         self._assignments = Assignments(
             self.state,
             broker_id=self._broker_id,
             replicas=self.replicas,
             sender=self._sender,
             gate=UnfenceGate(),
-            on_open=lambda: self._loop.post(ReadyToUnfence()),
+            on_open=lambda: self._lifecycle_loop.post(ReadyToUnfence()),
         )
-        self.lifecycle = BrokerLifecycle(
-            _lifecycle_settings(config),
-            rng=env.rng,
-            leads_in=self.replicas.leads_in,
-            has_pending_assignment_into=self.queue.has_pending_into,
-        )
-        self._loop = LifecycleLoop(
-            env,
-            self.lifecycle,
-            broker_id=self._broker_id,
-            channel=self._controller,
-            task_group=task_group,
-            request_timeout_ns=max(config.broker_heartbeat_interval_ms * NS_PER_MS, REQUEST_TIMEOUT_MIN_NS),
-            build_registration=self._build_registration,
-            applied_offset=lambda: self.follower.applied_offset,
-            on_effect=self._on_effect,
-            on_unfenced=self._serving.renew,
-            halt=halt,
-        )
+        # What clients and other brokers ask.
         self._servers = self._make_servers(properties)
-        self._ports: dict[str, int] = {}
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -174,19 +128,19 @@ class BrokerDaemon:
         self._driver.register(self.follower)
         self._task_group.create_task(self._proposals.run())
         bring_up = self._task_group.create_task(self._bring_up())
-        self._loop.post(Start())
+        self._lifecycle_loop.post(Start())
         await self._is_told_to_end
         bring_up.cancel()
         await self._end()
 
     def ask_to_shut_down(self) -> None:
         """A controlled shutdown: leadership goes first, then the process."""
-        self._loop.post(ShutdownAsked())
+        self._lifecycle_loop.post(ShutdownAsked())
 
     async def say_last_words(self, *, deadline_ns: int) -> None:
         """The node is about to halt: the controller fences this broker and moves its leaders now, instead of when the
         session ends. Returns when it has, at the latest at the deadline."""
-        self._loop.post(LastWords())
+        self._lifecycle_loop.post(LastWords())
         with contextlib.suppress(TimeoutError):
             async with self._env.timeout_at(deadline_ns):
                 await self._last_words_heard.wait()
@@ -202,7 +156,7 @@ class BrokerDaemon:
         )
         if len(self._config.log_dirs) > 1:
             # KIP-858: with a single directory the failure is never named, the end of the broker says it.
-            self._loop.directory_failed(directory_id)
+            self._lifecycle_loop.directory_failed(directory_id)
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()
@@ -231,7 +185,7 @@ class BrokerDaemon:
     def _on_published(self, offset: Offset, is_first: bool) -> None:
         if is_first:
             self._assignments.fix_gate()
-        self._loop.post(MetadataApplied())
+        self._lifecycle_loop.post(MetadataApplied())
 
     async def _catch_up(self) -> None:
         high_watermark = await self._driver.ask_for_high_watermark()
@@ -294,6 +248,16 @@ class BrokerDaemon:
     def _bound(self) -> list[tuple[str, str, int]]:
         return [(endpoint.name, endpoint.host, self._ports[endpoint.name]) for endpoint in self._config.broker_listeners]
 
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _make_serving(self) -> Serving:
+        return Serving(
+            self._env,
+            session_timeout_ns=self._config.broker_session_timeout_ms * NS_PER_MS,
+            catch_up=self._catch_up,
+            task_group=self._task_group,
+        )
+
     def _make_controller_channel(self) -> ControllerChannel:
         return ControllerChannel(
             self._env,
@@ -304,15 +268,73 @@ class BrokerDaemon:
             attempt_timeout_ns=self._config.controller_quorum_request_timeout_ms * NS_PER_MS,
         )
 
+    def _make_follower(self) -> MetadataFollower:
+        return MetadataFollower(
+            self._env,
+            self.state,
+            incarnation_id=self._incarnation_id,
+            publish=self._publish,
+            on_published=self._on_published,
+        )
+
+    def _make_replicas(self) -> Replicas:
+        return Replicas(
+            self._env,
+            self._config,
+            broker_id=self._broker_id,
+            broker_epoch=self._registered_epoch,
+            state=self.state,
+            directories=self._directories.known,
+            log_dirs=self._directories.log_dirs,
+            task_group=self._task_group,
+            proposals=self._proposals,
+            connect=self._open_channel,
+            wishes_changed=self._wishes_changed,
+        )
+
+    def _make_lifecycle_loop(self) -> LifecycleLoop:
+        return LifecycleLoop(
+            self._env,
+            self.lifecycle,
+            broker_id=self._broker_id,
+            channel=self._controller,
+            task_group=self._task_group,
+            request_timeout_ns=max(self._config.broker_heartbeat_interval_ms * NS_PER_MS, REQUEST_TIMEOUT_MIN_NS),
+            build_registration=self._build_registration,
+            applied_offset=lambda: self.follower.applied_offset,
+            on_effect=self._on_effect,
+            on_unfenced=self._serving.renew,
+            halt=self._halt,
+        )
+
+    def _make_assignments_sender(self) -> AssignmentsSender:
+        return AssignmentsSender(
+            self._env,
+            self.directory_assignments,
+            broker_id=self._broker_id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            channel=self._controller,
+            task_group=self._task_group,
+        )
+
     def _open_channel(self, host: str, port: int) -> NodeChannel:
         return NodeChannel(
             self._env, host=host, port=port, client_id=f"broker-{self._broker_id}", task_group=self._task_group
         )
 
-    # --- requests --------------------------------------------------------------------------------------------------
-
     def _make_servers(self, properties: Mapping[str, str]) -> dict[str, RequestServer]:
-        handlers = self._handlers(properties)
+        handlers = request_handlers(
+            self._env,
+            self._config,
+            properties,
+            state=self.state,
+            directories=self._directories,
+            replicas=self.replicas,
+            serving=self._serving,
+            controller=self._controller,
+            follower=self.follower,
+            task_group=self._task_group,
+        )
         gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}
         gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(self.state, handlers).handle
         limits = ServerLimits(
@@ -332,36 +354,6 @@ class BrokerDaemon:
                 limits=limits,
             )
             for endpoint in self._config.broker_listeners
-        }
-
-    def _handlers(self, properties: Mapping[str, str]) -> dict[ApiKey, Handler]:
-        auto_topics = AutoTopics(
-            self._env,
-            is_enabled=self._config.auto_create_topics_enable,
-            num_partitions=self._config.num_partitions,
-            default_replication_factor=self._config.default_replication_factor,
-            channel=self._controller,
-            task_group=self._task_group,
-        )
-        metadata = MetadataRequests(
-            self._env,
-            self.state,
-            broker_id=self._broker_id,
-            cluster_id=self._directories.cluster_id,
-            auto_topics=auto_topics,
-        )
-        configs = DescribeConfigsRequests(self.state, broker_id=self._broker_id, config=self._config, properties=properties)
-        forwarding = Forwarding(self._env, channel=self._controller, follower=self.follower)
-        return {
-            ApiKey.PRODUCE: ProduceHandler(self._env, self.replicas, is_certain=self._serving.is_certain).handle,
-            ApiKey.FETCH: FetchHandler(self._env, self.replicas, response_bytes_max=self._config.fetch_max_bytes).handle,
-            ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
-            ApiKey.METADATA: metadata.handle_metadata,
-            ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
-            ApiKey.DESCRIBE_CONFIGS: configs.handle,
-            ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(self._directories.known, self.replicas.describe).handle,
-            **ForwardedRequests(self.state, forwarding).handlers(),
         }
 
 

@@ -236,9 +236,9 @@ def test_what_has_not_settled() -> None:
         image.brokers[planted.follower_id] = replace(registered, directories=registered.directories | {ELSEWHERE})
         assert planted.invariants_open() == {"I5", "I16"}
         image.brokers[planted.follower_id] = registered
-        broker.queue.wish({key: ELSEWHERE}, 0)
+        broker.directory_assignments.wish({key: ELSEWHERE}, 0)
         assert planted.invariants_open() == {"I11"}
-        broker.queue.settle([key])
+        broker.directory_assignments.settle([key])
         planted.follower.replica.high_watermark = Offset(0)
         assert planted.invariants_open() == {"I19"}
         planted.follower.replica.high_watermark = Offset(3)

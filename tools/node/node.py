@@ -242,7 +242,7 @@ class Node:
                         state=self.broker.lifecycle.state,
                         directories=directories,
                         replicas=self.broker.replicas,
-                        queued_assignments=self.broker.queue.size,
+                        queued_assignments=self.broker.directory_assignments.size,
                         applied_offset=self.broker.follower.applied_offset,
                         lag_ms=self.broker.follower.lag_ms,
                         io_errors=channel.io_errors,

@@ -46,8 +46,8 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
     online = frozenset(broker._directories.known.online)
     if online != registered.directories:
         yield "I16", f"broker {broker_id} has {_names(online)} online, registered are {_names(registered.directories)}"
-    if broker.queue.size:
-        yield "I11", f"broker {broker_id} has {broker.queue.size} assignments queued"
+    if broker.directory_assignments.size:
+        yield "I11", f"broker {broker_id} has {broker.directory_assignments.size} assignments queued"
     for key, partition in hosted(broker):
         part = image.partitions.get(key)
         if part is None or broker_id not in part.replicas:
