@@ -355,7 +355,7 @@ _BROKER = (
     _bug(
         "an assignment is sent once",
         "Whoever does not answer within a second is gone for good.",
-        Edit(AssignmentsSender._send, "self.env.now_ns() + REQUEST_TIMEOUT_NS", "self.env.now_ns() + 1_000 * MS"),
+        Edit(AssignmentsSender._send, "self.env.now_ns() + REQUEST_TIMEOUT_NS", "self.env.now_ns() + 1_000 * NS_PER_MS"),
         Edit(
             DirectoryAssignments.handle_failure,
             "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
