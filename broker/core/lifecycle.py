@@ -233,8 +233,8 @@ class BrokerLifecycle:
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = BrokerEpoch(-1)
         self.is_fenced = True
-        # Failed since this incarnation began, in the order of failure. Never shrinks: a directory stays offline until a
-        # new incarnation registers.
+        # What the controller has to acknowledge: the failures since this incarnation began, in their order. What is online
+        # is for LogDirectories to say. Invariant: never shrinks, for each heartbeat names all of them.
         self._failures: dict[DirectoryId, _Failure] = {}
         # What the registration named. Invariant: a heartbeat never names an id outside of it.
         self._registered_directories: frozenset[DirectoryId] = frozenset()
