@@ -1,34 +1,49 @@
-"""Who leads a partition now and where, for responses that say "not me" (shell, KIP-951).
+"""Names the leader in an answer that says "not me", which spares the client a Metadata request (shell, KIP-951).
 
-Easy to get wrong: a leader is named only with an endpoint of the listener that the client came in by, otherwise the hint
-sends the client to a network that it cannot reach.
+A leader is named with its endpoint on the listener that the client came in by; an endpoint of another listener would send
+the client to a network that it cannot reach.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
-from common.ids import NO_LEADER, BrokerId, LeaderEpoch
+from common.ids import BrokerId
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+
+# The errors after which a client has to find the leader.
+LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+Leader = TypeVar("Leader")
+Endpoint = TypeVar("Endpoint")
 
 
-def current_leader(state: MetadataState, topic: str, index: int) -> tuple[BrokerId, LeaderEpoch] | None:
-    """The leader that the newest applied metadata names; None when there is no such partition or no leader."""
-    found = state.topic_named(topic)
-    return None if found is None else leader_of(found.partitions.get(index))
+class PartitionAnswer(Protocol[Leader]):
+    """What Produce and Fetch answer about one partition."""
+
+    current_leader: Leader
 
 
-def leader_of(partition: PartitionRegistration | None) -> tuple[BrokerId, LeaderEpoch] | None:
-    if partition is None or partition.leader == NO_LEADER:
-        return None
-    return partition.leader, partition.leader_epoch
+def name_leaders(
+    state: MetadataState,
+    listener_name: str,
+    moved: Iterable[tuple[PartitionAnswer[Leader], PartitionRegistration | None]],
+    leader: Callable[..., Leader],
+    endpoint: Callable[..., Endpoint],
+) -> list[Endpoint]:
+    """Names the current leader in each of these answers, and returns where these leaders are.
 
-
-def node_endpoints(
-    state: MetadataState, brokers: Sequence[BrokerId], listener_name: str
-) -> Iterator[tuple[BrokerId, str, int, str | None]]:
-    """(id, host, port, rack) of these brokers on that listener."""
-    for broker_id in brokers:
-        registration = state.brokers.get(broker_id)
-        endpoint = None if registration is None else registration.endpoint(listener_name)
-        if registration is not None and endpoint is not None:
-            yield broker_id, endpoint.host, endpoint.port, registration.rack
+    `leader` and `endpoint` are the structs of the response, `LeaderIdAndEpoch` and `NodeEndpoint` in both messages.
+    """
+    leaders: list[BrokerId] = []
+    for answer, partition in moved:
+        if partition is not None and partition.has_leader:
+            answer.current_leader = leader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+            leaders.append(partition.leader)
+    endpoints: list[Endpoint] = []
+    for broker_id, registration in ((each, state.brokers.get(each)) for each in dict.fromkeys(leaders)):
+        at = None if registration is None else registration.endpoint(listener_name)
+        if registration is not None and at is not None:
+            endpoints.append(endpoint(node_id=broker_id, host=at.host, port=at.port, rack=registration.rack))
+    return endpoints

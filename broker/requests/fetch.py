@@ -17,7 +17,7 @@ from broker.core.partition_replica import NO_BROKER_EPOCH
 from broker.hosting.partition import Partition
 from broker.hosting.purgatory import FetchWaiter
 from broker.hosting.replicas import Replicas
-from broker.requests.current_leader import leader_of, node_endpoints
+from broker.requests.current_leader import LEADER_MOVED, name_leaders
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
 from common.net.request_context import RequestContext
@@ -43,7 +43,6 @@ _CURRENT_LEADER_FIRST_VERSION = 16
 _READ_COMMITTED = 1
 # A client that asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
 _WAIT_MAX_MS = 60_000
-_LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class FetchHandler:
@@ -272,22 +271,14 @@ class _Fetch:
         return response
 
     def _name_leaders(self) -> list[NodeEndpoint]:
-        """Spares the client a Metadata request after a leader moved (KIP-951)."""
         state = self._replicas.state
-        leaders: dict[BrokerId, None] = {}
-        for topic in self._topics:
-            for data in topic.partitions:
-                if data.error_code not in _LEADER_MOVED:
-                    continue
-                found = leader_of(state.partition(TopicId(topic.topic_id), data.partition_index))
-                if found is not None:
-                    leader, epoch = found
-                    data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-                    leaders[leader] = None
-        return [
-            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node_endpoints(state, list(leaders), self._context.listener_name)
-        ]
+        moved = (
+            (data, state.partition(TopicId(topic.topic_id), data.partition_index))
+            for topic in self._topics
+            for data in topic.partitions
+            if data.error_code in LEADER_MOVED
+        )
+        return name_leaders(state, self._context.listener_name, moved, LeaderIdAndEpoch, NodeEndpoint)
 
 
 def _diverging_epoch(partition: Partition, wanted: FetchPartition) -> EpochEndOffset:

@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
-from broker.requests.current_leader import current_leader, node_endpoints
+from broker.requests.current_leader import LEADER_MOVED, name_leaders
 from common.environment.interface import Environment, LogDirError
-from common.ids import BrokerId, Offset
+from common.ids import Offset
+from common.metadata.registrations import PartitionRegistration
+from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.produce import (
@@ -45,7 +47,6 @@ _KNOWN_ACKS = (0, 1, ACKS_ALL)
 _ZSTD = 4
 _ZSTD_FIRST_VERSION = 7
 _CURRENT_LEADER_FIRST_VERSION = 10
-_LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Batches = list[tuple[BatchHeader, memoryview]]
 
@@ -225,25 +226,23 @@ class _Produce:
         if self.future.done():
             return
         if self._api_version >= _CURRENT_LEADER_FIRST_VERSION:
-            self._name_leaders()
+            self._response.node_endpoints = self._name_leaders()
         self.future.set_result(self._response)
 
-    def _name_leaders(self) -> None:
-        """Spares the client a Metadata request after a leader moved (KIP-951)."""
-        leaders: dict[BrokerId, None] = {}
-        for topic in self._response.responses:
-            for answer in topic.partition_responses:
-                if answer.error_code not in _LEADER_MOVED:
-                    continue
-                found = current_leader(self._replicas.state, topic.name, answer.index)
-                if found is not None:
-                    leader, epoch = found
-                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-                    leaders[leader] = None
-        self._response.node_endpoints = [
-            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node_endpoints(self._replicas.state, list(leaders), self._listener_name)
-        ]
+    def _name_leaders(self) -> list[NodeEndpoint]:
+        state = self._replicas.state
+        moved = (
+            (answer, _registration(state, topic.name, answer.index))
+            for topic in self._response.responses
+            for answer in topic.partition_responses
+            if answer.error_code in LEADER_MOVED
+        )
+        return name_leaders(state, self._listener_name, moved, LeaderIdAndEpoch, NodeEndpoint)
+
+
+def _registration(state: MetadataState, topic: str, index: int) -> PartitionRegistration | None:
+    found = state.topic_named(topic)
+    return None if found is None else found.partitions.get(index)
 
 
 def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
