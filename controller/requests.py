@@ -58,7 +58,7 @@ from controller.quorum_controller import QuorumController
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 # The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
-DELETION_DISABLED_SINCE = 3
+DELETION_DISABLED_FIRST_VERSION = 3
 FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
 
 
@@ -201,7 +201,7 @@ class ControllerRequests:
 
     async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         is_enabled = self._controller.settings.is_topic_deletion_enabled
-        if not is_enabled and context.api_version < DELETION_DISABLED_SINCE:
+        if not is_enabled and context.api_version < DELETION_DISABLED_FIRST_VERSION:
             raise ApiError(ErrorCode.INVALID_REQUEST, "delete.topic.enable is false")
         return await self._within(
             context,

@@ -13,7 +13,6 @@ segment cut short must not wait: what it waits for is there already, and it woul
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker.core.partition_replica import NO_BROKER_EPOCH
 from broker.hosting.partition import Partition
 from broker.hosting.purgatory import FetchWaiter
 from broker.hosting.replicas import Replicas
@@ -38,7 +37,6 @@ from common.storage.leader_epochs import UNDEFINED_EPOCH
 from common.time_units import NS_PER_MS
 
 _TOPIC_ID_FIRST_VERSION = 13
-_REPLICA_STATE_FIRST_VERSION = 15
 _CURRENT_LEADER_FIRST_VERSION = 16
 _READ_COMMITTED = 1
 # A client that asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
@@ -111,9 +109,10 @@ class _Fetch:
         self._context = context
         self._request = request
         self._bytes_max = min(request.max_bytes, response_bytes_max)
-        has_state = context.api_version >= _REPLICA_STATE_FIRST_VERSION
-        self._replica_id = BrokerId(request.replica_state.replica_id if has_state else request.replica_id)
-        self._replica_epoch = BrokerEpoch(request.replica_state.replica_epoch) if has_state else NO_BROKER_EPOCH
+        # A follower names itself in exactly one of the two; the other is not on the wire and has its default.
+        state = request.replica_state
+        self._replica_id = BrokerId(state.replica_id if state.replica_id >= 0 else request.replica_id)
+        self._replica_epoch = BrokerEpoch(state.replica_epoch)
         self._topics: list[FetchableTopicResponse] = []
         self._items: list[_Item] = []
 

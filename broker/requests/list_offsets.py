@@ -31,7 +31,6 @@ LATEST_TIERED = -5
 # The first version that knows each special timestamp.
 _FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _OFFSET_NOT_AVAILABLE_FIRST_VERSION = 5
-_LEADER_EPOCH_FIRST_VERSION = 4
 _NOT_FOUND = TimestampOffset(-1, Offset(-1), LeaderEpoch(-1))
 
 
@@ -56,15 +55,13 @@ class ListOffsetsHandler:
                 elif not _is_supported(wanted.timestamp, context.api_version):
                     answer.error_code = ErrorCode.UNSUPPORTED_VERSION
                 else:
-                    answer.error_code = await self._answer(
-                        context.api_version, request.replica_id, topic.name, wanted, answer
-                    )
+                    answer.error_code = await self._answer(context, request.replica_id, topic.name, wanted, answer)
                 seen.add(key)
         return response
 
     async def _answer(
         self,
-        version: int,
+        context: RequestContext,
         replica_id: int,
         topic: str,
         wanted: ListOffsetsPartition,
@@ -81,7 +78,7 @@ class ListOffsetsHandler:
         # In one step with the upper offset: the search takes a while, and this is about what it could not see.
         may_go_back = not is_follower and upper_offset < partition.replica.leader_epoch_start_offset
         if may_go_back and wanted.timestamp == LATEST:
-            return _not_available(version)
+            return _not_available(context.api_version)
         try:
             found = await _find(partition, wanted.timestamp, upper_offset)
         except (LogDirError, LogClosed):
@@ -89,21 +86,20 @@ class ListOffsetsHandler:
         except BatchError:
             return ErrorCode.CORRUPT_MESSAGE
         if may_go_back and found.offset < 0 and wanted.timestamp != LATEST_TIERED:
-            return _not_available(version)
+            return _not_available(context.api_version)
         answer.timestamp = found.timestamp
         answer.offset = found.offset
-        if version >= _LEADER_EPOCH_FIRST_VERSION:
-            answer.leader_epoch = found.leader_epoch
+        answer.leader_epoch = found.leader_epoch
         return ErrorCode.NONE
 
 
-def _is_supported(timestamp: int, version: int) -> bool:
+def _is_supported(timestamp: int, api_version: int) -> bool:
     """Negative timestamps have meanings of their own, and more of them will come."""
-    return timestamp >= 0 or (timestamp in _FIRST_VERSIONS and version >= _FIRST_VERSIONS[timestamp])
+    return timestamp >= 0 or (timestamp in _FIRST_VERSIONS and api_version >= _FIRST_VERSIONS[timestamp])
 
 
-def _not_available(version: int) -> ErrorCode:
-    if version >= _OFFSET_NOT_AVAILABLE_FIRST_VERSION:
+def _not_available(api_version: int) -> ErrorCode:
+    if api_version >= _OFFSET_NOT_AVAILABLE_FIRST_VERSION:
         return ErrorCode.OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE
 

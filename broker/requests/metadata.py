@@ -34,6 +34,10 @@ from common.protocol.messages.metadata import (
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
+_NO_TOPICS_FIRST_VERSION = 1
+_LISTENER_NOT_FOUND_FIRST_VERSION = 6
+_NULL_NAME_FIRST_VERSION = 12
+
 Brokers = Mapping[BrokerId, BrokerRegistration]
 
 
@@ -112,31 +116,33 @@ class MetadataRequests:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def _topics(self, listener: str, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
-        if request.topics is None or (version == 0 and not request.topics):
+    def _topics(self, listener: str, request: MetadataRequest, api_version: int) -> list[MetadataResponseTopic]:
+        if request.topics is None or (api_version < _NO_TOPICS_FIRST_VERSION and not request.topics):
             return [
-                self._describe(self._state.topics[self._state.topic_ids[name]], listener, version)
+                self._describe(self._state.topics[self._state.topic_ids[name]], listener, api_version)
                 for name in sorted(self._state.topic_ids)
             ]
         missing: list[str] = []
         # Once each, as Kafka answers a set: a request may name a large topic thousands of times.
         distinct = {_asked_for(asked): asked for asked in request.topics}
-        answers = [self._one(asked, listener, version, missing) for asked in distinct.values()]
+        answers = [self._one(asked, listener, api_version, missing) for asked in distinct.values()]
         if missing and request.allow_auto_topic_creation:
             self._auto_topics.create(missing)
         return answers
 
-    def _one(self, asked: MetadataRequestTopic, listener: str, version: int, missing: list[str]) -> MetadataResponseTopic:
+    def _one(
+        self, asked: MetadataRequestTopic, listener: str, api_version: int, missing: list[str]
+    ) -> MetadataResponseTopic:
         if asked.topic_id != ZERO_UUID:
             topic = self._state.topics.get(TopicId(asked.topic_id))
             if topic is None:
-                name = None if version >= 12 else ""
+                name = None if api_version >= _NULL_NAME_FIRST_VERSION else ""
                 return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
-            return self._describe(topic, listener, version)
+            return self._describe(topic, listener, api_version)
         asked_name = asked.name or ""
         topic = self._state.topic_named(asked_name)
         if topic is not None:
-            return self._describe(topic, listener, version)
+            return self._describe(topic, listener, api_version)
         try:
             validate_topic_name(asked_name)
         except InvalidTopicName:
@@ -145,13 +151,13 @@ class MetadataRequests:
         # A client asks again after this error, and by then an automatically created topic is there.
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
 
-    def _describe(self, topic: Topic, listener: str, version: int) -> MetadataResponseTopic:
+    def _describe(self, topic: Topic, listener: str, api_version: int) -> MetadataResponseTopic:
         # Looked at once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
         brokers = self._state.brokers
         reachable = {id_: broker for id_, broker in brokers.items() if broker.endpoint(listener) is not None}
         serving = {id_: broker for id_, broker in reachable.items() if not broker.fenced}
         partitions = [
-            self._describe_partition(index, topic.partitions[index], reachable, serving, version)
+            self._describe_partition(index, topic.partitions[index], reachable, serving, api_version)
             for index in sorted(topic.partitions)
         ]
         return MetadataResponseTopic(
@@ -159,12 +165,12 @@ class MetadataRequests:
         )
 
     def _describe_partition(
-        self, index: int, partition: PartitionRegistration, reachable: Brokers, serving: Brokers, version: int
+        self, index: int, partition: PartitionRegistration, reachable: Brokers, serving: Brokers, api_version: int
     ) -> MetadataResponsePartition:
         leader = partition.leader
         error = ErrorCode.NONE
         if leader not in reachable:
-            is_hidden = leader in self._state.brokers and version >= 6
+            is_hidden = leader in self._state.brokers and api_version >= _LISTENER_NOT_FOUND_FIRST_VERSION
             error = ErrorCode.LISTENER_NOT_FOUND if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_LEADER
         return MetadataResponsePartition(

@@ -46,7 +46,6 @@ ACKS_ALL = -1
 _KNOWN_ACKS = (0, 1, ACKS_ALL)
 _ZSTD = 4
 _ZSTD_FIRST_VERSION = 7
-_CURRENT_LEADER_FIRST_VERSION = 10
 
 Batches = list[tuple[BatchHeader, memoryview]]
 
@@ -99,7 +98,7 @@ class _Produce:
         self._is_certain = is_certain
         self._acks = request.acks
         self._transactional_id = request.transactional_id
-        self._api_version = context.api_version
+        self._may_use_zstd = context.api_version >= _ZSTD_FIRST_VERSION
         self._listener_name = context.listener_name
         self._release_request = context.release
         self._response = ProduceResponse()
@@ -160,7 +159,7 @@ class _Produce:
             raise Refused(error)
         if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-        batches = _validated(records, partition, self._api_version, self._transactional_id)
+        batches = _validated(records, partition, self._transactional_id, may_use_zstd=self._may_use_zstd)
         number = self._next_number
         self._next_number += 1
         self._unanswered[number] = answer
@@ -225,8 +224,7 @@ class _Produce:
             self._cancel_deadline()
         if self.future.done():
             return
-        if self._api_version >= _CURRENT_LEADER_FIRST_VERSION:
-            self._response.node_endpoints = self._name_leaders()
+        self._response.node_endpoints = self._name_leaders()
         self.future.set_result(self._response)
 
     def _name_leaders(self) -> list[NodeEndpoint]:
@@ -251,7 +249,7 @@ def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
     answer.log_start_offset = -1
 
 
-def _validated(records: object, partition: Partition, version: int, transactional_id: str | None) -> Batches:
+def _validated(records: object, partition: Partition, transactional_id: str | None, *, may_use_zstd: bool) -> Batches:
     """The one batch of a partition, checked as far as can be without decoding its records. Raises Refused."""
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
@@ -268,11 +266,11 @@ def _validated(records: object, partition: Partition, version: int, transactiona
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     except (CorruptBatch, BatchError) as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    _validate_served(header, partition, version, transactional_id)
+    _validate_served(header, partition, transactional_id, may_use_zstd=may_use_zstd)
     return batches
 
 
-def _validate_served(header: BatchHeader, partition: Partition, version: int, transactional_id: str | None) -> None:
+def _validate_served(header: BatchHeader, partition: Partition, transactional_id: str | None, *, may_use_zstd: bool) -> None:
     config = partition.config
     if header.size > config.max_message_bytes:
         raise Refused(
@@ -288,5 +286,5 @@ def _validate_served(header: BatchHeader, partition: Partition, version: int, tr
         raise Refused(ErrorCode.INVALID_RECORD, "idempotent and transactional producers are not served")
     if header.has_log_append_time:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not send batches with LogAppendTime")
-    if header.compression == _ZSTD and version < _ZSTD_FIRST_VERSION:
+    if header.compression == _ZSTD and not may_use_zstd:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_ZSTD_FIRST_VERSION} or newer")

@@ -15,7 +15,7 @@ from common.protocol.messages.api_versions import ApiVersion, ApiVersionsRespons
 from common.protocol.registry import APIS
 from common.protocol.schema import VersionRange
 
-LEVEL_ZERO_SINCE = 4
+LEVEL_ZERO_FIRST_VERSION = 4
 
 
 def advertised_versions(served: Iterable[ApiKey]) -> dict[ApiKey, VersionRange]:
@@ -33,7 +33,7 @@ def supported_features(api_version: int) -> list[SupportedFeatureKey]:
     return [
         SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
         for name, levels in SUPPORTED_FEATURES.items()
-        if levels.minimum > 0 or api_version >= LEVEL_ZERO_SINCE
+        if levels.minimum > 0 or api_version >= LEVEL_ZERO_FIRST_VERSION
     ]
 
 

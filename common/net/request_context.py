@@ -32,6 +32,9 @@ class RequestContext:
 
     api_key: ApiKey
     api_version: int
+    """The codec has dealt with it: what a version lacks has its default in the request and is left out of the answer. A
+    handler looks at it only where Kafka gives the same fields another meaning in another version, and compares it with a
+    constant `..._FIRST_VERSION`. Nothing below the handlers sees it."""
     correlation_id: int
     client_id: str | None
     listener_name: str

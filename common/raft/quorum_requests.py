@@ -84,30 +84,30 @@ class QuorumRequests:
         """Never raises ApiError: every error has its place in the answer."""
         if not is_this_cluster(request.cluster_id, self._cluster_id):
             return fetch_error(ErrorCode.INCONSISTENT_CLUSTER_ID)
-        if not is_metadata_fetch(request, context.api_version):
+        if not is_metadata_fetch(request):
             return fetch_error(ErrorCode.INVALID_REQUEST)
         position = fetch_position(request, context.peer)
         if position is None:
-            return fetch_response(self._answerer(), context.api_version, error=ErrorCode.INVALID_REQUEST)
+            return fetch_response(self._answerer(), error=ErrorCode.INVALID_REQUEST)
         deadline_ns = self._env.now_ns() + min(position.max_wait_ms, WAIT_MAX_MS) * NS_PER_MS
         while True:
             seen_count = self._news.count
-            response = await self._try_fetch(context.api_version, position, is_last=False)
+            response = await self._try_fetch(position, is_last=False)
             if response is not None:
                 return response
             if not await self._news.wait(seen_count, deadline_ns=deadline_ns):
-                response = await self._try_fetch(context.api_version, position, is_last=True)
+                response = await self._try_fetch(position, is_last=True)
                 assert response is not None
                 return response
 
-    async def _try_fetch(self, api_version: int, position: FetchPosition, *, is_last: bool) -> FetchResponse | None:
+    async def _try_fetch(self, position: FetchPosition, *, is_last: bool) -> FetchResponse | None:
         """The answer, or None when it is worth waiting."""
         error = validate_leader_only(self._quorum, position.epoch)
         if error is not ErrorCode.NONE:
-            return fetch_response(self._answerer(), api_version, error=error)
+            return fetch_response(self._answerer(), error=error)
         verdict = judge_fetch(self._log.view(), fetch_offset=position.offset, last_fetched_epoch=position.last_fetched_epoch)
         if not isinstance(verdict, ReadFrom):
-            return self._answer(api_version, position, verdict=verdict)
+            return self._answer(position, verdict=verdict)
         self._note_progress(position)
         if position.offset < self._log.log.written_offset:
             try:
@@ -117,11 +117,11 @@ class QuorumRequests:
                 records = []
             error = validate_leader_only(self._quorum, position.epoch)
             if error is not ErrorCode.NONE:
-                return fetch_response(self._answerer(), api_version, error=error)
+                return fetch_response(self._answerer(), error=error)
             if records or position.max_wait_ms == 0:
-                return self._answer(api_version, position, records=records)
+                return self._answer(position, records=records)
         if is_last or position.max_wait_ms == 0 or self._has_untold_high_watermark(position):
-            return self._answer(api_version, position)
+            return self._answer(position)
         return None
 
     def _note_progress(self, position: FetchPosition) -> None:
@@ -145,7 +145,6 @@ class QuorumRequests:
 
     def _answer(
         self,
-        api_version: int,
         position: FetchPosition,
         *,
         verdict: Diverging | NeedsSnapshot | None = None,
@@ -157,7 +156,6 @@ class QuorumRequests:
             progress.sent_high_watermark, progress.sent_to = high_watermark, position.peer
         return fetch_response(
             self._answerer(),
-            api_version,
             high_watermark=high_watermark,
             log_start_offset=self._log.log.log_start_offset,
             verdict=verdict,
@@ -182,13 +180,11 @@ class QuorumRequests:
         elif error is ErrorCode.NONE and stored is not None and not 0 <= asked.position < stored.size:
             error = ErrorCode.POSITION_OUT_OF_RANGE
         if error is not ErrorCode.NONE or stored is None:
-            return fetch_snapshot_response(
-                self._answerer(), context.api_version, asked, topic_name=request.topics[0].name, error=error
-            )
+            return fetch_snapshot_response(self._answerer(), asked, topic_name=request.topics[0].name, error=error)
         # No await lies between looking the snapshot up and opening it, so that it cannot be deleted in between.
         size = max(1, min(request.max_bytes, SNAPSHOT_PIECE_MAX))
         piece = await self._log.read_snapshot_piece(snapshot_id, position=asked.position, size=size)
-        return fetch_snapshot_response(self._answerer(), context.api_version, asked, size=stored.size, records=piece)
+        return fetch_snapshot_response(self._answerer(), asked, size=stored.size, records=piece)
 
     # --- DescribeQuorum ------------------------------------------------------------------------------------------
     def handle_describe_quorum(self, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -202,7 +198,6 @@ class QuorumRequests:
         progress.forget_silent_observers(wall_ms)
         return describe_quorum_response(
             progress,
-            context.api_version,
             directory_id=self._directory_id,
             log_end_offset=self._log.log.written_offset,
             wall_ms=wall_ms,

@@ -15,6 +15,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DAEMON_PACKAGES = ("common", "controller", "broker")
 PACKAGES = (*DAEMON_PACKAGES, "analytics", "tools")
+# Handlers, what carries requests, and what passes them on.
+KNOW_VERSIONS = (
+    "broker/controller_link/forwarding.py",
+    "broker/requests/",
+    "common/net/",
+    "common/protocol/",
+    "controller/requests.py",
+)
 # Only here may the process touch its surroundings.
 ENVIRONMENT = "common/environment/"
 
@@ -126,6 +134,37 @@ def test_core_modules_are_plain_functions() -> None:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
     ]
     assert found == []
+
+
+def test_only_handlers_look_at_the_version_of_a_request() -> None:
+    """Below the handlers a request is the same whatever its version: the codec and the connections alone know it."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in modules(*PACKAGES)
+        if not path.startswith(KNOW_VERSIONS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.Attribute | ast.arg) and is_named_api_version(node)
+    ]
+    assert found == []
+
+
+def test_handlers_compare_a_version_with_a_named_first_version() -> None:
+    """A bare number would not say what begins with it."""
+    compared = [
+        (f"{path}:{node.lineno} {ast.unparse(node)}", [ast.unparse(each) for each in (node.left, *node.comparators)])
+        for path, tree in modules(*DAEMON_PACKAGES)
+        if not path.startswith("common/protocol/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and any(is_named_api_version(each) for each in (node.left, *node.comparators))
+    ]
+    assert len(compared) >= 8
+    assert [place for place, sides in compared if not any("_FIRST_VERSION" in side for side in sides)] == []
+
+
+def is_named_api_version(node: ast.AST) -> bool:
+    """Whether this is a variable, an attribute or an argument of that name."""
+    name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None)
+    return isinstance(name, str) and name.lstrip("_") == "api_version"
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -27,7 +27,7 @@ class DescribeQuorumRequest(Struct):
 @struct
 class ReplicaState(Struct):
     replica_id: Int32 = 0
-    replica_directory_id: Uuid = field(default=ZERO_UUID, versions="2+")
+    replica_directory_id: Uuid = field(default=ZERO_UUID, versions="2+", ignorable=True)
     log_end_offset: Int64 = 0
     last_fetch_timestamp: Int64 = field(default=-1, versions="1+", ignorable=True)
     last_caught_up_timestamp: Int64 = field(default=-1, versions="1+", ignorable=True)
@@ -69,4 +69,4 @@ class DescribeQuorumResponse(Struct):
     error_code: Int16 = 0
     error_message: str | None = field(default=None, versions="2+", ignorable=True)
     topics: list[ResponseTopicData] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list, versions="2+")
+    nodes: list[Node] = field(default_factory=list, versions="2+", ignorable=True)

@@ -90,7 +90,7 @@ class PartitionData(Struct):
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = field(default=-1, versions="5+", ignorable=True)
     diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset, versions="12+", tag=0)
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch, versions="12+", tag=1)
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch, versions="12+", tag=1, ignorable=True)
     snapshot_id: SnapshotId = field(default_factory=SnapshotId, versions="12+", tag=2)
     aborted_transactions: list[AbortedTransaction] | None = field(default_factory=list)
     preferred_read_replica: Int32 = field(default=-1, versions="11+")
@@ -118,4 +118,4 @@ class FetchResponse(Struct):
     error_code: Int16 = field(default=0, versions="7+", ignorable=True)
     session_id: Int32 = field(default=0, versions="7+")
     responses: list[FetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list, versions="16+", tag=0)
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list, versions="16+", tag=0, ignorable=True)

@@ -73,4 +73,4 @@ class FetchSnapshotResponse(Struct):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     topics: list[ResponseTopicSnapshot] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list, versions="1+", tag=0)
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list, versions="1+", tag=0, ignorable=True)

@@ -35,7 +35,7 @@ class ListOffsetsPartitionResponse(Struct):
     error_code: Int16 = 0
     timestamp: Int64 = -1
     offset: Int64 = -1
-    leader_epoch: Int32 = field(default=-1, versions="4+")
+    leader_epoch: Int32 = field(default=-1, versions="4+", ignorable=True)
 
 
 @struct

@@ -50,7 +50,7 @@ class PartitionProduceResponse(Struct):
     log_start_offset: Int64 = field(default=-1, versions="5+", ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list, versions="8+", ignorable=True)
     error_message: str | None = field(default=None, versions="8+", ignorable=True)
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch, versions="10+", tag=0)
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch, versions="10+", tag=0, ignorable=True)
 
 
 @struct
@@ -71,4 +71,4 @@ class NodeEndpoint(Struct):
 class ProduceResponse(Struct):
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: Int32 = 0
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list, versions="10+", tag=0)
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list, versions="10+", tag=0, ignorable=True)

@@ -20,11 +20,6 @@ from common.raft.core.replica_progress import LeaderProgress, Progress, ReplicaK
 
 PARTITION = 0
 _NOBODY = -1
-# The versions from which a request knows leaders, node endpoints and directories.
-_FETCH_LEADERS = 12
-_FETCH_ENDPOINTS = 16
-_SNAPSHOT_ENDPOINTS = 1
-_DESCRIBE_DIRECTORIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +126,14 @@ def is_this_cluster(requested: str | None, cluster_id: str) -> bool:
     return requested is None or requested == cluster_id
 
 
-def is_metadata_fetch(request: fetch.FetchRequest, api_version: int) -> bool:
+def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
     """Whether it is about the metadata partition and nothing else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return False
     topic = request.topics[0]
-    named = topic.topic_id == METADATA_TOPIC_ID if api_version >= 13 else topic.topic == METADATA_TOPIC_NAME
-    return named and topic.partitions[0].partition == PARTITION
+    # Exactly one of the two is on the wire; the other has its default, which names no topic.
+    is_named = topic.topic_id == METADATA_TOPIC_ID or topic.topic == METADATA_TOPIC_NAME
+    return is_named and topic.partitions[0].partition == PARTITION
 
 
 def fetch_position(request: fetch.FetchRequest, peer: str) -> FetchPosition | None:
@@ -159,7 +155,6 @@ def fetch_position(request: fetch.FetchRequest, peer: str) -> FetchPosition | No
 
 def fetch_response(
     answerer: Answerer,
-    api_version: int,
     *,
     error: ErrorCode = ErrorCode.NONE,
     high_watermark: int = -1,
@@ -173,10 +168,9 @@ def fetch_response(
         error_code=error,
         high_watermark=high_watermark,
         log_start_offset=log_start_offset,
+        current_leader=fetch.LeaderIdAndEpoch(leader_id=answerer.leader_id, leader_epoch=answerer.leader.epoch),
         records=list(records),
     )
-    if api_version >= _FETCH_LEADERS:
-        partition.current_leader = fetch.LeaderIdAndEpoch(leader_id=answerer.leader_id, leader_epoch=answerer.leader.epoch)
     if isinstance(verdict, Diverging):
         partition.diverging_epoch = fetch.EpochEndOffset(epoch=verdict.end.epoch, end_offset=verdict.end.offset)
     if isinstance(verdict, NeedsSnapshot):
@@ -185,7 +179,7 @@ def fetch_response(
     topic = fetch.FetchableTopicResponse(topic=METADATA_TOPIC_NAME, topic_id=METADATA_TOPIC_ID, partitions=[partition])
     response = fetch.FetchResponse(responses=[topic])
     endpoint = answerer.endpoint
-    if endpoint is not None and api_version >= _FETCH_ENDPOINTS:
+    if endpoint is not None:
         response.node_endpoints = [fetch.NodeEndpoint(node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port)]
     return response
 
@@ -257,7 +251,6 @@ def snapshot_leader_news(
 
 def fetch_snapshot_response(
     answerer: Answerer,
-    api_version: int,
     asked: fetch_snapshot.RequestPartitionSnapshot,
     *,
     topic_name: str = METADATA_TOPIC_NAME,
@@ -278,7 +271,7 @@ def fetch_snapshot_response(
     topic = fetch_snapshot.ResponseTopicSnapshot(name=topic_name, partitions=[partition])
     response = fetch_snapshot.FetchSnapshotResponse(topics=[topic])
     endpoint = answerer.endpoint
-    if endpoint is not None and api_version >= _SNAPSHOT_ENDPOINTS:
+    if endpoint is not None:
         response.node_endpoints = [
             fetch_snapshot.NodeEndpoint(node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port)
         ]
@@ -320,7 +313,6 @@ def describe_quorum_error(
 
 def describe_quorum_response(
     progress: LeaderProgress,
-    api_version: int,
     *,
     directory_id: Uuid,
     log_end_offset: Offset,
@@ -329,19 +321,15 @@ def describe_quorum_response(
     listener_name: str,
 ) -> describe_quorum.DescribeQuorumResponse:
     """Leader, voters and observers as the leader sees them. The leader itself is always caught up."""
-    has_directories = api_version >= _DESCRIBE_DIRECTORIES
     own = Progress(end_offset=log_end_offset, last_fetch_ms=wall_ms, last_caught_up_ms=wall_ms)
     voter_states = [
         _replica_state(
             ReplicaKey(voter, directory_id if voter == progress.node_id else ZERO_UUID),
             own if voter == progress.node_id else seen,
-            has_directories=has_directories,
         )
         for voter, seen in progress.voters.items()
     ]
-    observer_states = [
-        _replica_state(key, seen, has_directories=has_directories) for key, seen in progress.observers.items()
-    ]
+    observer_states = [_replica_state(key, seen) for key, seen in progress.observers.items()]
     partition = describe_quorum.ResponsePartitionData(
         partition_index=PARTITION,
         leader_id=progress.node_id,
@@ -351,22 +339,20 @@ def describe_quorum_response(
         observers=observer_states,
     )
     topic = describe_quorum.ResponseTopicData(topic_name=METADATA_TOPIC_NAME, partitions=[partition])
-    response = describe_quorum.DescribeQuorumResponse(topics=[topic])
-    if has_directories:
-        response.nodes = [
-            describe_quorum.Node(
-                node_id=voter.node_id,
-                listeners=[describe_quorum.Listener(name=listener_name, host=voter.host, port=voter.port)],
-            )
-            for voter in voters
-        ]
-    return response
+    nodes = [
+        describe_quorum.Node(
+            node_id=voter.node_id,
+            listeners=[describe_quorum.Listener(name=listener_name, host=voter.host, port=voter.port)],
+        )
+        for voter in voters
+    ]
+    return describe_quorum.DescribeQuorumResponse(topics=[topic], nodes=nodes)
 
 
-def _replica_state(key: ReplicaKey, seen: Progress, *, has_directories: bool) -> describe_quorum.ReplicaState:
+def _replica_state(key: ReplicaKey, seen: Progress) -> describe_quorum.ReplicaState:
     return describe_quorum.ReplicaState(
         replica_id=key.node_id,
-        replica_directory_id=key.directory_id if has_directories else ZERO_UUID,
+        replica_directory_id=key.directory_id,
         log_end_offset=-1 if seen.end_offset is None else seen.end_offset,
         last_fetch_timestamp=seen.last_fetch_ms,
         last_caught_up_timestamp=seen.last_caught_up_ms,
