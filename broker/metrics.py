@@ -6,6 +6,7 @@ that says so, or an alert would resolve itself the moment the disk is gone.
 """
 
 from collections.abc import Iterator, Mapping, Sized
+from dataclasses import asdict
 from typing import Protocol
 
 from broker.core.lifecycle import BrokerState
@@ -92,20 +93,13 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
 
 
 def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
-    counts = replicas.gauges()
-    values = {
-        "partitioncount": counts.partition_count,
-        "leadercount": counts.leader_count,
-        "offlinereplicacount": counts.offline_replica_count,
-        "underreplicatedpartitions": counts.under_replicated_partitions,
-        "underminisrpartitioncount": counts.under_min_isr_partition_count,
-        "atminisrpartitioncount": counts.at_min_isr_partition_count,
-    }
-    for name, value in values.items():
+    counts = asdict(replicas.gauges())
+    unplaceable_count = counts.pop("unplaceable_replica_count")
+    for field_name, value in counts.items():
+        # The fields have Kafka's names in snake case.
+        name = field_name.replace("_", "")
         yield gauge(f"kafka_server_replicamanager_{name}", f"Kafka's ReplicaManager gauge {name}.", value)
-    yield gauge(
-        "diskraft_unplaceable_replicas", "Replicas for which no directory has room.", counts.unplaceable_replica_count
-    )
+    yield gauge("diskraft_unplaceable_replicas", "Replicas for which no directory has room.", unplaceable_count)
 
 
 def _isr_samples(counts: IsrCounts) -> Iterator[Sample]:
