@@ -90,17 +90,6 @@ def text(default: str | Required | None) -> Any:
     return _field(lambda value: value, "any text", default)
 
 
-def one_of(default: str, *values: str) -> Any:
-    """One of the given words."""
-
-    def parse(value: str) -> str:
-        if value not in values:
-            raise ValueError
-        return value
-
-    return _field(parse, "one of " + ", ".join(values), default)
-
-
 def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> Any:
     """A comma-separated list; empty elements are dropped."""
 

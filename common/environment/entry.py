@@ -45,10 +45,6 @@ class ShutdownSignals:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._received, number)
 
-    @property
-    def is_requested(self) -> bool:
-        return self._requested.done()
-
     async def wait(self) -> None:
         """Returns when the first of the signals has come."""
         await asyncio.shield(self._requested)

@@ -8,7 +8,6 @@ replica is offline (KIP-858 as DESIGN section 6 settles it). A registration that
 broker older than directory assignment and counts as having every directory.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -136,13 +135,3 @@ class Topic:
     name: str
     id: TopicId
     partitions: dict[int, PartitionRegistration]
-
-
-def directories_for_new_replicas(
-    current: PartitionRegistration,
-    replicas: Sequence[BrokerId],
-    directory_for_new: Callable[[BrokerId], DirectoryId],
-) -> tuple[DirectoryId, ...]:
-    """The directories of a changed replica list: who stays keeps its directory, the others get the given one."""
-    known = dict(zip(current.replicas, current.directories, strict=True))
-    return tuple(known[replica] if replica in known else directory_for_new(replica) for replica in replicas)

@@ -324,10 +324,6 @@ class QuorumDriver:
     def latest_snapshot(self) -> OffsetAndEpoch | None:
         return self._log.latest_snapshot
 
-    def leader_endpoint(self) -> QuorumEndpoint | None:
-        """The address of the active controller, if both are known."""
-        return self._endpoints.of(self._quorum.leader_id)
-
     def load_bootstrap_records(self) -> list[ApiMessageAndVersion]:
         """What the first active controller writes into an empty log."""
         return list(self._bootstrap_records)

@@ -46,13 +46,11 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
 _UNSIGNED = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
-_ATTRIBUTES = struct.Struct(">h")
 
 _MAGIC_POSITION = 16
 _EPOCH_POSITION = 12
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
-_MAX_TIMESTAMP_POSITION = 35
 
 
 class BatchError(Exception):
@@ -228,14 +226,6 @@ def set_base_offset_and_epoch(buffer: bytearray | memoryview, base_offset: int, 
     """Stamps the batch at the start of the buffer. Both fields lie outside the checksum."""
     _OFFSET.pack_into(buffer, 0, base_offset)
     _EPOCH.pack_into(buffer, _EPOCH_POSITION, leader_epoch)
-
-
-def set_log_append_time(buffer: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Switches the batch to log append time and updates its checksum. The buffer must hold exactly this batch."""
-    (attributes,) = _ATTRIBUTES.unpack_from(buffer, _ATTRIBUTES_POSITION)
-    _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_BIT)
-    _OFFSET.pack_into(buffer, _MAX_TIMESTAMP_POSITION, timestamp_ms)
-    _UNSIGNED.pack_into(buffer, _CRC_POSITION, crc32c(memoryview(buffer)[_ATTRIBUTES_POSITION:]))
 
 
 # --- varints -----------------------------------------------------------------------------------------------------

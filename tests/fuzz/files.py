@@ -1,6 +1,7 @@
 """Targets for the small files in a log directory: indexes, checkpoints, meta.properties, quorum-state, names."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, TopicId, Uuid
 from common.raft.core.election_state import (
@@ -8,7 +9,6 @@ from common.raft.core.election_state import (
     InvalidQuorumState,
     decode_quorum_state,
     encode_quorum_state,
-    encode_quorum_state_v1,
 )
 from common.storage.clean_shutdown import format_clean_shutdown, parse_clean_shutdown
 from common.storage.leader_epochs import LeaderEpochs
@@ -168,7 +168,8 @@ def _meta_properties_seeds() -> list[bytes]:
 
 
 def _check_quorum_state(data: bytes) -> None:
-    """An election state that can be written again and sent, or InvalidQuorumState in one line."""
+    """An election state that can be written again and sent, or InvalidQuorumState in one line. The version that is written
+    has no directory of the vote."""
     try:
         state = decode_quorum_state(data)
     except InvalidQuorumState as error:
@@ -177,14 +178,16 @@ def _check_quorum_state(data: bytes) -> None:
     assert 0 <= state.epoch <= INT32_MAX
     for node_id in (state.leader_id, state.voted_id):
         assert node_id is None or 0 <= node_id <= INT32_MAX
-    assert decode_quorum_state(encode_quorum_state_v1(state)) == state
+    voted_directory_id = state.voted_directory_id
+    assert voted_directory_id is None or (len(voted_directory_id) == 16 and any(voted_directory_id))
+    assert decode_quorum_state(encode_quorum_state(state, [])) == replace(state, voted_directory_id=None)
 
 
 def _quorum_state_seeds() -> list[bytes]:
-    state = ElectionState(LeaderEpoch(7), BrokerId(1), BrokerId(1), Uuid(bytes(range(16))))
+    state = ElectionState(LeaderEpoch(7), BrokerId(1), BrokerId(1))
     return [
         encode_quorum_state(state, [BrokerId(1)]),
-        encode_quorum_state_v1(state),
+        b'{"leaderId":1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw","data_version":1}',
         encode_quorum_state(ElectionState(), []),
         b'{"data_version":1,"leaderEpoch":1,"leaderId":-1,"votedId":-1,"votedDirectoryId":null}',
         b"[" * 3000,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.ids import BrokerId, LeaderEpoch, Uuid, uuid_from_text, uuid_text
+from common.ids import BrokerId, LeaderEpoch, Uuid, uuid_from_text
 
 _NOBODY = -1
 _INT32_MAX = 2**31 - 1
@@ -41,18 +41,6 @@ def encode_quorum_state(state: ElectionState, voters: Sequence[BrokerId]) -> byt
         "appliedOffset": 0,
         "currentVoters": [{"voterId": voter} for voter in voters],
         "data_version": 0,
-    }
-    return json.dumps(content, separators=(",", ":")).encode("utf-8")
-
-
-def encode_quorum_state_v1(state: ElectionState) -> bytes:
-    """One JSON line of data version 1, which kraft.version 1 uses: the vote names a directory, the voters are gone."""
-    content = {
-        "leaderId": _NOBODY if state.leader_id is None else state.leader_id,
-        "leaderEpoch": state.epoch,
-        "votedId": _NOBODY if state.voted_id is None else state.voted_id,
-        "votedDirectoryId": uuid_text(state.voted_directory_id or bytes(16)),
-        "data_version": 1,
     }
     return json.dumps(content, separators=(",", ":")).encode("utf-8")
 

@@ -122,18 +122,18 @@ def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> N
 
 def test_the_first_signal_asks_and_the_second_ends() -> None:
     """SIGTERM is a controlled shutdown; who sends it twice wants out."""
-    body = "print('ready', flush=True)\nawait signals.wait()\nprint(signals.is_requested, flush=True)\nreturn 0"
+    body = "print('ready', flush=True)\nawait signals.wait()\nprint('asked to stop', flush=True)\nreturn 0"
     with daemon(body) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        assert ended(process)[:2] == (0, "True\n")
+        assert ended(process)[:2] == (0, "asked to stop\n")
     body = body.replace("return 0", "await env.sleep_until(env.now_ns() + 10**11)")
     with daemon(body) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        assert process.stdout.readline() == "True\n"
+        assert process.stdout.readline() == "asked to stop\n"
         process.send_signal(signal.SIGINT)
         status, _output, errors = ended(process)
     assert status == 1

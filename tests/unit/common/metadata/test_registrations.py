@@ -9,7 +9,6 @@ from common.metadata.registrations import (
     BrokerRegistration,
     PartitionRegistration,
     SupportedFeature,
-    directories_for_new_replicas,
 )
 from tests.unit.common.metadata.builders import directory, uuid
 
@@ -81,10 +80,3 @@ def test_directory_of_a_replica() -> None:
     assert [registration.directory(BrokerId(each)) for each in (1, 2, 3)] == [B, LOST, A]
     with pytest.raises(KeyError):
         registration.directory(BrokerId(4))
-
-
-def test_changed_replicas_keep_their_directories() -> None:
-    """Who stays keeps its directory whatever its new place in the list; new ones get what the caller says."""
-    current = partition((1, 2), (A, LOST))
-    wished = [BrokerId(each) for each in (5, 2, 1)]
-    assert directories_for_new_replicas(current, wished, lambda _: UNASSIGNED) == (UNASSIGNED, LOST, A)

@@ -27,7 +27,6 @@ from common.records.batch import (
     read_header,
     read_varint,
     set_base_offset_and_epoch,
-    set_log_append_time,
     split_batches,
     validate_batch,
     validate_integrity,
@@ -35,6 +34,7 @@ from common.records.batch import (
     value_record_size_max,
 )
 from tests.unit.common.records.hexadecimal import from_annotated
+from tests.unit.common.records.log_append_time import set_log_append_time
 
 GOLDEN = from_annotated("""
     00 00 00 00 00 00 00 05   # base offset 5
@@ -110,8 +110,8 @@ def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
     assert buffer[-2:] == b"yy"
 
 
-def test_log_append_time_renews_the_checksum() -> None:
-    """The broker's time replaces every record's time and the batch stays valid."""
+def test_log_append_time_is_the_time_of_every_record() -> None:
+    """The broker's time replaces the time of each record."""
     batch = bytearray(GOLDEN)
     set_log_append_time(batch, 5000)
     header = read_header(batch)

@@ -9,7 +9,7 @@ import pytest
 from common.ids import TopicId, Uuid
 from common.metadata.directory_ids import UNASSIGNED
 from common.protocol.numbering import Numbering
-from common.records.batch import Record, encode_batch, encode_values_batch, read_header, set_log_append_time
+from common.records.batch import Record, encode_batch, encode_values_batch, read_header
 from common.records.control import (
     LeaderChangeMessage,
     LeaderChangeVoter,
@@ -21,6 +21,7 @@ from common.records.metadata_frame import encode_record
 from common.records.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from common.storage.offset_index import OffsetIndex
 from common.storage.time_index import TimeIndex
+from tests.unit.common.records.log_append_time import set_log_append_time
 from tools.kafka.dump_log import main
 
 SEGMENT = f"{5:020d}.log"
