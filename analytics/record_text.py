@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from common.ids import uuid_text
-from common.protocol.schema import ArrayOf, FieldSchema, Primitive, Struct, StructSchema, WireType
+from common.protocol.schema import ArrayOf, Primitive, Struct, StructSchema, WireType
+from common.protocol.source import UUIDS
 
 Writer = Callable[[Any], str]
 
-_UUIDS: Final = (Primitive.UUID, Primitive.ASSIGNED_DIRECTORY_ID)
 _NUMBERS: Final = (
     Primitive.INT8,
     Primitive.INT16,
@@ -58,7 +58,7 @@ class RecordTexts:
     def _struct_writer(self, schema: StructSchema, version: int) -> Writer:
         plan = [
             (
-                f'"{_camel_case(field)}":',
+                f'"{field.json_name}":',
                 field.name,
                 self._writer(field.wire_type, version),
                 field.make_default() if field.is_tagged(version) else _NEVER,
@@ -84,7 +84,7 @@ class RecordTexts:
             return self._struct_writer(wire_type, version)
         if wire_type in _NUMBERS:
             return str
-        if wire_type in _UUIDS:
+        if wire_type in UUIDS:
             uuids = self._uuids
             return lambda value: f'"{uuids[value]}"'
         if wire_type is Primitive.BYTES:
@@ -92,13 +92,8 @@ class RecordTexts:
         return _text
 
     def _array_writer(self, element: WireType, version: int) -> Writer:
-        if element in _UUIDS:
+        if element in UUIDS:
             uuids = self._uuids
             return lambda values: '["' + '","'.join([uuids[each] for each in values]) + '"]' if values else "[]"
         writer = self._writer(element, version)
         return lambda values: "[" + ",".join([writer(each) for each in values]) + "]"
-
-
-def _camel_case(field: FieldSchema) -> str:
-    first, *rest = field.name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)

@@ -39,6 +39,7 @@ from common.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    EndpointType,
 )
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import ResponseHeader
@@ -54,9 +55,6 @@ from controller.core.topics import create_topics, delete_topics
 from controller.core.unregister import handle_unregister_broker
 from controller.quorum_controller import QuorumController
 
-# Kafka's EndpointType in DescribeCluster.
-BROKER_ENDPOINTS = 1
-CONTROLLER_ENDPOINTS = 2
 # The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
 DELETION_DISABLED_FIRST_VERSION = 3
 FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
@@ -237,13 +235,13 @@ class ControllerRequests:
         return response
 
     def handle_describe_cluster(self, _context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        if request.endpoint_type == BROKER_ENDPOINTS:
+        if request.endpoint_type == EndpointType.BROKER:
             raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller listener; ask for controllers")
-        if request.endpoint_type != CONTROLLER_ENDPOINTS:
+        if request.endpoint_type != EndpointType.CONTROLLER:
             raise ApiError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
         leader_id = self._controller.leader.leader_id
         return DescribeClusterResponse(
-            endpoint_type=CONTROLLER_ENDPOINTS,
+            endpoint_type=EndpointType.CONTROLLER,
             cluster_id=self._facts.cluster_id,
             controller_id=-1 if leader_id is None else leader_id,
             brokers=[

@@ -30,6 +30,8 @@ from common.protocol.messages.fetch import (
     ReplicaState,
 )
 from common.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -42,8 +44,6 @@ from common.time_units import NS_PER_MS
 # The version with topic ids, the replica's broker epoch, and tagged leader hints.
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
-_LATEST = -1
-_EARLIEST = -2
 _FIRST_BACKOFF_NS = 20_000_000
 # Partitions come in bunches; one interruption serves all that come within this time.
 _INTERRUPT_DELAY_NS = 5_000_000
@@ -381,12 +381,12 @@ class ReplicaFetcher:
     async def _start_where_the_leader_can(self, followed: _Followed) -> None:
         """The leader does not have the offset: it ends before it, or begins behind it."""
         partition = followed.partition
-        leader_end = await self._list_offset(partition, _LATEST)
+        leader_end = await self._list_offset(partition, LATEST)
         if leader_end is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's end is not known")
         if leader_end < partition.log.log_end_offset:
             return await self._truncate(partition, leader_end)
-        leader_start = await self._list_offset(partition, _EARLIEST)
+        leader_start = await self._list_offset(partition, EARLIEST)
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
         if leader_start > partition.log.log_end_offset:

@@ -13,6 +13,11 @@ from common.ids import LeaderEpoch, Offset
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -23,11 +28,6 @@ from common.records.batch import BatchError
 from common.storage.errors import LogClosed
 from common.storage.timestamp_search import TimestampOffset
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
 # The first version that knows each special timestamp.
 _FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _OFFSET_NOT_AVAILABLE_FIRST_VERSION = 5

@@ -20,6 +20,7 @@ from common.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    EndpointType,
 )
 from common.protocol.messages.metadata import (
     MetadataRequest,
@@ -29,10 +30,6 @@ from common.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-# Kafka's EndpointType.
-BROKER_ENDPOINTS = 1
-CONTROLLER_ENDPOINTS = 2
 
 _NO_TOPICS_FIRST_VERSION = 1
 _LISTENER_NOT_FOUND_FIRST_VERSION = 6
@@ -80,12 +77,12 @@ class MetadataRequests:
 
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         """The unfenced brokers. Controllers are not reached by this listener."""
-        if request.endpoint_type != BROKER_ENDPOINTS:
-            is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
+        if request.endpoint_type != EndpointType.BROKER:
+            is_known = request.endpoint_type == EndpointType.CONTROLLER
             return DescribeClusterResponse(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="This listener answers for brokers only; ask a controller for controllers.",
-                endpoint_type=BROKER_ENDPOINTS,
+                endpoint_type=EndpointType.BROKER,
             )
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,

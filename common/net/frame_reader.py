@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from common.protocol.errors import FrameTooLarge, RemoteProtocolError
-
-LENGTH_SIZE: Final = 4
+from common.protocol.framing import LENGTH_SIZE
 
 # Below this a copy costs less than a new receive buffer.
 TAKEN_FROM: Final = 64 * 1024

@@ -135,6 +135,12 @@ class FieldSchema:
     compact: bool
     make_default: Callable[[], Any]
 
+    @property
+    def json_name(self) -> str:
+        """The name that Kafka's tools print, in camel case."""
+        first, *rest = self.name.split("_")
+        return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
     def is_tagged(self, version: int) -> bool:
         return self.tag is not None and version in self.versions and version in self.tagged
 

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Sequence
 
-from common.net.frame_reader import LENGTH_SIZE, FrameReader
+from common.net.frame_reader import FrameReader
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, decode_prefix, encode
 from common.protocol.errors import ProtocolError, RemoteProtocolError
-from common.protocol.framing import RequestFramer, parse_request, parse_response, response_header_version
+from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request, parse_response, response_header_version
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct

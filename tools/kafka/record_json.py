@@ -8,7 +8,8 @@ import base64
 from typing import Any
 
 from common.ids import uuid_text
-from common.protocol.schema import ArrayOf, FieldSchema, Primitive, Struct, WireType
+from common.protocol.schema import ArrayOf, Struct, WireType
+from common.protocol.source import UUIDS
 
 JsonObject = dict[str, Any]
 
@@ -21,7 +22,7 @@ def to_json(message: Struct, version: int) -> JsonObject:
             continue
         value = getattr(message, field.name)
         if not (field.is_tagged(version) and value == field.make_default()):
-            found[_camel_case(field)] = _value(value, field.wire_type, version)
+            found[field.json_name] = _value(value, field.wire_type, version)
     return found
 
 
@@ -32,13 +33,8 @@ def _value(value: Any, wire_type: WireType, version: int) -> Any:
         return [_value(element, wire_type.element, version) for element in value]
     if isinstance(value, Struct):
         return to_json(value, version)
-    if wire_type in (Primitive.UUID, Primitive.ASSIGNED_DIRECTORY_ID):
+    if wire_type in UUIDS:
         return uuid_text(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode("ascii")
     return value
-
-
-def _camel_case(field: FieldSchema) -> str:
-    first, *rest = field.name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)

@@ -1,10 +1,19 @@
 """DescribeCluster: cluster id, controller and brokers, for admin tools (core).
 
-`endpoint_type` 1 asks for brokers, 2 for controllers (KIP-919); the broker listener only answers 1.
+`endpoint_type` says whether brokers or controllers are asked for (KIP-919); a listener answers only for its own kind.
 """
+
+from enum import IntEnum
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int8, Int16, Int32, Kind, Struct, field, message, struct
+
+
+class EndpointType(IntEnum):
+    """The values of `endpoint_type`."""
+
+    BROKER = 1
+    CONTROLLER = 2
 
 
 @message(kind=Kind.REQUEST, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+")

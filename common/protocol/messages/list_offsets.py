@@ -1,11 +1,17 @@
 """ListOffsets: the offset at or after a timestamp, or at a special point of the log (core).
 
-Special timestamps: -1 latest, -2 earliest, -3 the largest timestamp (version 7), -4 earliest local (8), -5 latest tiered
-(9). If there is no record at or after the timestamp, the response is offset -1 and timestamp -1 without an error.
+If there is no record at or after the timestamp, the response is offset -1 and timestamp -1 without an error.
 """
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Struct, field, message, struct
+
+# Timestamps with a meaning of their own.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
 
 
 @struct
