@@ -110,8 +110,10 @@ def test_null_records_are_refused() -> None:
     run(scenario)
 
 
-def test_each_partition_of_a_request_has_its_own_answer() -> None:
-    """Good, corrupt, unknown and not led here, in one request: only the good one is appended."""
+@pytest.mark.parametrize(("version", "names_leaders"), [(9, False), (10, True)])
+def test_each_partition_of_a_request_has_its_own_answer(version: int, names_leaders: bool) -> None:
+    """Good, corrupt, unknown and not led here, in one request: only the good one is appended. From version 10 on the answer
+    has room for the leader of what is not led here."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -135,7 +137,7 @@ def test_each_partition_of_a_request_has_its_own_answer() -> None:
                 TopicProduceData(name="nowhere", partition_data=[PartitionProduceData(index=0, records=batch("d"))]),
             ],
         )
-        response = await cluster.request(1, request)
+        response = await cluster.request(1, request, version=version)
         codes = [answer.error_code for topic in response.responses for answer in topic.partition_responses]
         assert codes == [
             ErrorCode.NONE,
@@ -144,8 +146,8 @@ def test_each_partition_of_a_request_has_its_own_answer() -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-        assert response.responses[0].partition_responses[2].current_leader.leader_id == 2
-        assert [(each.node_id, each.host) for each in response.node_endpoints] == [(2, "broker-2")]
+        assert response.responses[0].partition_responses[2].current_leader.leader_id == (2 if names_leaders else -1)
+        assert [(each.node_id, each.host) for each in response.node_endpoints] == [(2, "broker-2")] * names_leaders
         assert cluster[2].partition(2).log.log_end_offset == 0
 
     run(scenario)
