@@ -1,9 +1,10 @@
 """A broker's life with the controller: registration, heartbeats, directory failures, controlled shutdown (core).
 
-Answers to Kafka's BrokerLifecycleManager, with the rules of DESIGN.md sections 5 and 6. Events go into `step`, effects
-come out, and `next_deadline_ns` says when to step again with `Tick`. Only one request is in flight at any time; whatever
-becomes urgent meanwhile makes the next one immediate. Easy to get wrong: a failed directory counts as acknowledged only
-when a request that *named it* was answered without error; one that fails while a heartbeat is in flight waits for the next.
+Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md, "From a disk error to a new leader" and
+"Registration and fencing". Events go into `step`, effects come out, and `next_deadline_ns` says when to step again with
+`Tick`. Only one request is in flight at any time; whatever becomes urgent meanwhile makes the next one immediate. Easy to
+get wrong: a failed directory counts as acknowledged only when a request that *named it* was answered without error; one that
+fails while a heartbeat is in flight waits for the next.
 """
 
 from __future__ import annotations

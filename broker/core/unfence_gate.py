@@ -1,5 +1,7 @@
 """What a new incarnation waits for before it asks to be unfenced (core, KIP-858).
 
+The rule is in docs/DESIGN.md, "Registration and fencing".
+
 At the first image at or past its registration the broker fixes the set of its replicas that are not settled
 (`hosted_replicas.is_settled`), and asks to unfence when each of these is settled in *applied* metadata. The set is fixed
 once: assignments that come up later never count, and a running broker never fences itself for them.

@@ -1,8 +1,8 @@
 """Metadata and DescribeCluster: the brokers, and topics with leaders and replicas, from the newest image (shell).
 
-Answers to Kafka's KRaftMetadataCache and its handlers. A replica is offline by the one rule of DESIGN.md section 6, and what
-a client is told of a broker is its endpoint on the listener that the client came in by. Easy to get wrong: ControllerId
-names an unfenced *broker*, since admin clients send their requests there and the controllers are on another network.
+Answers to Kafka's KRaftMetadataCache and its handlers. A replica is offline by the one rule of docs/DESIGN.md, "Which
+replica is online"; a client gets the endpoints of the listener that it came in by. Easy to get wrong: ControllerId names an
+unfenced *broker*, since admin clients send their requests there and the controllers are on another network.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Everything outside the process, behind one object (DESIGN.md section 3): `interface` and the real one."""
+"""Everything outside the process, behind one object (docs/DESIGN.md, "The environment"): `interface` and the real one."""

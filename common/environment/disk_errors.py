@@ -1,8 +1,9 @@
 """What an errno from a log directory means for the directory, the process or our own code (core).
 
-DESIGN.md section 4 is the rule; `org.apache.kafka.server.log.LogDirFailureChannel` is Apache Kafka's simpler answer. The
-easy thing to get wrong: the errno alone does not decide. ENOSPC from a write says that the directory is full and nothing
-is lost; ENOSPC from an fsync says that the kernel dropped dirty pages, and a second fsync may succeed over the loss.
+The table in docs/DESIGN.md, "Disks", is the rule; `org.apache.kafka.server.log.LogDirFailureChannel` is Apache Kafka's
+simpler answer. The easy thing to get wrong: the errno alone does not decide. ENOSPC from a write says that the directory is
+full and nothing is lost; ENOSPC from an fsync says that the kernel dropped dirty pages, and a second fsync may succeed over
+the loss.
 """
 
 import errno

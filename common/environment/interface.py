@@ -164,7 +164,7 @@ class LogDir(ABC):
 
     @abstractmethod
     def fsync(self, file: LogFile) -> Awaitable[None]:
-        """fdatasync plus size. Any error of it takes the directory offline for good (see DESIGN.md section 4)."""
+        """fdatasync plus size. Any error of it takes the directory offline for good (docs/DESIGN.md, "Disks")."""
 
     @abstractmethod
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:

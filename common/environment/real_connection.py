@@ -1,6 +1,6 @@
 """A TCP connection on a socket of our own, driven by the loop's readiness callbacks (shell).
 
-Transports and streams cost a factor of two (reference/performance.md), and uvloop has no sendfile. Bytes go out by sendmsg,
+Why not on transports: docs/DESIGN.md, "The environment". Bytes go out by sendmsg,
 file regions by sendfile if that cannot wait for a disk, otherwise the log directory's reader thread reads them first. The
 easy thing to get wrong: while a region is being read by the thread the socket stays writable, so the writer callback must
 be off, or the loop spins.

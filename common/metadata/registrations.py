@@ -4,7 +4,7 @@ Answers to Kafka's BrokerRegistration and PartitionRegistration. All but `Topic`
 that a delta or a snapshot in progress may keep what it holds. Equal tuples are shared (`MetadataState` interns them).
 
 Easy to get wrong: `has_online_directory` is the one rule by which elections, AlterPartition and Metadata decide whether a
-replica is offline (KIP-858 as DESIGN section 6 settles it). A registration that names no directory at all comes from a
+replica is offline (docs/DESIGN.md, "Which replica is online"). A registration that names no directory at all comes from a
 broker older than directory assignment and counts as having every directory.
 """
 

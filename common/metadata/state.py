@@ -6,8 +6,8 @@ snapshot in its place. A record that contradicts the state raises ReplayError an
 controller that is fatal.
 
 Two rules about lost directories are easy to get wrong. A BrokerRegistrationChangeRecord with an empty directory list changes
-nothing. And the set of lost directories follows from the order of the records (DESIGN section 6): a registration with a new
-incarnation empties it, one with the same incarnation keeps it.
+nothing. And the set of lost directories follows from the order of the records: a registration with a new incarnation
+empties it, one with the same incarnation keeps it (docs/DESIGN.md, "Registration and fencing").
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,7 +2,8 @@
 
 No I/O of its own. Answers to Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0; the first
 active controller writes its records into the empty log. Easy to get wrong: metadata.version comes first, then the feature
-that chooses the seeds' numbering of reserved directory ids (DESIGN section 6); no record with a directory may precede it.
+that chooses KIP-858's numbering of reserved directory ids (docs/DESIGN.md, "Ids and records"). No record with a directory
+may precede it.
 """
 
 from collections.abc import Sequence

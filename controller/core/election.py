@@ -2,7 +2,7 @@
 
 Answers to the election half of Kafka's PartitionChangeBuilder. A clean election takes an eligible member of the ISR: the
 present leader if it is one, else the first in replica order. Where the topic allows unclean elections, any eligible replica
-may follow, and after that a LOST replica of an active broker, which starts empty (DESIGN section 6): it is the only way in
+may follow, and after that a LOST replica of an active broker, which starts empty (docs/DESIGN.md): it is the only way in
 which such a partition ever has a leader again. Easy to get wrong: an unclean leader is alone in the ISR.
 """
 

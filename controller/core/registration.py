@@ -1,11 +1,11 @@
 """Registers a broker's incarnation with its endpoints, features and directories (core).
 
-Answers to registerBroker of Kafka's ClusterControlManager, with the rules of DESIGN sections 5 and 6. A new incarnation gets
-a new epoch and starts fenced; whatever its predecessor still held (ISRs, leaderships) goes in the same batch, before it, as
-if it had been fenced, and an unclean predecessor leaves the ISR wherever another member remains. The same incarnation keeps
-epoch, fencing and controlled shutdown, and can only lose directories: one that it leaves out is a reported failure, one
-that it lost before stays lost. Easy to get wrong: the epoch is the offset at which the batch begins, so it is unique and
-rises; what a broker must have applied to be caught up is the offset of its registration record itself.
+Answers to registerBroker of Kafka's ClusterControlManager, with the rules of docs/DESIGN.md, "Registration and fencing". A
+new incarnation gets a new epoch and starts fenced; whatever its predecessor still held (ISRs, leaderships) goes in the same
+batch, before it, as if it had been fenced, and an unclean predecessor leaves the ISR wherever another member remains. The
+same incarnation keeps epoch, fencing and controlled shutdown, and can only lose directories: one that it leaves out is a
+reported failure, one that it lost before stays lost. Easy to get wrong: the epoch is the offset at which the batch begins,
+so it is unique and rises; what a broker must have applied to be caught up is the offset of its registration record itself.
 """
 
 from collections.abc import Sequence

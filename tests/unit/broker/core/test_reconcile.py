@@ -93,7 +93,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("situation", "decision"), TABLE)
 def test_table(situation: ReplicaSituation, decision: Decision) -> None:
-    """Each row of DESIGN section 6 about absent, misplaced and failed replicas."""
+    """docs/KIPS.md, "The broker: where replicas are", and what docs/DESIGN.md adds for absent replicas."""
     assert decide(situation) == decision
 
 

@@ -1,4 +1,4 @@
-"""The table of DESIGN.md section 4, row by row."""
+"""The table of docs/DESIGN.md, "Disks", row by row."""
 
 import errno
 

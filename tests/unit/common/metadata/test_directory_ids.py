@@ -6,7 +6,7 @@ from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, is_reserv
 
 
 def test_the_numbers_of_kip_858() -> None:
-    """In memory the three ids have the seeds' numbers."""
+    """In memory the three ids have KIP-858's numbers."""
     assert [int.from_bytes(id_, "big") for id_ in (UNASSIGNED, LOST, MIGRATING)] == [0, 1, 2]
 
 

@@ -56,7 +56,7 @@ def broker(*directories: DirectoryId, lost: tuple[DirectoryId, ...] = ()) -> Bro
     ],
 )
 def test_has_online_directory(registration: BrokerRegistration, directory_id: DirectoryId, online: bool) -> None:
-    """The one table of DESIGN section 6: who counts as online."""
+    """The one table of who counts as online: docs/DESIGN.md, "Which replica is online"."""
     assert registration.has_online_directory(directory_id) is online
 
 

@@ -83,7 +83,7 @@ def test_a_registration_is_kept_whole() -> None:
 def test_lost_directories(
     records: list[KnownRecord], online: tuple[DirectoryId, ...], lost: tuple[DirectoryId, ...]
 ) -> None:
-    """The table of DESIGN section 6: how each record changes the online and the lost set."""
+    """How each record changes the online and the lost set: docs/DESIGN.md, "Registration and fencing"."""
     broker = replay(*records).brokers[ONE]
     assert broker.directories == online
     assert broker.lost_directories == lost

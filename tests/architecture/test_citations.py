@@ -1,0 +1,156 @@
+"""Every file, section, symbol and make target that a page, a comment or a docstring names exists; see `citations`."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from common.configuration.server import KNOWN_WITHOUT_EFFECT, ServerConfig
+from common.configuration.settings import keys_of
+from tests.architecture.citations import PACKAGES, Repository, headings, read_repository, wrong_in_code, wrong_in_page
+from tests.architecture.test_house_rules import ROOT
+
+# Names in backticks that no code has: classes of Kafka, examples, and a figure whose name a benchmark puts together.
+FOREIGN = frozenset(
+    """
+    ApiKeys ApiVersionManager KafkaApis KafkaPrincipal LogManager NetworkClient NetworkReceive RequestChannel SocketServer
+    XxxRequest XxxResponse a_b snapshot_load
+    """.split()
+)
+# The key that node.id had in the time of ZooKeeper.
+FORMER_KEYS = frozenset({"broker.id"})
+
+
+def repository_files() -> Iterator[str]:
+    """What a clone holds, as far as it may be cited; a folder of the environment or of a build is none of it."""
+    for path in sorted(ROOT.glob("*")):
+        if path.is_file():
+            yield path.name
+    for folder in (*PACKAGES, "docs", "deploy", ".ci"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield str(path.relative_to(ROOT))
+
+
+@cache
+def repository() -> Repository:
+    found = read_repository(ROOT, repository_files())
+    found.names |= FOREIGN
+    found.keys |= {*keys_of(ServerConfig), *KNOWN_WITHOUT_EFFECT, *FORMER_KEYS}
+    return found
+
+
+@pytest.mark.slow
+def test_what_pages_name_exists() -> None:
+    """Links and their anchors, paths, `path::symbol`, `Class.attribute`, `make target`."""
+    pages = repository().pages
+    assert len(pages) >= 7
+    assert [wrong for path, page in pages.items() for wrong in wrong_in_page(repository(), path, page)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_comments_name_exists(package: str) -> None:
+    """Paths, pages and their headings, modules, identifiers in backticks."""
+    modules = [path for path in sorted(repository().symbols) if path.startswith(f"{package}/")]
+    assert modules
+    found = [wrong for path in modules for wrong in wrong_in_code(repository(), path, (ROOT / path).read_text())]
+    assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [
+        ("[the map](ARCHITECTURE.md#events)", False),
+        ("[the map](ARCHITECTURE.md#evens)", True),
+        ("[a page](docs/DESIGNS.md)", True),
+        ("[elsewhere](https://kafka.apache.org)", False),
+        ("`broker/core/reconcile.py`", False),
+        ("`broker/core/reconciled.py`", True),
+        ("`broker/cores`", True),
+        ("`reconcile.py`", False),
+        ("`reconciled.py`", True),
+        ("`/opt/kafka/config/server.properties`", False),
+        ("`broker/core/reconcile.py::decide`", False),
+        ("`broker/core/reconcile.py::decided`", True),
+        ("`broker/core/reconcile.py::Action.CREATE`", False),
+        ("`broker/core/reconcile.py::Action.CREATED`", True),
+        ("`MetadataState.replay(record)`", False),
+        ("`MetadataState.replayed`", True),
+        ("`make simulate SEED=3`", False),
+        ("`make simulation`", True),
+        ("    make fuzzing", True),
+        ("    common/recods      record batches", True),
+    ],
+)
+def test_a_wrong_citation_in_a_page_is_found(text: str, is_wrong: bool) -> None:
+    """Planted into a page at the root."""
+    assert len(wrong_in_page(repository(), "README.md", f"# Title\n\n{text}\n")) == is_wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [
+        ('docs/DESIGN.md, "Disks"', False),
+        ('docs/DESIGN.md, "Disk"', True),
+        ("DESIGN.md", True),
+        ("docs/DESIGNS.md", True),
+        ("section 6 of the page", True),
+        ("ARCHITECTURE.md section", False),
+        ("see DESIGN", True),
+        ("the rules are in core/lease", False),
+        ("the rules are in core/leases", True),
+        ("common/storage/log.py", False),
+        ("common/storage/logs.py", True),
+        ("common.parts", False),
+        ("common.parties", True),
+        ("broker.session.timeout.ms", False),
+        # In two pieces, or the name would occur in the code: here.
+        ("`is_connected" + "_to_nothing`", True),
+        ("`written_offset`", False),
+        ("`MetadataState.replay`", False),
+        ("`MetadataState.replayed`", True),
+    ],
+)
+def test_a_wrong_citation_in_code_is_found(text: str, is_wrong: bool) -> None:
+    """Planted as a docstring, as a comment, and as a comment of two lines."""
+    split = text.replace(" ", "\n# ", 1)
+    for source in (f'"""Says\n{text}."""\n', f"x = 1\n# Says {text}.\n", f"# {split}\nx = 1\n"):
+        assert len(wrong_in_code(repository(), "common/planted.py", source)) == is_wrong, source
+
+
+def test_headings_are_told_apart() -> None:
+    """Two equal headings of a page would share their anchor, and a citation would lead to the first."""
+    for path, page in repository().pages.items():
+        found = headings(page)
+        assert len(set(found)) == len(found), path
+
+
+def test_the_numbers_of_rules_are_counted() -> None:
+    """The sentence at the top of docs/KIPS.md, and the numbers of its rows."""
+    page = repository().pages["docs/KIPS.md"]
+    rows = re.findall(r"^\| (\d+)\.(\d+) \| [^|]+ \| ([^|]*) \| [^|]*\|$", page, re.MULTILINE)
+    assert len(rows) == len(re.findall(r"^\| \d", page, re.MULTILINE))
+    sums = {
+        kip: (
+            sum(1 for row in rows if row[0] == kip and row[2].strip()),
+            sum(1 for row in rows if row[0] == kip),
+        )
+        for kip in dict.fromkeys(row[0] for row in rows)
+    }
+    for kip, (_, count) in sums.items():
+        assert [int(row[1]) for row in rows if row[0] == kip] == list(range(1, count + 1))
+    parts = ", ".join(f"{done} of {count} of KIP-{kip}" for kip, (done, count) in sums.items())
+    done, count = (sum(each) for each in zip(*sums.values(), strict=True))
+    assert f"Of {count} rules {done} are in place: {parts}." in " ".join(page.split())
+
+
+def test_every_implemented_rule_is_shown() -> None:
+    """A rule that has a module has a test or a scenario too."""
+    page = repository().pages["docs/KIPS.md"]
+    rows = re.findall(r"^\| (\d+\.\d+) \| [^|]+ \| `[^|]+` \| ([^|]*) \|$", page, re.MULTILINE)
+    assert len(rows) > 100
+    assert [number for number, shown in rows if "`tests/" not in shown] == []
