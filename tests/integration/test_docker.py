@@ -261,7 +261,7 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     produce(compose.bootstrap, range(100, 200))
     assert consumed(compose.bootstrap, 200) == list(range(200))
 
-    # The way that needs no loop device, as the README has it.
+    # The way that needs no loop device, as docs/operations.md has it.
     compose("exec", "-T", "--user", "root", "broker-3", "chmod", "000", "/var/lib/kafka/data-0")
     locked = {"instance": "broker-3:9404", "logDirectory": "/var/lib/kafka/data-0"}
     until(lambda: offline_directories(compose) == [dead, locked], "Prometheus shows both")

@@ -92,7 +92,7 @@ def clusters(faulty_disks: None, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.mark.parametrize("case", MATRIX)
 def test_a_disk_fails_under_load(clusters: Clusters, case: Case, role: str) -> None:
     """The directory is offline within its bound, nothing acknowledged is lost, other directories notice nothing, and the
-    way back that the README tells leads back."""
+    way back in docs/operations.md leads back."""
     with clusters.current() as matrix:
         clusters.rows.append(go_through(matrix, case, role))
 

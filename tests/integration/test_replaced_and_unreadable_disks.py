@@ -1,4 +1,4 @@
-"""A dead disk is replaced as the README says, and brokers start with a disk that cannot be used."""
+"""A dead disk is replaced as docs/operations.md says, and brokers start with a disk that cannot be used."""
 
 import shutil
 import subprocess

@@ -1,9 +1,9 @@
 """Every way for a disk to fail, on the disk of a leader and on that of a follower, and what must be so afterwards.
 
 One cluster of three brokers with a disk of each kind (`DISKS`) goes through all of it: brokers 1 and 2 lead, broker 3 only
-follows, and after each fault the cluster is brought back as the README says, so that the next one finds it whole. Used by
-the matrix test and by the benchmark of the detection times. Easy to get wrong: the times begin when the fault is complete,
-and how long that takes is not the daemons' doing.
+follows, and after each fault the cluster is brought back as docs/operations.md says, so that the next one finds it whole.
+Used by the matrix test and by the benchmark of the detection times. Easy to get wrong: the times begin when the fault is
+complete, and how long that takes is not the daemons' doing.
 """
 
 import time
