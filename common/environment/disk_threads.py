@@ -1,9 +1,9 @@
 """The two threads of a log directory and what they do with their queues (shell).
 
-The writer carries out everything but reads, in the order it was queued; appends of one file that continue each other are
-joined into one write, and results go back to the loop once per group, which is what makes a thread hop affordable. The
-easy thing to get wrong: a descriptor may only be closed when neither thread can still be using it, because its number is
-given out again at once. So whichever thread leaves last closes everything; a stuck one keeps its descriptors.
+The writer carries out everything but reads, in the order in which it was queued. Appends of one file that continue each
+other are joined into one write, and results go back to the event loop once per group, which makes a thread hop affordable.
+A descriptor may be closed only when neither thread can still be using it, because the kernel gives its number out again at
+once. So the thread that leaves last closes everything, and a stuck one keeps its descriptors.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from common.environment.interface import LogDirLocked
 from common.time_units import NS_PER_MS
 
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
-# How long finished appends may wait for others of the same batch before the loop hears of them.
+# How long finished appends may wait for others of the same batch before they are handed back to the event loop.
 _HAND_BACK_NS: Final = NS_PER_MS
 _BATCH_MAX: Final = 4096
 
@@ -51,17 +51,20 @@ class OpenFile:
         self.fd = fd
         self.name = name
         self._close = close
-        # Of the writer thread. After a failed group was cut back to `broken_at`, a later append beyond that would leave a
-        # hole: it fails with the same error, until the file is truncated or written from there.
+        # Owned by the writer thread. After a failed group was cut back to `broken_at`, a later append beyond that would
+        # leave a hole: it fails with the same error, until the file is truncated or written from there.
         self.broken: OSError | None = None
         self.broken_at = 0
-        # Of the loop. Where the file ends once all that is queued is done; a read sees nothing that was queued after it.
+        # All below is owned by the event loop. Where the file ends once everything queued is done: a read sees nothing that
+        # was queued after it.
         self.end = end
-        # Of the loop. Reads below `unwritten_from` may pass what is queued for the writer.
+        # Appends, truncations and syncs that the writer has not handed back. Invariant: while there are any, they leave
+        # everything below `unwritten_from` as it is, so a read of that may overtake them.
         self.writes_in_flight = 0
         self.unwritten_from = 0
+        # Reads that the reader has not handed back. A truncation waits for them.
         self.reads_in_flight = 0
-        # Of the loop. The sizes that truncations asked for, in order.
+        # The sizes that truncations asked for, in order; never shortened.
         self.truncations: list[int] = []
 
     def __del__(self) -> None:
@@ -108,13 +111,16 @@ class Operation:
         self.future = future
         self.queued_ns = queued_ns
         self.file = file
-        # Which of the two threads carries it out, whether the other must do something before, and when that was done.
+        # Which thread carries it out. Settled before it is queued.
         self.by_reader = False
+        # The other thread must first finish something; the time at which it did, 0 when there was nothing. Set on the event
+        # loop before it is queued, cleared once by the thread that it waited for.
         self.held_back = False
         self.freed_ns = 0
+        # What the thread found; read on the event loop after it was handed back.
         self.result: object = None
         self.error: OSError | LogDirLocked | None = None
-        # Of the loop: its thread is done with it; its deadline passed before that.
+        # Owned by the event loop: its thread has handed it back; its deadline passed before that. Both may be true.
         self.finished = False
         self.expired = False
 
@@ -222,7 +228,7 @@ class _Group:
 
 
 class DiskThreads:
-    """Writer and reader of one directory. The public methods are the loop's; the callbacks given come on the loop."""
+    """Writer and reader of one directory. The event loop calls the public methods, and runs the callbacks."""
 
     def __init__(
         self,
@@ -380,7 +386,7 @@ class DiskThreads:
         try:
             self._loop.call_soon_threadsafe(self._settle, finished)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed, so no caller waits any more.
             return
 
     def _leave(self, role: str) -> None:

@@ -1,15 +1,28 @@
-"""A log directory on a real disk: the loop's side of it (shell).
+"""A log directory on a real disk: the event loop's side of it (shell).
 
-Every call makes an operation, queues it for one of the directory's two threads and gives a future; Apache Kafka does this on
-its request handler threads. What a hung disk must not reach is the loop: nothing here waits for a thread. The easy thing to
-get wrong: descriptors are closed by the threads, so whatever uses one on the loop (a region being sent) asks `is_open`
-first, which turns false on the loop before the threads are told.
+Every call makes an operation, queues it for one of the directory's two threads (disk_threads.py) and returns a future; the
+life of an operation is drawn in disk_lanes.py. Apache Kafka does this on its request handler threads. A hung disk must never
+reach the event loop, so nothing here waits for a thread.
+
+The life of the directory:
+
+    made ──attach──> open ──close────────> closing ──both threads have left──> released
+                       └────take_offline──> offline ─both threads have left──> released
+
+1. `attach` starts the threads, the first time that it is called. Before it every operation is refused.
+2. `close` lets what is queued run to its end; its future is done when both threads have left. `take_offline` fails what is
+   queued, with the error that it is given, and waits for nothing.
+3. A thread that is stuck in the kernel may never leave, so an offline directory may never be released. A thread that is
+   still inside after a second is logged, and so is the release if it comes.
+4. Every error reaches `on_error` as well as the future, since the caller may be gone by then. Refusals of a directory that
+   is closed or offline are no errors of the disk and reach only the future.
+5. The threads close the descriptors. Whatever uses one on the event loop (a region being sent) asks `is_open` first, which
+   turns false there before the threads are asked to leave.
 """
 
 import asyncio
 import errno
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -18,6 +31,7 @@ from structlog.typing import FilteringBoundLogger
 
 from common.environment import disk_operations
 from common.environment.disk_errors import FSYNC_STEP
+from common.environment.disk_lanes import DiskLanes
 from common.environment.disk_operations import DescribedError, FsyncFailed, HeldDirectory
 from common.environment.disk_threads import Append, DiskThreads, OpenFile, Operation, Queued
 from common.environment.interface import (
@@ -37,18 +51,13 @@ from common.time_units import NS_PER_MS, NS_PER_S
 
 T = TypeVar("T")
 
-_PENDING_OPERATIONS_MAX: Final = 100_000
-_PENDING_BYTES_MAX: Final = 512 * 1024 * 1024
-# A timer that comes this late says that the whole process stood still, not that the disk did.
-_STALL_NS: Final = 500_000_000
-_GRACE_NS: Final = NS_PER_S
 _STUCK_REPORT_NS: Final = NS_PER_S
 # With an operation this old the disk may be hanging, and a sendfile could wait for a lock that the operation holds.
 _SUSPICIOUS_AGE_NS: Final = 100_000_000
 
 
 class RealLogFile(LogFile):
-    """The handle of an open file. Empty once it is closed."""
+    """The handle of an open file. `open_file` is None once it is closed."""
 
     __slots__ = ("name", "open_file")
 
@@ -67,6 +76,7 @@ class RealFileRegion(FileRegion):
         self.file = file
         self.position = position
         self.size = size
+        # How many truncations the file had when the region was made; only those after them can invalidate it.
         self._truncations_before = len(file.truncations)
 
     @property
@@ -74,14 +84,14 @@ class RealFileRegion(FileRegion):
         """False when its bytes can no longer be had: the directory is gone, or the file was cut inside the range."""
         if not self.log_dir.is_open:
             return False
-        # A truncation counts from the moment it is queued, so that none can overtake a sendfile. One that came before the
-        # region was made cut nothing of it: its bytes were written since.
+        # A truncation counts from the moment it is queued, so that none can overtake a sendfile. One that was queued before
+        # the region was made cut nothing of it: the region's bytes were written since.
         end = self.position + self.size
         return all(end <= size for size in self.file.truncations[self._truncations_before :])
 
 
 class RealLogDir(LogDir):
-    """See LogDir. Created, used and given up on one loop."""
+    """See LogDir. Created, used and taken offline on one loop."""
 
     def __init__(
         self,
@@ -94,37 +104,32 @@ class RealLogDir(LogDir):
         page_cache: PageCache,
     ) -> None:
         self.path = path
+        # Set by the owner before the first operation. Called on the loop, inside whatever meets the error; it may call
+        # `take_offline` from there.
         self.on_error: Callable[[LogDirError], None] | None = None
+        # Whether descriptors may be used on the loop. Turns false in `close` and `take_offline`, for good.
         self.is_open = True
         self.released: asyncio.Future[None] = loop.create_future()
         """Done when both threads have left and every descriptor is closed."""
-        self._timeout_ns = operation_timeout_ns
         self._loop = loop
         self._log = log
         self._page_cache = page_cache
         self._directory = HeldDirectory(path, process)
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
+        # Invariant: what is here was given to a thread, or is the end that `close` waits for. Empty once given up.
+        self._lanes = DiskLanes(loop, operation_timeout_ns=operation_timeout_ns, on_expired=self._expired)
+        # The threads were started; only then will they ever leave.
         self._started = False
-        # Why no operation is taken any more: given up, or closed.
+        # Why no operation is taken any more: closed, or given up. None while the directory is in use. The error that
+        # `take_offline` was given replaces that of `close`.
         self._refusal: LogDirError | None = None
-        # In the order they were queued; the front is never finished. A finished operation leaves the writer's lane when it
-        # comes to the front. It leaves the reader's at once: while it stood behind others it would keep the bytes it read.
-        self._for_writer: deque[Queued] = deque()
-        self._for_reader: deque[Queued] = deque()
-        self._pending_bytes = 0
-        # When each thread last finished something. A disk that is slow and works through its queue is not hung.
-        self._writer_progress_ns = 0
-        self._reader_progress_ns = 0
-        self._deadline_timer: Timer | None = None
-        self._deadline_at_ns = 0
-        self._grace_until_ns = 0
+        # `take_offline` was called. From here on the lanes are empty and what the threads hand back is dropped.
         self._given_up = False
         self._given_up_ns = 0
 
     @property
     def oldest_operation_age_ns(self) -> int:
-        oldest = min((lane[0].queued_ns for lane in (self._for_writer, self._for_reader) if lane), default=0)
-        return time.monotonic_ns() - oldest if oldest else 0
+        return self._lanes.oldest_age_ns
 
     # --- the directory itself ------------------------------------------------------------------------------------
     def attach(self, *, create: bool = False) -> Awaitable[None]:
@@ -137,7 +142,8 @@ class RealLogDir(LogDir):
         return self._write("lock", "", self._directory.lock)
 
     def probe(self) -> Awaitable[None]:
-        # On the reader, so that its fsync does not hold up appends; the writer's own deadlines watch the writer.
+        # On the reader, so that its fsync does not hold up appends. The writer is watched by the deadlines of its own
+        # operations. Before the directory is attached the probe has to wait for the writer, which attaches it.
         operation = self._operation("probe", "", self._directory.probe, None)
         self._queue_for_reader(operation, after_writes=self._directory.dir_fd < 0)
         return operation.future
@@ -151,11 +157,10 @@ class RealLogDir(LogDir):
         self._given_up = True
         self.is_open = False
         self._refusal = error
-        pending = [*self._for_writer, *self._for_reader]
-        self._for_writer.clear()
-        self._for_reader.clear()
+        pending = self._lanes.take_all()
         self._given_up_ns = time.monotonic_ns()
         if self._started:
+            # What a thread is inside of cannot be interrupted: the kernel gives it back, or never does.
             self._threads.abandon()
             Timer(self._loop, self._given_up_ns + _STUCK_REPORT_NS, self._report_stuck)
         else:
@@ -166,18 +171,17 @@ class RealLogDir(LogDir):
     def close(self) -> Awaitable[None]:
         closed: asyncio.Future[None] = self._loop.create_future()
         if self._refusal is not None or not self._started:
-            # Given up: the threads close everything by themselves, or cannot.
+            # Given up: the threads close everything by themselves, if they ever return. Or there never were any.
             self._refusal = self._refusal or self._closed_error("close", "")
             self.is_open = False
             closed.set_result(None)
             return closed
         self._refusal = self._closed_error("close", "")
         self.is_open = False
-        # Settled when both threads have left, and watched like any other operation until then.
+        # Carried out by no thread: `_threads_left` settles it. Held back, because both threads' progress counts for it.
         ending = Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns())
         ending.held_back = True
-        self._for_writer.append(ending)
-        self._watch_deadlines()
+        self._lanes.add(ending)
         self._threads.finish()
         return closed
 
@@ -196,7 +200,7 @@ class RealLogDir(LogDir):
 
     def close_file(self, file: LogFile) -> None:
         assert isinstance(file, RealLogFile)
-        # What is queued and what is still being sent hold the descriptor; the last of them lets it go.
+        # Queued operations and regions still being sent keep the descriptor open; the last of them closes it.
         file.open_file = None
 
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
@@ -210,16 +214,16 @@ class RealLogDir(LogDir):
         if refusal is not None or open_file is None:
             self._fail(future, refusal or self._closed_error("append", file.name))
             return future
+        # The first write under way sets where the unwritten part begins, and an earlier one moves it back. It moves forward
+        # only when nothing is under way: a read that waits needlessly is slow, one that overtakes a write is wrong.
         if open_file.writes_in_flight == 0 or position < open_file.unwritten_from:
             open_file.unwritten_from = position
         open_file.writes_in_flight += 1
-        open_file.end = max(open_file.end, position + size)
-        self._pending_bytes += size
+        end = position + size
+        open_file.end = max(open_file.end, end)
         append = Append(open_file, position, buffers, size, future=future, queued_ns=time.monotonic_ns())
-        self._for_writer.append(append)
         self._threads.write(append)
-        if self._deadline_timer is None:
-            self._watch_deadlines()
+        self._lanes.add_append(append)
         return future
 
     def read(self, file: LogFile, position: int, size: int) -> Awaitable[bytes]:
@@ -239,6 +243,7 @@ class RealLogDir(LogDir):
         if open_file is None:
             return self._failed(self._closed_error("truncate", file.name))
         operation = self._operation("truncate", open_file.name, partial(open_file.truncate, size), open_file)
+        # Reads that were queued before must still find what is cut off.
         if open_file.reads_in_flight and self._refusal is None:
             self._threads.hold_back_until_read(operation)
         if not self._queue_for_writer(operation):
@@ -261,7 +266,7 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error(method, file.name))
         operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
         if self._queue_for_writer(operation):
-            # It writes nothing that a read could miss, but it keeps the descriptor open and is counted like the others.
+            # It writes nothing that a read could miss. It is counted because the lanes count it down.
             if open_file.writes_in_flight == 0:
                 open_file.unwritten_from = 1 << 63
             open_file.writes_in_flight += 1
@@ -305,7 +310,7 @@ class RealLogDir(LogDir):
 
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
-        """True if sendfile of the range cannot wait for the disk. On any doubt, no."""
+        """True if sendfile of the range cannot wait for the disk. False in any doubt."""
         return (
             region.file.reads_in_flight == 0
             and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS
@@ -313,7 +318,7 @@ class RealLogDir(LogDir):
         )
 
     def read_region(self, region: RealFileRegion, position: int, size: int) -> "asyncio.Future[bytes]":
-        """Reads part of a region on the reader thread; its errors go the way of every other."""
+        """Reads part of a region on the reader thread."""
         return self._read("region", region.file, position, size)
 
     def region_failed(self, region: RealFileRegion, error: OSError) -> None:
@@ -326,9 +331,12 @@ class RealLogDir(LogDir):
             return self._refusal
         if not self._started:
             return LogDirError(self.path, method, errno.EBADF, detail="not attached")
-        if self._pending_bytes + size > _PENDING_BYTES_MAX or len(self._for_writer) >= _PENDING_OPERATIONS_MAX:
-            return LogDirError(self.path, method, errno.ENOMEM, detail="too much is queued for this directory")
+        if not self._lanes.has_room_for_writer(size):
+            return self._too_much_queued(method)
         return None
+
+    def _too_much_queued(self, method: str) -> LogDirError:
+        return LogDirError(self.path, method, errno.ENOMEM, detail="too much is queued for this directory")
 
     def _operation(self, method: str, name: str, work: Callable[[], object], file: OpenFile | None) -> Operation:
         return Operation(method, name, work, future=self._loop.create_future(), queued_ns=time.monotonic_ns(), file=file)
@@ -339,10 +347,12 @@ class RealLogDir(LogDir):
         return operation.future
 
     def _read(self, method: str, file: OpenFile, position: int, size: int) -> "asyncio.Future[bytes]":
+        # Clipped to what is queued now, or the read would also see a later append that overtakes it.
         size = max(0, min(size, file.end - position))
         work = partial(disk_operations.read_range, file.fd, position, size)
         operation = self._operation(method, file.name, work, file)
-        # What was queued before must be seen, what is queued after must wait only if it truncates.
+        # A read sees every write that was queued before it, so it waits for those that touch its range. A write that is
+        # queued after it waits for the read only if it truncates.
         after_writes = file.writes_in_flight > 0 and position + size > file.unwritten_from
         if self._queue_for_reader(operation, after_writes=after_writes):
             file.reads_in_flight += 1
@@ -353,63 +363,48 @@ class RealLogDir(LogDir):
         if refusal is not None:
             self._fail(operation.future, refusal)
             return False
-        self._for_writer.append(operation)
         self._threads.write(operation)
-        self._watch_deadlines()
+        self._lanes.add(operation)
         return True
 
     def _queue_for_reader(self, operation: Operation, *, after_writes: bool) -> bool:
         refusal = self._refusal_of(operation.method, 0)
-        if refusal is None and len(self._for_reader) >= _PENDING_OPERATIONS_MAX:
-            refusal = LogDirError(self.path, operation.method, errno.ENOMEM, detail="too much is queued for this directory")
+        if refusal is None and not self._lanes.has_room_for_reader():
+            refusal = self._too_much_queued(operation.method)
         if refusal is not None:
             self._fail(operation.future, refusal)
             return False
         operation.by_reader = True
-        self._for_reader.append(operation)
         if after_writes:
             self._threads.read_after_writes(operation)
         else:
             self._threads.read(operation)
-        self._watch_deadlines()
+        self._lanes.add(operation)
         return True
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle(self, finished: Sequence[Queued]) -> None:
-        # What one thread hands back together it did itself.
-        if finished[0].by_reader:
-            self._reader_progress_ns = time.monotonic_ns()
-        else:
-            self._writer_progress_ns = time.monotonic_ns()
+        """A thread hands back what it has finished, all of it its own."""
+        self._lanes.note_finished(finished)
         for queued in finished:
-            queued.finished = True
-            if isinstance(queued, Append):
-                self._pending_bytes -= queued.size
-                queued.file.writes_in_flight -= 1
-            elif queued.file is not None:
-                if queued.method in ("truncate", "fsync", "sync_and_forget"):
-                    queued.file.writes_in_flight -= 1
-                else:
-                    queued.file.reads_in_flight -= 1
             if queued.expired or self._given_up:
-                # Its failure was told long ago; a late completion changes nothing.
+                # Its failure was reported long ago; a late completion changes nothing.
                 continue
             future: asyncio.Future[Any] = queued.future
             if queued.error is not None:
-                # Told to the owner even if whoever waited was cancelled meanwhile.
+                # Reported to the owner even if the caller was cancelled meanwhile.
                 self._fail(future, self._error_of(queued, queued.error))
             elif not future.done():
                 future.set_result(queued.result)
-        self._forget(finished)
+        # Only now: an error above may have taken the directory offline, and that must find all that is not settled yet.
+        if not self._given_up:
+            self._lanes.remove(finished)
 
-    def _forget(self, finished: Sequence[Queued]) -> None:
-        if self._given_up:
-            return
-        if finished[0].by_reader:
-            for queued in finished:
-                self._for_reader.remove(queued)
-        while self._for_writer and self._for_writer[0].finished:
-            self._for_writer.popleft()
+    def _expired(self, queued: Queued) -> None:
+        # An operation that expired just before may have taken the directory offline, and then this one has its error.
+        if not self._given_up:
+            error = LogDirError(self.path, queued.method, errno.ETIMEDOUT, queued.name, "the operation's deadline passed")
+            self._fail(queued.future, error)
 
     def _error_of(self, queued: Queued, error: OSError | LogDirLocked) -> LogDirError | LogDirLocked:
         if isinstance(error, LogDirLocked):
@@ -438,79 +433,14 @@ class RealLogDir(LogDir):
     def _closed_error(self, method: str, name: str) -> LogDirError:
         return LogDirError(self.path, method, errno.EBADF, name, "closed")
 
-    # --- deadlines -----------------------------------------------------------------------------------------------
-    def _watch_deadlines(self) -> None:
-        """Arms the one timer, at the first deadline. It is left to fire when that operation has long finished."""
-        if self._deadline_timer is not None:
-            return
-        deadline_ns = min(
-            (
-                self._deadline_of(queued)
-                for lane in (self._for_writer, self._for_reader)
-                for queued in lane
-                if not queued.finished and not queued.expired
-            ),
-            default=None,
-        )
-        if deadline_ns is not None:
-            self._deadline_at_ns = max(deadline_ns, self._grace_until_ns)
-            self._deadline_timer = Timer(self._loop, self._deadline_at_ns, self._deadline_passed)
-
-    def _deadline_of(self, queued: Queued) -> int:
-        """Counts from when its thread was free for it, or last got on with what is before it: a thousand syncs of a slow
-        disk may take longer than one may."""
-        if not queued.by_reader or queued.held_back:
-            progress_ns = self._progress_to_the_writer_ns()
-        else:
-            progress_ns = max(queued.freed_ns, self._reader_progress_ns)
-        return max(queued.queued_ns, progress_ns) + self._timeout_ns
-
-    def _progress_to_the_writer_ns(self) -> int:
-        """When something got on last that what is queued for the writer waits for. A writer that waits for the reader
-        gets on with it; of one that hangs itself the reader's progress says nothing."""
-        front = self._for_writer[0] if self._for_writer else None
-        if front is None:
-            return self._writer_progress_ns
-        return max(self._writer_progress_ns, self._reader_progress_ns if front.held_back else front.freed_ns)
-
-    def _deadline_passed(self) -> None:
-        now_ns = time.monotonic_ns()
-        if now_ns - self._deadline_at_ns > _STALL_NS:
-            self._grace_until_ns = now_ns + min(_GRACE_NS, self._timeout_ns)
-        # Completions that the threads have posted already come before this.
-        self._loop.call_soon(self._expire, now_ns)
-
-    def _expire(self, now_ns: int) -> None:
-        self._deadline_timer = None
-        late: list[Queued] = []
-        if now_ns >= self._grace_until_ns:
-            for lane in (self._for_writer, self._for_reader):
-                for queued in lane:
-                    if queued.queued_ns + self._timeout_ns > now_ns:
-                        break
-                    if not queued.finished and not queued.expired and self._deadline_of(queued) <= now_ns:
-                        queued.expired = True
-                        late.append(queued)
-        for queued in late:
-            if not self._given_up:
-                error = LogDirError(
-                    self.path, queued.method, errno.ETIMEDOUT, queued.name, "the operation's deadline passed"
-                )
-                self._fail(queued.future, error)
-        self._watch_deadlines()
-
     # --- the end -------------------------------------------------------------------------------------------------
     def _threads_left(self) -> None:
         if not self.released.done():
             self.released.set_result(None)
-        for queued in [*self._for_writer, *self._for_reader]:
+        for queued in self._lanes.take_all():
             if not queued.future.done():
                 queued.future.set_result(None)
-        self._for_writer.clear()
-        self._for_reader.clear()
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-            self._deadline_timer = None
+        self._lanes.stop()
 
     def _report_stuck(self) -> None:
         if not self._threads.inside:
@@ -535,11 +465,11 @@ def _nothing() -> None:
 def _reject(future: "asyncio.Future[Any]", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        # Marks it as seen: on_error was told, so a failure that nobody awaits is not lost and must not end the daemon.
+        # Marks it as seen. `on_error` has it, so a failure that is never awaited is not lost, and must not end the daemon.
         future.exception()
 
 
 def _check_name(name: str) -> None:
-    """The last line of defence: topic names and paths are checked long before."""
+    """The last line of defence: topic names and paths were checked long before."""
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"'{name}' is not a name inside a log directory")

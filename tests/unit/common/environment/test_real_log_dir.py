@@ -343,7 +343,7 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
 
 async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is full: the process says no before the disk hears of it, and the directory stays online."""
-    monkeypatch.setattr("common.environment.real_log_dir._PENDING_OPERATIONS_MAX", 10)
+    monkeypatch.setattr("common.environment.disk_lanes._OPERATIONS_MAX", 10)
     file = await log_dir.open("a", create=True)
     reports = Reports(log_dir)
     appends = [log_dir.append(file, position, [b"x"]) for position in range(10)]
@@ -550,7 +550,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_disk(
     env: RealEnvironment, make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a SIGSTOP or a blocked loop the timer comes very late. The write finished meanwhile or gets a fresh chance."""
-    monkeypatch.setattr("common.environment.real_log_dir._STALL_NS", 0)
+    monkeypatch.setattr("common.environment.disk_lanes._STALL_NS", 0)
     log_dir = await make_log_dir(timeout_ms=400)
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -715,7 +715,7 @@ async def test_operations_before_attach_fail(env: RealEnvironment, tmp_path: Pat
 
 async def test_the_queue_is_bounded(log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that does not keep up must not eat the memory: the process says no, the directory is not blamed."""
-    monkeypatch.setattr("common.environment.real_log_dir._PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("common.environment.disk_lanes._BYTES_MAX", 1000)
     file = await log_dir.open("a", create=True)
     accepted = log_dir.append(file, 0, [bytes(900)])
     with pytest.raises(LogDirError) as caught:
