@@ -336,7 +336,9 @@ class Log:
                 index_interval=index_interval,
             )
             next_offset = Offset(last_offset + 1)
-        return self._send(segment, position, [view for _, view in batches], first_offset, offset)
+        self.log_end_offset = offset
+        written = self._appends.send(segment, position, [view for _, view in batches], offset)
+        return Appended(first_offset, Offset(offset - 1), written)
 
     def append_as_follower(self, view: memoryview) -> Appended:
         """Appends whole validated batches that have their offsets and epochs already.
@@ -370,7 +372,8 @@ class Log:
                 max_timestamp=header.max_timestamp,
                 index_interval=index_interval,
             )
-        return self._send(segment, position, [view], first_offset, expected)
+        self.log_end_offset = expected
+        return Appended(first_offset, Offset(expected - 1), self._appends.send(segment, position, [view], expected))
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """A leader's epoch begins at the log's end, before there is a batch of it. Followers that ask where an earlier
@@ -391,12 +394,6 @@ class Log:
             # for a lost piece. Only a gap too wide for the indexes is left open.
             return self._roll(max(self.log_end_offset, last_offset - RELATIVE_OFFSET_MAX))
         return segment
-
-    def _send(
-        self, segment: Segment, position: int, buffers: Sequence[memoryview], first_offset: Offset, end_offset: Offset
-    ) -> Appended:
-        self.log_end_offset = end_offset
-        return Appended(first_offset, Offset(end_offset - 1), self._appends.send(segment, position, buffers, end_offset))
 
     def _release(self, segment: Segment) -> None:
         """The segment's file is open."""
