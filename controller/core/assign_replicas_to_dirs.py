@@ -3,8 +3,9 @@
 Answers to handleAssignReplicasToDirs of Kafka's ReplicationControlManager. Any directory id is accepted, LOST and ids that
 are not registered included: an assignment to a directory that is not online is how a broker reports a replica that it could
 not place before the directory failed, and takes it out of ISR and leadership in the same record. Assigned to an online
-directory, a replica may lead again, and is elected at once where the partition has no leader. Easy to get wrong: a fenced
-broker may assign, since it stays fenced until its assignments are known.
+directory, a replica may lead again, and is elected at once where the partition has no leader. A replica that is called LOST
+is never revived by the request that says so; the next sweep may do that. Easy to get wrong: a fenced broker may assign,
+since it stays fenced until its assignments are known.
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
@@ -86,7 +87,13 @@ def _assignment(
     isr = partition.isr
     if not registration.has_online_directory(directory_id):
         isr = tuple(member for member in isr if member != broker_id)
-    return changes.change(topic_id, index, isr=isr, directories=_directories_with(partition, broker_id, directory_id))
+    return changes.change(
+        topic_id,
+        index,
+        isr=isr,
+        directories=_directories_with(partition, broker_id, directory_id),
+        not_revived=broker_id,
+    )
 
 
 def _directories_with(

@@ -3,7 +3,8 @@
 Answers to the election half of Kafka's PartitionChangeBuilder. A clean election takes an eligible member of the ISR: the
 present leader if it is one, else the first in replica order. Where the topic allows unclean elections, any eligible replica
 may follow, and after that a LOST replica of an active broker, which starts empty (docs/DESIGN.md): it is the only way in
-which such a partition ever has a leader again. Easy to get wrong: an unclean leader is alone in the ISR.
+which such a partition ever has a leader again. A broker that has just called its replica LOST is passed over: the election
+that its own report causes must not take the report back. Easy to get wrong: an unclean leader is alone in the ISR.
 """
 
 from collections.abc import Sequence
@@ -32,8 +33,10 @@ def elect_leader(
     eligibility: Eligibility,
     is_unclean_allowed: bool,
     prefers_first: bool = False,
+    not_revived: BrokerId | None = None,
 ) -> Election:
-    """The outcome for these replicas; `prefers_first` moves leadership to the first replica if that can lead cleanly."""
+    """The outcome for these replicas. `prefers_first` moves leadership to the first replica if that can lead cleanly;
+    `not_revived` is a broker whose LOST replica stays as it is."""
     # The order of preference: the present leader, unless the first replica is wanted back, then replica order.
     wanted = replicas[0] if prefers_first else current_leader
     for candidate in (wanted, current_leader):
@@ -47,6 +50,6 @@ def elect_leader(
             if eligibility.is_eligible(broker, directory):
                 return Election(broker, is_unclean=True)
         for broker, directory in zip(replicas, directories, strict=True):
-            if directory == LOST and eligibility.is_active(broker):
+            if directory == LOST and broker != not_revived and eligibility.is_active(broker):
                 return Election(broker, is_unclean=True, revives_lost=True)
     return Election(NO_LEADER)

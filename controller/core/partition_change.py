@@ -40,6 +40,7 @@ class PartitionChanges:
         directories: Sequence[DirectoryId] | None = None,
         leader_recovery_state: int | None = None,
         prefers_first: bool = False,
+        not_revived: BrokerId | None = None,
     ) -> ApiMessageAndVersion | None:
         """The record that takes the partition there, its leader elected again; None where nothing changes."""
         topic = self._state.topics[topic_id]
@@ -54,6 +55,7 @@ class PartitionChanges:
             directories=directories,
             leader_recovery_state=leader_recovery_state,
             prefers_first=prefers_first,
+            not_revived=not_revived,
         )
 
     def without(self, topic_id: TopicId, index: int, broker_id: BrokerId) -> ApiMessageAndVersion | None:
@@ -81,6 +83,7 @@ def partition_change(
     directories: Sequence[DirectoryId] | None = None,
     leader_recovery_state: int | None = None,
     prefers_first: bool = False,
+    not_revived: BrokerId | None = None,
 ) -> ApiMessageAndVersion | None:
     """See `PartitionChanges.change`. `isr` empty means "whoever can go, goes"."""
     target_isr = tuple(isr) if isr else partition.isr
@@ -94,6 +97,7 @@ def partition_change(
         eligibility=eligibility,
         is_unclean_allowed=is_unclean_allowed,
         prefers_first=prefers_first,
+        not_revived=not_revived,
     )
     if election.is_unclean:
         target_isr = (election.leader,)
@@ -107,7 +111,12 @@ def partition_change(
     changes_isr = target_isr != partition.isr
     changes_directories = target_directories != partition.directories
     changes_recovery = target_recovery != partition.leader_recovery_state
-    names_leader = election.leader != partition.leader or _needs_new_epoch(partition, target_isr, metadata_version_level)
+    names_leader = (
+        election.leader != partition.leader
+        # An unclean leader begins a log of its own, and the leader epoch is how every replica tells it from the old one.
+        or election.is_unclean
+        or _needs_new_epoch(partition, target_isr, metadata_version_level)
+    )
     if not (changes_isr or changes_directories or changes_recovery or names_leader):
         return None
     record = PartitionChangeRecord(

@@ -17,6 +17,7 @@ from tests.simulation.workload import WorkloadSettings
 CHAOS_SECONDS = 50.0
 FAULTS_MAX = 60
 REFUSAL_SHARE = 0.15
+REVIVAL_SHARE = 0.25
 # What goes wrong in the middle of something is hit by a fault in that very moment, and by no drawn time.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -49,6 +50,8 @@ class Plan:
     schedule: tuple[Fault, ...]
     refuses: bool = False
     """Whether, when all is well again, one partition loses the disk of every replica in sync: nobody may lead it then."""
+    revives: bool = False
+    """Whether, when all is well again, a topic with unclean elections is created while no disk has room for it."""
 
     def __str__(self) -> str:
         return (
@@ -56,6 +59,7 @@ class Plan:
             f"{self.workload.topics} + {self.workload.passing_topics} topics of {self.workload.partitions} partitions, "
             f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
             + (", and a partition that loses all its disks" if self.refuses else "")
+            + (", and a topic that finds no room" if self.revives else "")
         )
 
 
@@ -72,6 +76,8 @@ def draw_plan(seed: int) -> Plan:
         overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
+        # The only directory of a broker is named by the controller, and then nobody asks whether there is room.
+        revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
     )
 
 

@@ -215,6 +215,12 @@ _CONTROLLER = (
         seed=36,
     ),
     _bug(
+        "a LOST replica is revived in the epoch in which it led",
+        "It is the same leader, and it may begin again at once.",
+        Edit(assign_replicas_to_dirs._assignment, "not_revived=broker_id", "not_revived=None"),
+        Edit(partition_change.partition_change, "or election.is_unclean\n", "or False\n"),
+    ),
+    _bug(
         "no end for a broker that cannot tell",
         "The controller will find out some day.",
         Edit(

@@ -26,6 +26,10 @@ from tests.simulation.workload import ALL, Workload, WorkloadClient
 CONVERGENCE_BOUND_SECONDS = 60.0
 LAST_WRITES_BOUND_SECONDS = 10.0
 REFUSAL_SECONDS = 5.0
+REVIVED_TOPIC = "revived"
+ROOM_BELOW_FLOOR = 16 * 1024 * 1024
+# By then every probe has looked at the space of its disk.
+PROBED_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -95,9 +99,14 @@ class SeedRun:
             await workload.stop()
             # A topic may have come or gone at the last moment.
             await self._converge()
-            await self._write_once_more(group, workload.lasting_topics)
+            client = WorkloadClient(self._cluster, self.history, "client-last", group)
+            await self._write_once_more(client, workload.lasting_topics)
+            client.close()
             await self._checkers.at_quiescence()
             await self._create_on_a_settled_cluster(group)
+            if self.plan.revives:
+                self._lab.note("revival")
+                await self._revive_lost_replicas(group)
             if self.plan.refuses:
                 self._lab.note("refusal")
                 await self._lose_a_partition(workload.lasting_topics[0])
@@ -108,9 +117,8 @@ class SeedRun:
         self._checkers.at_end(excused=self._lost)
         self._count()
 
-    async def _write_once_more(self, group: asyncio.TaskGroup, topics: list[str]) -> None:
-        """Every partition that stays takes one more record."""
-        client = WorkloadClient(self._cluster, self.history, "client-last", group)
+    async def _write_once_more(self, client: WorkloadClient, topics: list[str]) -> None:
+        """Every partition of these topics takes one more record."""
         deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * NS_PER_S)
         for topic in topics:
             for index in range(self.plan.workload.partitions):
@@ -121,7 +129,6 @@ class SeedRun:
                         raise NotConverged(f"all is well, but {topic}-{index} takes no record: {answer}")
                     await self.world.sleep(LOOK_SECONDS)
                     produce = await client.produce(topic, index)
-        client.close()
 
     async def _create_on_a_settled_cluster(self, group: asyncio.TaskGroup) -> None:
         """A topic with as many partitions as there are disks is spread evenly over them."""
@@ -190,6 +197,35 @@ class SeedRun:
         if (self._cluster.topic_id(topic), 0) not in self._lost:
             leader = self._cluster.partition(topic, 0).leader
             raise InvariantViolated("I14", f"{topic}-0 lost every disk in sync, and broker {leader} leads it")
+        await self._checkers.at_quiescence()
+
+    # --- revival -------------------------------------------------------------------------------------------------
+
+    async def _revive_lost_replicas(self, group: asyncio.TaskGroup) -> None:
+        """A topic with unclean elections is created while no disk has room. Its leaders say LOST and are revived, again and
+        again, until there is room; then its partitions are led and written like any other."""
+        brokers, numbers = self._cluster.broker_ids, range(1, self._cluster.disks + 1)
+        disks = [self._cluster.disk(broker_id, number) for broker_id in brokers for number in numbers]
+        for disk in disks:
+            # What is there may grow, but it is below the floor for new replicas.
+            disk.fill(ROOM_BELOW_FLOOR)
+        await self.world.sleep(PROBED_SECONDS)
+        client = WorkloadClient(self._cluster, self.history, "client-revival", group)
+        created = await client.create_topic(
+            REVIVED_TOPIC,
+            partitions=self.plan.workload.partitions,
+            replication_factor=1,
+            unclean_leader_election_enable="true",
+        )
+        assert created.outcome is Outcome.OK, f"{REVIVED_TOPIC}: {created.error}"
+        await self.world.until(
+            lambda: any(part.leader_epoch > 1 for part in self._cluster.partitions(REVIVED_TOPIC).values())
+        )
+        for disk in disks:
+            disk.free_space()
+        await self._converge()
+        await self._write_once_more(client, [REVIVED_TOPIC])
+        client.close()
         await self._checkers.at_quiescence()
 
     # --- heal and converge ---------------------------------------------------------------------------------------

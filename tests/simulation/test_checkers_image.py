@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from common.ids import TopicId, TopicIdPartition, Uuid
+from common.metadata.directory_ids import UNASSIGNED
 from common.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     KnownRecord,
@@ -42,6 +43,17 @@ def broker_change(broker_id: int, *log_dirs: Uuid, fenced: int = 0) -> BrokerReg
 
 def change(*, isr: Sequence[int] | None = None, leader: int = -2) -> PartitionChangeRecord:
     return PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=None if isr is None else list(isr), leader=leader)
+
+
+def placed(where: Uuid, *, leader: int = -2, leader_recovery_state: int = -1) -> PartitionChangeRecord:
+    """The first replica goes to another directory."""
+    return PartitionChangeRecord(
+        partition_id=0,
+        topic_id=TOPIC,
+        directories=[where, directory(2), directory(3)],
+        leader=leader,
+        leader_recovery_state=leader_recovery_state,
+    )
 
 
 class Log:
@@ -82,6 +94,16 @@ def test_a_lawful_directory_failure_passes() -> None:
     ("invariant", "records"),
     [
         ("I1", [change(isr=[1, 2]), change(isr=[1, 3], leader=3)]),
+        ("I4", [change(isr=[1]), placed(UNASSIGNED, leader_recovery_state=1)]),
+        (
+            "I4",
+            [
+                change(isr=[1]),
+                placed(UNASSIGNED, leader=1, leader_recovery_state=1),
+                placed(directory(1)),
+                placed(UNASSIGNED),
+            ],
+        ),
         ("I6", [change(isr=[1, 2, 2])]),
         ("I6", [change(isr=[1, 4])]),
         ("I6", [change(isr=[2, 3])]),

@@ -356,6 +356,8 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
         raise InvariantViolated("I4", f"{where}; an epoch went back")
     if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
         raise InvariantViolated("I4", f"{where}; two leaders in one epoch")
+    if new.leader_epoch == old.leader_epoch and _starts_empty(old, new):
+        raise InvariantViolated("I4", f"{where}; the leader starts with an empty log in an epoch that had another")
     is_unclean = new.leader != NO_LEADER and new.leader not in old.isr
     if is_unclean and after.topics[key.topic_id] not in after.unclean_topics:
         raise InvariantViolated("I1", f"{where}; a leader from outside the ISR")
@@ -363,6 +365,14 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
         broker = after.brokers.get(old.leader)
         if broker is not None and old.leader in new.replicas and broker.may_lead(new.directory(old.leader)):
             raise InvariantViolated("I12", f"{where}; broker {old.leader} could have gone on leading")
+
+
+def _starts_empty(old: ModelPartition, new: ModelPartition) -> bool:
+    """Whether the leader is one that an unclean election has just chosen: it recovers, or its replica was LOST."""
+    if new.leader == NO_LEADER:
+        return False
+    is_new_replica = new.directory(new.leader) == UNASSIGNED != old.directory(new.leader)
+    return is_new_replica or (new.is_recovering and not old.is_recovering)
 
 
 def check_directory_failure(before: ImageModel, after: ImageModel, records: Iterable[KnownRecord], offset: int) -> None:

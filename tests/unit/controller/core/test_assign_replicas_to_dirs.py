@@ -69,6 +69,42 @@ def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
     ]
 
 
+def test_a_replica_is_not_revived_by_the_request_that_calls_it_lost() -> None:
+    """Unclean elections are allowed and no other replica is there. The leader steps down, saying LOST again changes nothing,
+    and the next sweep elects it in a new epoch."""
+    controller = ControllerContext(unclean=True)
+    controller.start(1, ["a", "b"])
+    controller.start(2, ["c", "d"])
+    topic_id = controller.topic("t", [[1, 2]], {1: "a", 2: "c"})
+    controller.alter(topic_id, 0, [1])
+    controller.fence(2)
+    controller.assign(1, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
+    assert controller.records == [
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NO_LEADER, directories=[LOST, directory("c")])
+    ]
+    controller.assign(1, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
+    assert controller.records == []
+    assert controller.sweep() == 1
+    assert controller.records == [
+        PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id, leader=1, directories=[UNASSIGNED, directory("c")], leader_recovery_state=1
+        )
+    ]
+    assert controller.partition(topic_id).leader_epoch == 2
+
+
+def test_another_brokers_lost_replica_is_revived_at_once() -> None:
+    """The one that says LOST is passed over, and not the partition."""
+    controller = ControllerContext(unclean=True)
+    controller.start(1, ["a", "b"])
+    controller.start(2, ["c", "d"])
+    topic_id = controller.topic("t", [[1, 2]], {1: "a", 2: "c"})
+    controller.assign(2, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
+    controller.assign(1, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
+    assert controller.leader_and_isr(topic_id) == (2, [2])
+    assert controller.partition(topic_id).directories == (LOST, UNASSIGNED)
+
+
 def test_a_fenced_broker_may_assign() -> None:
     """It stays fenced until its assignments are known, so it must be able to make them known."""
     controller = two_brokers()

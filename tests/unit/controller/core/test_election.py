@@ -43,6 +43,7 @@ def elect(
     leader: int = -1,
     unclean: bool = False,
     prefers_first: bool = False,
+    not_revived: int = -1,
 ) -> Election:
     """An election among replicas 1, 2 and 3."""
     state = MetadataState()
@@ -56,6 +57,7 @@ def elect(
         eligibility=Eligibility(state),
         is_unclean_allowed=unclean,
         prefers_first=prefers_first,
+        not_revived=BrokerId(not_revived),
     )
 
 
@@ -124,3 +126,13 @@ def test_an_unclean_election_may_revive_a_lost_replica() -> None:
     )
     assert elect(fenced, *ALL[1:], directories=[LOST, GONE, GONE], isr=[2], unclean=True) == Election(NO_LEADER)
     assert elect(*ALL, directories=[LOST, LOST, C], isr=[1], unclean=True) == Election(BrokerId(3), is_unclean=True)
+
+
+def test_a_broker_that_has_just_lost_its_replica_is_not_revived() -> None:
+    """Another broker's LOST replica may be, and a clean leader is as good as ever."""
+    gone = [LOST, GONE, LOST]
+    assert elect(*ALL, directories=gone, isr=[2], unclean=True, not_revived=1) == Election(
+        BrokerId(3), is_unclean=True, revives_lost=True
+    )
+    assert elect(*ALL, directories=[LOST, GONE, GONE], isr=[1], unclean=True, not_revived=1) == Election(NO_LEADER)
+    assert elect(*ALL, directories=[A, GONE, LOST], isr=[1], unclean=True, not_revived=1) == Election(BrokerId(1))

@@ -146,6 +146,18 @@ def test_a_lost_replica_is_revived_in_one_record() -> None:
     )
 
 
+def test_a_revived_replica_that_led_before_leads_in_a_new_epoch() -> None:
+    """The leader id is the same and is named all the same, also when the partition was recovering already."""
+    for recovery in (0, 1):
+        made = change(
+            partition(isr=[3], leader=3, recovery=recovery),
+            (broker(3, [C]),),
+            directories=[A, B, LOST],
+            unclean=True,
+        )
+        assert made == record(leader=3, directories=[A, B, UNASSIGNED], leader_recovery_state=-1 if recovery else 1)
+
+
 def test_recovery_ends_by_the_leaders_word() -> None:
     """The leader of an uncleanly elected partition reports that it is done."""
     assert change(partition(isr=[1], recovery=1), isr=[1], leader_recovery_state=0) == record(leader_recovery_state=0)
