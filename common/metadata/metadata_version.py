@@ -88,6 +88,9 @@ class SupportedLevels:
     def __contains__(self, level: int) -> bool:
         return self.minimum <= level <= self.maximum
 
+    def __str__(self) -> str:
+        return f"{self.minimum} to {self.maximum}"
+
 
 # What our brokers and controllers announce in their registrations and in ApiVersions. kraft.version 0: a static quorum.
 SUPPORTED_FEATURES: Final = MappingProxyType(
@@ -97,6 +100,11 @@ SUPPORTED_FEATURES: Final = MappingProxyType(
         DIRECTORY_NUMBERING_FEATURE: SupportedLevels(0, DIRECTORY_NUMBERING_KIP858),
     }
 )
+
+
+def supported_levels(feature: str) -> SupportedLevels:
+    """The levels of a feature that this code can work with; of one that it does not know only 0, its absence."""
+    return SUPPORTED_FEATURES.get(feature, SupportedLevels(0, 0))
 
 
 class UnknownMetadataVersion(ValueError):

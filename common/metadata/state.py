@@ -29,7 +29,7 @@ from common.ids import (
 )
 from common.metadata.delta import ConfigResource, MetadataDelta
 from common.metadata.directory_ids import MIGRATING
-from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL, supported_levels
 from common.metadata.partition_index import PartitionIndex
 from common.metadata.registrations import (
     BrokerEndpoint,
@@ -74,6 +74,11 @@ _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 
 class ReplayError(Exception):
     """A record contradicts the state that the records before it made."""
+
+
+class UnsupportedFeatureLevel(ReplayError):
+    """The log finalizes a feature at a level that this node does not know. Fatal for the node, and nobody's bug: the line
+    names feature, level and the supported range."""
 
 
 class MetadataState:
@@ -418,6 +423,13 @@ class MetadataState:
     def _replay_feature_level(self, record: FeatureLevelRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         if record.feature_level < 0:
             _fail(offset, f"feature {record.name} has level {record.feature_level}")
+        # Level 0 takes the feature away, and every node can do without.
+        supported = supported_levels(record.name)
+        if record.feature_level != 0 and record.feature_level not in supported:
+            raise UnsupportedFeatureLevel(
+                f"offset {offset}: feature {record.name} is finalized at level {record.feature_level}, "
+                f"this node supports {supported}"
+            )
         if delta is not None:
             delta.changed_features.setdefault(record.name, self.features.get(record.name, 0))
         if record.feature_level == 0:

@@ -15,6 +15,7 @@ from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import BrokerId, DirectoryId, Offset
 from common.metadata.metadata_version import numbering_of
 from common.metadata.record_reader import MetadataRecordReader
+from common.metadata.state import UnsupportedFeatureLevel
 from common.net.request_context import RequestContext
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -278,7 +279,8 @@ class QuorumDriver:
             await work
         except (LogDirError, QuorumFailure) as error:
             self._fail(error)
-        except (QuorumViolation, UnreadableBatch) as error:
+        except (QuorumViolation, UnreadableBatch, UnsupportedFeatureLevel) as error:
+            # The last one comes from a listener, and from a snapshot that is written: a newer release wrote the log.
             self._fail(QuorumFailure(str(error)))
 
     def _fail(self, error: Exception) -> None:

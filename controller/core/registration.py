@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, uuid_text
 from common.metadata import metadata_version
 from common.metadata.directory_ids import is_reserved
-from common.metadata.metadata_version import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL, SupportedLevels
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
@@ -116,19 +116,18 @@ def _validated_directories(state: MetadataState, request: BrokerRegistrationRequ
 
 def _validate_features(state: MetadataState, request: BrokerRegistrationRequest) -> None:
     supported = {
-        feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
+        feature.name: SupportedLevels(feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
     }
-    supported.setdefault(METADATA_VERSION_FEATURE, (1, 1))
-    for name in sorted(state.features):
-        level = state.features[name]
-        # kraft.version is the quorum's business; it is never finalized in a record of ours.
-        if level == 0 or name == KRAFT_VERSION_FEATURE:
-            continue
-        low, high = supported.get(name, (0, 0))
-        if not low <= level <= high:
+    supported.setdefault(METADATA_VERSION_FEATURE, SupportedLevels(MINIMUM_LEVEL, MINIMUM_LEVEL))
+    # A feature that only the broker names is at level 0, and that has to suit it too.
+    finalized = dict.fromkeys(supported, 0) | {METADATA_VERSION_FEATURE: state.metadata_version} | state.features
+    for name, level in sorted(finalized.items()):
+        levels = supported.get(name, SupportedLevels(0, 0))
+        if level not in levels:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{name} is finalized at level {level}, the broker supports {low} to {high}",
+                f"feature {name} is finalized at level {level}, the broker supports {levels}",
             )
 
 

@@ -143,7 +143,7 @@ class History:
         )
 
     def feature(self) -> KnownRecord:
-        return FeatureLevelRecord(name="f", feature_level=self.draw(st.integers(0, 2)))
+        return FeatureLevelRecord(name="metadata.version", feature_level=self.draw(st.integers(20, 22)))
 
     def drawn_topic(self) -> TopicId:
         return self.draw(st.sampled_from(list(self.state.topics)))

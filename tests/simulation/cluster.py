@@ -26,6 +26,8 @@ from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.raft.driver import QuorumFailure
 from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import FeatureLevelRecord
 from common.storage.meta_properties import parse_meta_properties
 from common.time_units import NS_PER_S
 from tests.simulation.disk import SimulatedDisk
@@ -143,6 +145,11 @@ class SimulatedCluster:
             within_seconds=within_seconds,
         )
 
+    def last_words(self, node_id: int) -> str:
+        """What a node that has ended wrote last, if that was the reason of its end."""
+        last = [event for event in self.world.events if event.node == self.name(node_id)][-1]
+        return str(last.fields.get("reason")) if last.level == "critical" else ""
+
     async def until_registered_again(self, broker_id: int) -> None:
         """Waits for the registration of the broker's next incarnation."""
         known = self.world.events_named("broker_registered", self.name(broker_id))
@@ -229,6 +236,13 @@ class SimulatedCluster:
         }
 
     # --- metadata ------------------------------------------------------------------------------------------------
+
+    def finalize_feature(self, name: str, level: int) -> None:
+        """Appends what the controller of another release would write; the controller that is active does not look at it."""
+        node = self.nodes[CONTROLLER_ID].controller
+        assert node is not None
+        record = ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0)
+        node.controller._driver.schedule_append([record], epoch=node.controller.leader.epoch)
 
     def topic_id(self, topic: str) -> TopicId:
         return self.state.topic_ids[topic]

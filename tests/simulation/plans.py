@@ -18,6 +18,7 @@ CHAOS_SECONDS = 50.0
 FAULTS_MAX = 60
 REFUSAL_SHARE = 0.15
 REVIVAL_SHARE = 0.25
+OUTGROWTH_SHARE = 0.25
 # What goes wrong in the middle of something is hit by a fault in that very moment, and by no drawn time.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -52,6 +53,8 @@ class Plan:
     """Whether, when all is well again, one partition loses the disk of every replica in sync: nobody may lead it then."""
     revives: bool = False
     """Whether, when all is well again, a topic with unclean elections is created while no disk has room for it."""
+    outgrows: bool = False
+    """Whether, at the very end, another release finalizes a feature level that no node knows."""
 
     def __str__(self) -> str:
         return (
@@ -60,6 +63,7 @@ class Plan:
             f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
             + (", and a partition that loses all its disks" if self.refuses else "")
             + (", and a topic that finds no room" if self.revives else "")
+            + (", and a feature that nobody knows" if self.outgrows else "")
         )
 
 
@@ -77,6 +81,7 @@ def draw_plan(seed: int) -> Plan:
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
         # The only directory of a broker is named by the controller, and then nobody asks whether there is room.
+        outgrows=random.Random(f"{seed}/outgrowth").random() < OUTGROWTH_SHARE,
         revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
     )
 

@@ -15,6 +15,7 @@ from broker.hosting.replicas import Replicas
 from broker.requests import fetch, produce
 from common.environment import disk_errors
 from common.log_dirs import probe
+from common.metadata.state import MetadataState
 from common.raft.driver import QuorumDriver
 from common.storage import clean_shutdown, recovery
 from common.storage.log import Log
@@ -344,6 +345,15 @@ _CONTROLLER = (
             quorum_controller.QuorumController._park,
             "if parked.offset <= self._feed.committed_offset:",
             "if True:",
+        ),
+    ),
+    _bug(
+        "a feature level from the future is taken as it is",
+        "A level is a number, and only controllers decide by it.",
+        Edit(
+            MetadataState._replay_feature_level,
+            "if record.feature_level != 0 and record.feature_level not in supported:",
+            "if False:",
         ),
     ),
     _bug(

@@ -7,13 +7,16 @@ withheld when its time comes, so leaving one fault out may let another happen.
 """
 
 import asyncio
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from common.ids import TopicIdPartition
 from common.metadata.directory_ids import is_reserved
+from common.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION_FEATURE
 from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
-from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import Fault, Lab
 from tests.simulation.history import History, Outcome
@@ -28,6 +31,8 @@ LAST_WRITES_BOUND_SECONDS = 10.0
 REFUSAL_SECONDS = 5.0
 REVIVED_TOPIC = "revived"
 ROOM_BELOW_FLOOR = 16 * 1024 * 1024
+OUTGROWTH_BOUND_SECONDS = 20.0
+UNKNOWN_LEVELS = ((METADATA_VERSION_FEATURE, LATEST_LEVEL + 1), ("group.version", 1))
 # By then every probe has looked at the space of its disk.
 PROBED_SECONDS = 3.0
 
@@ -115,6 +120,9 @@ class SeedRun:
             self._lab.end()
             await asyncio.gather(*keepers)
         self._checkers.at_end(excused=self._lost)
+        if self.plan.outgrows:
+            self._lab.note("outgrowth")
+            await self._outgrow_every_node()
         self._count()
 
     async def _write_once_more(self, client: WorkloadClient, topics: list[str]) -> None:
@@ -227,6 +235,33 @@ class SeedRun:
         await self._write_once_more(client, [REVIVED_TOPIC])
         client.close()
         await self._checkers.at_quiescence()
+
+    # --- outgrowth -----------------------------------------------------------------------------------------------
+
+    async def _outgrow_every_node(self) -> None:
+        """Another release finalizes a feature level that no node knows. Every broker ends over it, in its next life as well.
+        The controller that is active takes it for its own record; it ends when it reads its log at its next start."""
+        rng = random.Random(f"{self.plan.seed}/outgrowth/level")
+        feature, level = rng.choice(UNKNOWN_LEVELS)
+        self._cluster.finalize_feature(feature, level)
+        await self._until_ended(self._cluster.broker_ids, feature)
+        for broker_id in self._cluster.broker_ids:
+            self._cluster.start_node(broker_id)
+        await self._until_ended(self._cluster.broker_ids, feature)
+        self._cluster.crash(CONTROLLER_ID)
+        self._cluster.start_node(CONTROLLER_ID)
+        await self._until_ended([CONTROLLER_ID], feature)
+
+    async def _until_ended(self, node_ids: Sequence[int], feature: str) -> None:
+        deadline_ns = self.world.now_ns() + round(OUTGROWTH_BOUND_SECONDS * NS_PER_S)
+        for node_id in node_ids:
+            name, env = self._cluster.name(node_id), self._cluster.env(node_id)
+            while not env.is_dead:
+                if self.world.now_ns() > deadline_ns:
+                    raise InvariantViolated("I5", f"{name} runs on with a level of {feature} that it does not know")
+                await self.world.sleep(LOOK_SECONDS)
+            if env.exit_code != 1 or feature not in self._cluster.last_words(node_id):
+                raise InvariantViolated("I5", f"{name} ended with status {env.exit_code} and does not name {feature}")
 
     # --- heal and converge ---------------------------------------------------------------------------------------
 

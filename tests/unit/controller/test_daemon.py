@@ -41,6 +41,7 @@ from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
+from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import KnownRecord, NoOpRecord
 from tests.simulation.environment import SimulatedWorld
@@ -100,6 +101,25 @@ def assign(client: Client, broker_id: int, where: str, topic_id: TopicId, *index
             )
         ],
     )
+
+
+def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
+    """The bootstrap file was written by another release. One line, status 1, and nothing in the log."""
+
+    async def in_world(world: SimulatedWorld) -> None:
+        node = ControllerNode(world)
+        disk = world.disk(node.config.metadata_log_dir)
+        disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records(25)))
+        async with asyncio.TaskGroup() as group:
+            start = group.create_task(node.start())
+            await world.event("metadata_replay_failed")
+            start.cancel()
+        (event,) = world.events_named("metadata_replay_failed")
+        assert "feature metadata.version is finalized at level 25, this node supports 1 to 22" in event.fields["reason"]
+        assert node.env.exit_code == 1
+        assert not world.events_named("controller_active")
+
+    SimulatedWorld(seed=1).run(in_world)
 
 
 def test_a_cluster_lives_and_a_disk_dies() -> None:

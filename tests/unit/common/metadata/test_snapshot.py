@@ -29,7 +29,6 @@ NUMBERED = FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1)
 def example() -> MetadataState:
     """A state with something of everything."""
     return replay(
-        FeatureLevelRecord(name="a.feature", feature_level=3),
         NUMBERED,
         level(21),
         RegisterControllerRecord(controller_id=9, end_points=[ControllerEndpoint(name="C", host="h", port=1)]),
@@ -70,7 +69,10 @@ def test_a_snapshot_rebuilds_the_state() -> None:
 
 def test_features_come_first() -> None:
     """metadata.version leads and the numbering stands before everything that holds a directory id."""
-    records: list[KnownRecord] = [each.record for each in generate_snapshot_records(example())]
+    state = example()
+    # Of a later release: no record of this one can bring it here.
+    state.features["a.feature"] = 3
+    records: list[KnownRecord] = [each.record for each in generate_snapshot_records(state)]
     assert records[:3] == [level(21), NUMBERED, FeatureLevelRecord(name="a.feature", feature_level=3)]
     assert numbering_of(records) is Numbering.KIP858
     assert [record.name for record in records if isinstance(record, TopicRecord)] == ["z", "a"]

@@ -1,12 +1,15 @@
 """Replay of topic and partition records, the indexes over them, configuration and features."""
 
+import re
+
 import pytest
 
 from common.ids import BrokerId, DirectoryId, TopicIdPartition, Uuid
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE as NUMBERING
 from common.metadata.registrations import PartitionRegistration
-from common.metadata.state import MetadataState, ReplayError
+from common.metadata.state import MetadataState, ReplayError, UnsupportedFeatureLevel
 from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -279,11 +282,28 @@ def test_configs() -> None:
 
 def test_features() -> None:
     """metadata.version is a feature like any other, and has an attribute of its own; level 0 takes a feature away."""
-    state = replay(level(21), FeatureLevelRecord(name="f", feature_level=2))
-    assert (state.metadata_version, state.features) == (21, {"metadata.version": 21, "f": 2})
-    replay(FeatureLevelRecord(name="f", feature_level=0), into=state)
+    state = replay(level(21), FeatureLevelRecord(name=NUMBERING, feature_level=1))
+    assert (state.metadata_version, state.features) == (21, {"metadata.version": 21, NUMBERING: 1})
+    replay(FeatureLevelRecord(name=NUMBERING, feature_level=0), into=state)
     assert state.features == {"metadata.version": 21}
     assert MetadataState().metadata_version == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "supported"),
+    [
+        ("metadata.version", 23, "1 to 22"),
+        (NUMBERING, 2, "0 to 1"),
+        ("kraft.version", 1, "0 to 0"),
+        ("group.version", 1, "0 to 0"),
+    ],
+)
+def test_a_level_that_is_not_supported_is_refused(name: str, number: int, supported: str) -> None:
+    """Known and unknown features alike; the line says feature, level and range. The absence of any feature is fine."""
+    line = f"offset 1: feature {name} is finalized at level {number}, this node supports {supported}"
+    with pytest.raises(UnsupportedFeatureLevel, match=re.escape(line)):
+        replay(level(21), FeatureLevelRecord(name=name, feature_level=number))
+    assert name not in replay(FeatureLevelRecord(name=name, feature_level=0)).features
 
 
 def test_records_without_effect() -> None:
@@ -326,12 +346,12 @@ def test_delta_of_configs_and_features() -> None:
         ConfigRecord(resource_type=2, resource_name="t", name="a", value="2"),
         ConfigRecord(resource_type=2, resource_name="u", name="a", value="2"),
         level(21),
-        FeatureLevelRecord(name="f", feature_level=1),
+        FeatureLevelRecord(name=NUMBERING, feature_level=1),
         into=state,
         delta=delta,
     )
     assert delta.changed_configs == {(2, "t"): {"a": "1"}, (2, "u"): {}}
-    assert delta.changed_features == {"metadata.version": 20, "f": 0}
+    assert delta.changed_features == {"metadata.version": 20, NUMBERING: 0}
     removal = MetadataDelta()
     replay(RemoveTopicRecord(topic_id=T), into=state, delta=removal)
     assert removal.changed_configs == {(2, "t"): {"a": "2"}}

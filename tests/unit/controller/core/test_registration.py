@@ -89,6 +89,18 @@ REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
         lambda c: c.register(9, ["x"], features=[(DIRECTORY_NUMBERING_FEATURE, 0, 1)]),
         ErrorCode.UNSUPPORTED_VERSION,
     ),
+    "metadata.version too high": (
+        lambda c: c.register(9, ["x"], features=[(METADATA_VERSION_FEATURE, 22, 25), (DIRECTORY_NUMBERING_FEATURE, 0, 1)]),
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+    "a feature that it cannot do without": (
+        lambda c: c.register(
+            9,
+            ["x"],
+            features=[(METADATA_VERSION_FEATURE, 1, 22), (DIRECTORY_NUMBERING_FEATURE, 0, 1), ("group.version", 1, 1)],
+        ),
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
     "an Apache broker": (
         lambda c: c.register(9, ["x"], features=[(METADATA_VERSION_FEATURE, 1, 25)]),
         ErrorCode.UNSUPPORTED_VERSION,
@@ -108,6 +120,20 @@ def test_refused_registrations_write_nothing(name: str) -> None:
         attempt(controller)
     assert caught.value.code is code
     assert len(controller.log) == written
+
+
+def test_features_that_are_not_finalized_need_not_be_supported() -> None:
+    """kraft.version and whatever else a broker can do without, at any upper end."""
+    controller = ControllerContext()
+    features = [(METADATA_VERSION_FEATURE, 21, 21), (DIRECTORY_NUMBERING_FEATURE, 1, 1), ("kraft.version", 0, 1)]
+    assert controller.register(1, ["a"], features=[*features, ("group.version", 0, 1)]).broker_epoch > 0
+
+
+def test_a_refused_feature_is_named_with_level_and_range() -> None:
+    """The operator reads it in the broker's log."""
+    controller = ControllerContext()
+    with pytest.raises(ApiError, match=r"feature metadata\.version is finalized at level 21, the broker supports 1 to 20"):
+        controller.register(1, ["a"], features=[(METADATA_VERSION_FEATURE, 1, 20), (DIRECTORY_NUMBERING_FEATURE, 0, 1)])
 
 
 def test_a_fenced_predecessor_never_blocks() -> None:

@@ -1,0 +1,108 @@
+"""A newer release has finalized a feature: a node that does not know the level ends, and says why in one line.
+
+The nodes are run by the code of `kafka-server-start`, on a log that has what only another release would write.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from common.ids import LeaderEpoch, Offset
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.protocol.numbering import Numbering
+from common.raft.bootstrap import bootstrap_records
+from common.raft.core.offsets import OffsetAndEpoch, snapshot_path
+from common.raft.core.snapshot_content import SnapshotEncoder
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+
+Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
+
+
+def run(scenario: Scenario) -> None:
+    """Runs the scenario on a cluster with one broker."""
+
+    async def in_world(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2, overrides={"default.replication.factor": "1"})
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await scenario(cluster, client)
+            client.close()
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+async def until_it_ended_over(cluster: SimulatedCluster, node_id: int, text: str) -> None:
+    """The node ends with status 1, its last words are one line with this text, and nothing else went wrong in it."""
+    env = cluster.env(node_id)
+    await cluster.world.until(lambda: env.is_dead)
+    assert env.exit_code == 1
+    assert text in cluster.last_words(node_id)
+
+
+LEVELS = pytest.mark.parametrize(
+    ("name", "level", "line"),
+    [
+        (METADATA_VERSION_FEATURE, 23, "feature metadata.version is finalized at level 23, this node supports 1 to 22"),
+        ("group.version", 1, "feature group.version is finalized at level 1, this node supports 0 to 0"),
+        (DIRECTORY_NUMBERING_FEATURE, 2, "diskraft.directory.numbering"),
+    ],
+)
+
+
+@LEVELS
+def test_a_running_broker_ends(name: str, level: int, line: str) -> None:
+    """It reads the record from the active controller. Started again it finds it in its own copy of the log."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        cluster.finalize_feature(name, level)
+        await until_it_ended_over(cluster, 1, line)
+        cluster.start_node(1)
+        await until_it_ended_over(cluster, 1, line)
+
+    run(scenario)
+
+
+@LEVELS
+def test_a_controller_that_reads_its_log_ends(name: str, level: int, line: str) -> None:
+    """At its start, before it becomes active: it may write nothing."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        cluster.finalize_feature(name, level)
+        await until_it_ended_over(cluster, 1, line)
+        cluster.crash(CONTROLLER_ID)
+        was_active = len(cluster.world.events_named("controller_active"))
+        cluster.start_node(CONTROLLER_ID)
+        await until_it_ended_over(cluster, CONTROLLER_ID, line)
+        assert len(cluster.world.events_named("controller_active")) == was_active
+
+    run(scenario)
+
+
+def test_a_node_that_loads_a_snapshot_ends() -> None:
+    """The log began before the snapshot, so that the level is nowhere else."""
+    line = "feature metadata.version is finalized at level 23, this node supports 1 to 22"
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        cluster.crash(CONTROLLER_ID)
+        encoder = SnapshotEncoder(epoch=LeaderEpoch(1), numbering=Numbering.KIP858, written_ms=0)
+        content = [encoder.header(0), *encoder.records(bootstrap_records(23)), encoder.footer()]
+        path = snapshot_path(OffsetAndEpoch(Offset(10_000), LeaderEpoch(1)))
+        cluster.world.disk("/controller/metadata").write(path, b"".join(content))
+        cluster.start_node(CONTROLLER_ID)
+        await until_it_ended_over(cluster, CONTROLLER_ID, line)
+
+    run(scenario)
+
+
+def test_a_feature_at_level_0_is_absent() -> None:
+    """A newer release that took the feature away again leaves nothing that this one would have to know."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        cluster.finalize_feature("group.version", 0)
+        await client.create_topic("t", partitions=1, replication_factor=1)
+        await client.produce("t", 0, b"x")
+
+    run(scenario)
