@@ -37,15 +37,15 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
 from controller.core.leaderless import elect_leaderless
 from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
+from controller.core.presence import LOOK_INTERVAL_NS, Presence
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
 from controller.event_queue import EventQueue
 from controller.metadata_feed import MetadataFeed
 
-# How often sessions are looked at, at most; a controller that wakes up later than that was not there itself.
+# How often sessions are looked at, at most.
 SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
-ABSENCE_MIN_NS = 1_000 * NS_PER_MS
 LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
 
 Response = TypeVar("Response")
@@ -134,6 +134,7 @@ class QuorumController:
         self._records_per_batch_max = records_per_batch_max
         self._on_active = on_active
         self._queue = EventQueue(env)
+        self._presence = Presence(env.now_ns())
         self._term: _Term | None = None
         self._leader = LeaderAndEpoch(None, LeaderEpoch(0))
         self._feed = self._new_feed()
@@ -206,6 +207,8 @@ class QuorumController:
             _fail(answer, ApiError(ErrorCode.NOT_CONTROLLER))
             return
         begun_ns = self._env.now_ns()
+        # Before the operation: it may be about a session, and the timer may not have had its turn yet.
+        self._look_at_clock()
         turn = Turn(self.state, term.sessions, self._settings, begun_ns, self._driver.log_end_offset)
         try:
             result = operation(turn)
@@ -346,6 +349,7 @@ class QuorumController:
         """Registers with the driver and starts consuming; all tasks live in `task_group`."""
         self._driver.register(self._feed)
         task_group.create_task(self._queue.run(), name="controller-events")
+        task_group.create_task(self._keep_looking_at_clock(), name="controller-presence")
         task_group.create_task(self._expire_sessions(), name="controller-sessions")
         task_group.create_task(self._sweep_leaderless(), name="controller-leaderless")
         if self._timers.idle_interval_ns:
@@ -353,31 +357,36 @@ class QuorumController:
         if self._timers.preferred_interval_ns:
             task_group.create_task(self._balance_leaders(), name="controller-preferred")
 
-    async def _expire_sessions(self) -> None:
-        """Fences silent brokers, one per event. Silence while this process itself was stopped does not count."""
-        interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, NS_PER_MS))
-        now_ns = self._env.now_ns()
+    async def _keep_looking_at_clock(self) -> None:
+        """Waits for nothing but the clock: what it is late by is time in which the event loop did not run."""
         while True:
-            term = self._term
-            looked_ns, now_ns = now_ns, self._env.now_ns()
-            # It may have been stopped while it fenced somebody.
-            absence_ns = now_ns - looked_ns
+            self._look_at_clock()
+            await self._env.sleep_until(self._env.now_ns() + LOOK_INTERVAL_NS)
+
+    def _look_at_clock(self) -> None:
+        """Silence of a broker while this process itself was stopped does not count."""
+        now_ns = self._env.now_ns()
+        absence_ns = self._presence.look(now_ns)
+        if absence_ns and self._term is not None:
+            self._env.log.warning("controller_was_stopped", absence_ms=absence_ns // NS_PER_MS)
+            self._term.sessions.excuse(absence_ns, now_ns)
+
+    async def _expire_sessions(self) -> None:
+        """Fences silent brokers, one per event."""
+        interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, NS_PER_MS))
+        while True:
+            now_ns = self._env.now_ns()
             deadline_ns = now_ns + interval_ns
-            if term is not None:
-                expiry_ns = term.sessions.next_expiry_ns(unfenced_brokers(self.state), now_ns)
+            if self._term is not None:
+                expiry_ns = self._term.sessions.next_expiry_ns(unfenced_brokers(self.state), now_ns)
                 deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + NS_PER_MS))
             await self._env.sleep_until(deadline_ns)
-            now_ns = self._env.now_ns()
-            absence_ns += now_ns - deadline_ns
-            # A term may have begun meanwhile, even while this process was stopped in the middle of it.
+            self._look_at_clock()
+            # A term may have begun or ended meanwhile.
             term = self._term
             if term is None:
                 continue
-            if absence_ns >= ABSENCE_MIN_NS:
-                self._env.log.warning("controller_was_stopped", absence_ms=absence_ns // NS_PER_MS)
-                term.sessions.excuse(absence_ns, now_ns)
-            unfenced = unfenced_brokers(self.state)
-            if term.sessions.longest_silent(unfenced, now_ns) is not None:
+            if term.sessions.longest_silent(unfenced_brokers(self.state), self._env.now_ns()) is not None:
                 await self._by_itself("fence_stale_broker", _fence_stale_broker)
 
     async def _keep_log_moving(self) -> None:

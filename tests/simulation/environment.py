@@ -84,6 +84,9 @@ class SimulatedEnvironment(Environment):
         self.rng = random.Random(f"{world.seed}/node/{name}/{life}")
         self.log = self._make_log()
         self.exit_code: int | None = None
+        self.paused_ns = 0
+        """For how long this life was paused, all its pauses that are over."""
+        self._paused_at_ns = 0
         self.collectors: dict[tuple[str, int], Collector] = {}
         self._is_dead = False
         self._process: SimulatedProcess | None = None
@@ -241,6 +244,7 @@ class SimulatedEnvironment(Environment):
         assert not self._process.is_stopped, f"{self.name} is stopped already"
         self.trace("pause")
         self._process.is_paused = True
+        self._paused_at_ns = self.now_ns()
         self.loop.stopped_processes += 1
 
     def resume(self, *, timers_first: bool) -> None:
@@ -250,6 +254,7 @@ class SimulatedEnvironment(Environment):
             return
         self.trace("resume")
         self._process.is_paused = False
+        self.paused_ns += self.now_ns() - self._paused_at_ns
         self.loop.stopped_processes -= 1
         called, timers = self._process.take_held()
         self.loop.run_again(called)

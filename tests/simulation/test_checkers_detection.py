@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from common.time_units import NS_PER_S
+from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.detection import check_acknowledged
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
-from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
+from tests.simulation.planting import Edit, PlantedBug
 from tests.simulation.violations import InvariantViolated
 
 
@@ -158,4 +160,60 @@ def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_th
         checkers.stop()
 
     with nullcontext() if is_told else pytest.raises(InvariantViolated, match="I16"):
+        SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_controller_that_was_stopped_may_say_so() -> None:
+    """I6: it excuses no more silence than the time of its pause."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=1)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        cluster.pause(CONTROLLER_ID)
+        await world.sleep(2.5)
+        cluster.resume(CONTROLLER_ID)
+        await world.event("controller_was_stopped")
+        await world.sleep(0.1)
+        checkers.stop()
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_an_excuse_for_a_slow_commit_is_found_out() -> None:
+    """I6: the metadata disk stands still while a broker is fenced, and a controller that measures its own waiting takes that
+    for a stop. Without the bug it says nothing."""
+    bug = PlantedBug(
+        "a slow commit excuses silent brokers",
+        "The controller was away for so long: nobody can have been heard.",
+        (
+            Edit(
+                QuorumController._expire_sessions,
+                'await self._by_itself("fence_stale_broker", _fence_stale_broker)\n',
+                "begun_ns = self._env.now_ns()\n"
+                '            await self._by_itself("fence_stale_broker", _fence_stale_broker)\n'
+                "            self._presence._last_look_ns = begun_ns\n"
+                "            self._look_at_clock()\n",
+            ),
+        ),
+    )
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=2, disks=1)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        cluster.crash(1)
+        await world.sleep(2.4)
+        disk = world.disk("/controller/metadata")
+        disk.hang()
+        await world.sleep(1.9)
+        disk.thaw()
+        await world.event("broker_fenced", node="controller")
+        await world.sleep(0.5)
+        checkers.stop()
+
+    SimulatedWorld(seed=1).run(scenario)
+    with bug.planted(), pytest.raises(InvariantViolated, match="I6: controller excuses"):
         SimulatedWorld(seed=1).run(scenario)

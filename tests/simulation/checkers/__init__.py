@@ -145,6 +145,8 @@ class Checkers:
             # A moment later the new log may be in the ISR, and rightly so.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
+            if event.node == self._cluster.name(CONTROLLER_ID):
+                self._guarded(lambda: self._undisturbed.check_absence(event, self._cluster.env(CONTROLLER_ID)))
             if self._harmed is not None:
                 self._guarded(partial(check_given_up, event, self._harmed))
             if event.name == "log_dir_failure_acknowledged":

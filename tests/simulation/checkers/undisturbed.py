@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.daemon import BrokerDaemon
 from common.ids import BrokerEpoch, DirectoryId, TopicIdPartition, uuid_text
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers.image import ImageModel
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.environment import SimulatedEvent
+from tests.simulation.environment import SimulatedEnvironment, SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
 CREATION_BOUND_NS = 1 * NS_PER_S
@@ -31,6 +31,7 @@ class UndisturbedChecker:
         self._creating_since: dict[tuple[BrokerDaemon, TopicIdPartition, DirectoryId], int] = {}
         self._untold_since: dict[tuple[int, BrokerEpoch, DirectoryId], int] = {}
         self._silent_since: dict[tuple[int, int], int] = {}
+        self._claimed_ns: dict[SimulatedEnvironment, int] = {}
 
     def look_at_creations(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
         """I12, for brokers that are not paused. Raises InvariantViolated."""
@@ -91,6 +92,18 @@ class UndisturbedChecker:
                 raise InvariantViolated(
                     "I6", f"broker {broker_id} has been dead for {(now_ns - since_ns) / NS_PER_S:.1f} s and is not fenced"
                 )
+
+    def check_absence(self, event: SimulatedEvent, life: SimulatedEnvironment) -> None:
+        """I6 in time: a controller excuses silence only for as long as its process was stopped. Raises InvariantViolated."""
+        if event.name != "controller_was_stopped":
+            return
+        claimed_ns = self._claimed_ns[life] = self._claimed_ns.get(life, 0) + event.fields["absence_ms"] * NS_PER_MS
+        if claimed_ns > life.paused_ns:
+            raise InvariantViolated(
+                "I6",
+                f"{event.node} excuses silence of {claimed_ns / NS_PER_S:.1f} s by now, and was stopped for "
+                f"{life.paused_ns / NS_PER_S:.1f} s",
+            )
 
 
 def check_given_up(event: SimulatedEvent, harmed: Collection[str]) -> None:

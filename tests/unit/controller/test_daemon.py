@@ -44,6 +44,7 @@ from common.protocol.schema import Struct, message_schema
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import KnownRecord, NoOpRecord
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.controller.nodes import CLUSTER_ID, Client, ControllerNode, directory
 
@@ -120,6 +121,49 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
         assert not world.events_named("controller_active")
 
     SimulatedWorld(seed=1).run(in_world)
+
+
+def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
+    """Stopped for 20 s (SIGSTOP, a suspended VM): nobody listened, which does not mean that nobody spoke. The silence before
+    and after counts."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await world.sleep(1)
+        world.pause("controller")
+        await world.sleep(20)
+        world.resume("controller")
+        event = await world.event("controller_was_stopped")
+        assert 19_500 < event.fields["absence_ms"] <= 20_000
+        await world.sleep(7)
+        assert not node.daemon.controller.state.brokers[BrokerId(1)].fenced
+        await world.sleep(2)
+        assert node.daemon.controller.state.brokers[BrokerId(1)].fenced
+
+    run(scenario)
+
+
+def test_a_slow_commit_is_no_absence() -> None:
+    """The metadata disk stands still while two brokers are fenced, for longer than counts as a stop. The third, which fell
+    silent in the meantime, is fenced at its time."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await client.start(2, "b")
+        await world.sleep(4)
+        await client.start(3, "c")
+        last_heard_ns = world.now_ns()
+        await world.sleep(4.9)
+        disk = world.disk(node.config.metadata_log_dir)
+        disk.hang()
+        await world.sleep(3.5)
+        disk.thaw()
+        brokers = node.daemon.controller.state.brokers
+        await world.until(lambda: all(brokers[BrokerId(broker_id)].fenced for broker_id in (1, 2, 3)))
+        assert 8.9 * NS_PER_S < world.now_ns() - last_heard_ns < 9.5 * NS_PER_S
+        assert not world.events_named("controller_was_stopped")
+
+    run(scenario)
 
 
 def test_a_cluster_lives_and_a_disk_dies() -> None:

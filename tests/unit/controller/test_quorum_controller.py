@@ -415,31 +415,6 @@ def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None)
     )
 
 
-def test_a_controller_that_was_stopped_fences_nobody_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer that fires 20 s late means that nobody listened, not that nobody spoke (SIGSTOP, a suspended VM)."""
-    driver = FakeDriver([*FEATURES, registered(1)])
-    sleep_until = SimulatedEnvironment.sleep_until
-    stops = [20 * NS_PER_S]
-
-    async def sometimes_late(env: SimulatedEnvironment, deadline_ns: int) -> None:
-        await sleep_until(env, deadline_ns + (stops.pop() if stops else 0))
-
-    monkeypatch.setattr(SimulatedEnvironment, "sleep_until", sometimes_late)
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        await world.event("controller_was_stopped")
-        await world.sleep(8)
-        assert BrokerId(1) in controller.state.brokers
-        assert not controller.state.brokers[BrokerId(1)].fenced
-        await world.sleep(2)
-        assert controller.state.brokers[BrokerId(1)].fenced
-
-    # The controller must be active before its first look at the sessions goes to sleep.
-    driver.lead()
-    run(driver, scenario)
-
-
 def test_an_idle_log_gets_no_op_records() -> None:
     """One for each interval in which nothing else was written, none on a standby."""
     driver = FakeDriver(FEATURES)
