@@ -11,10 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol
 
 from common.environment.interface import Environment
-from common.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset
+from common.ids import NO_LEADER, LeaderEpoch, Offset
 from common.metadata.metadata_version import NO_OP_LEVEL
 from common.metadata.state import MetadataState, ReplayError
 from common.protocol.errors import ApiError, ErrorCode
@@ -41,14 +41,13 @@ from controller.core.presence import LOOK_INTERVAL_NS, Presence
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
+from controller.core.turn import Operation, Request, Response, Turn
 from controller.event_queue import EventQueue
 from controller.metadata_feed import MetadataFeed
 
 # How often sessions are looked at, at most.
 SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
 LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
-
-Response = TypeVar("Response")
 
 
 class MetadataLogDriver(Protocol):
@@ -66,20 +65,6 @@ class MetadataLogDriver(Protocol):
     def resign(self, epoch: int) -> None: ...
 
     def load_bootstrap_records(self) -> list[ApiMessageAndVersion]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What an operation may read. `sessions` is the soft state, the only thing that it may also change."""
-
-    state: MetadataState
-    sessions: BrokerSessions
-    settings: ControllerSettings
-    now_ns: int
-    next_write_offset: Offset
-
-
-Operation = Callable[[Turn], ControllerResult[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +169,8 @@ class QuorumController:
     def submit(
         self,
         name: str,
-        operation: Operation[Response],
+        operation: Operation[Request, Response],
+        request: Request,
         *,
         deadline_ns: int | None = None,
         on_timeout: Callable[[BrokerSessions], None] | None = None,
@@ -198,10 +184,12 @@ class QuorumController:
                 on_timeout(self._term.sessions)
             _fail(answer, ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{name} waited too long for its turn"))
 
-        self._queue.put(name, lambda: self._carry_out(name, operation, answer), time_out, deadline_ns)
+        self._queue.put(name, lambda: self._carry_out(name, operation, request, answer), time_out, deadline_ns)
         return answer
 
-    def _carry_out(self, name: str, operation: Operation[Response], answer: "asyncio.Future[Response]") -> None:
+    def _carry_out(
+        self, name: str, operation: Operation[Request, Response], request: Request, answer: "asyncio.Future[Response]"
+    ) -> None:
         term = self._term
         if term is None:
             _fail(answer, ApiError(ErrorCode.NOT_CONTROLLER))
@@ -209,9 +197,17 @@ class QuorumController:
         begun_ns = self._env.now_ns()
         # Before the operation: it may be about a session, and the timer may not have had its turn yet.
         self._look_at_clock()
-        turn = Turn(self.state, term.sessions, self._settings, begun_ns, self._driver.log_end_offset)
+        turn = Turn(
+            state=self.state,
+            sessions=term.sessions,
+            settings=self._settings,
+            now_ns=begun_ns,
+            next_write_offset=self._driver.log_end_offset,
+            rng=self._env.rng,
+            new_uuid=self._env.uuid,
+        )
         try:
-            result = operation(turn)
+            result = operation(turn, request)
             offset = self._append(name, term, result.records, is_atomic=result.is_atomic)
         except ApiError as error:
             _fail(answer, error)
@@ -387,7 +383,7 @@ class QuorumController:
             if term is None:
                 continue
             if term.sessions.longest_silent(unfenced_brokers(self.state), self._env.now_ns()) is not None:
-                await self._by_itself("fence_stale_broker", _fence_stale_broker)
+                await self._by_itself("fence_stale_broker", fence_stale_broker)
 
     async def _keep_log_moving(self) -> None:
         """An idle log still gets a record now and then, so that followers can tell idleness from silence."""
@@ -412,7 +408,7 @@ class QuorumController:
             if term is None or term.swept_count == self.change_count or not self.state.leads_any(NO_LEADER):
                 continue
             seen_count = self.change_count
-            elected = await self._by_itself("elect_leaderless", _elect_leaderless)
+            elected = await self._by_itself("elect_leaderless", elect_leaderless)
             if not elected:
                 term.swept_count = seen_count
 
@@ -422,31 +418,19 @@ class QuorumController:
             moved: int | None = ELECTIONS_PER_PASS_MAX
             # Whom a pass had to leave over comes next, as in Kafka, and not after another interval.
             while self._term is not None and moved == ELECTIONS_PER_PASS_MAX:
-                moved = await self._by_itself("elect_preferred_leaders", _elect_preferred_leaders)
+                moved = await self._by_itself("elect_preferred_leaders", elect_preferred_leaders)
 
-    async def _by_itself(self, name: str, operation: Operation[Response]) -> Response | None:
+    async def _by_itself(self, name: str, operation: Operation[None, Response]) -> Response | None:
         """An operation that nobody asked for. None when this node stopped being active meanwhile."""
         try:
-            return await self.submit(name, operation)
+            return await self.submit(name, operation, None)
         except ApiError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
             return None
 
 
-def _fence_stale_broker(turn: Turn) -> ControllerResult[BrokerId | None]:
-    return fence_stale_broker(turn.state, turn.sessions, turn.settings, now_ns=turn.now_ns)
-
-
-def _elect_leaderless(turn: Turn) -> ControllerResult[int]:
-    return elect_leaderless(turn.state, turn.settings)
-
-
-def _elect_preferred_leaders(turn: Turn) -> ControllerResult[int]:
-    return elect_preferred_leaders(turn.state, turn.settings)
-
-
-def _no_op(turn: Turn) -> ControllerResult[None]:
+def _no_op(_turn: Turn, _request: None) -> ControllerResult[None]:
     return ControllerResult([ApiMessageAndVersion(NoOpRecord(), 0)], None)
 
 

@@ -10,11 +10,12 @@ telling the client.
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from common.configuration.endpoints import Voter
 from common.environment.interface import Environment
-from common.ids import BrokerId, Offset, TopicId
+from common.ids import BrokerId, Offset
 from common.net.api_versions import advertised_versions, api_versions_response, supported_features
 from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
@@ -23,16 +24,12 @@ from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from common.protocol.codec import decode_prefix, decode_with_version, encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
 from common.protocol.framing import parse_request, response_header_version
-from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_cluster import (
@@ -43,7 +40,6 @@ from common.protocol.messages.describe_cluster import (
 )
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import ResponseHeader
-from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
 from controller.core.alter_partition import handle_alter_partition
@@ -52,6 +48,7 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.registration import handle_broker_registration
 from controller.core.topics import create_topics, delete_topics
+from controller.core.turn import Operation
 from controller.core.unregister import handle_unregister_broker
 from controller.quorum_controller import QuorumController
 
@@ -59,8 +56,24 @@ from controller.quorum_controller import QuorumController
 DELETION_DISABLED_FIRST_VERSION = 3
 FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
 
+# The operation of every request that reads or changes the metadata in a turn of its own.
+OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
+    {
+        ApiKey.CREATE_TOPICS: create_topics,
+        ApiKey.DELETE_TOPICS: delete_topics,
+        ApiKey.ALTER_PARTITION: handle_alter_partition,
+        ApiKey.BROKER_REGISTRATION: handle_broker_registration,
+        ApiKey.BROKER_HEARTBEAT: handle_broker_heartbeat,
+        ApiKey.UNREGISTER_BROKER: handle_unregister_broker,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
+    }
+)
 
-Response = TypeVar("Response")
+
+class TimedRequest(Protocol):
+    """A request whose client says how long it waits."""
+
+    timeout_ms: int
 
 
 class QuorumHandlers(Protocol):
@@ -100,17 +113,17 @@ class ControllerRequests:
         self._handlers: Mapping[ApiKey, Handler] = {
             ApiKey.FETCH: quorum.handle_fetch,
             ApiKey.API_VERSIONS: self.handle_api_versions,
-            ApiKey.CREATE_TOPICS: self.handle_create_topics,
+            ApiKey.CREATE_TOPICS: self.handle_timed_operation,
             ApiKey.DELETE_TOPICS: self.handle_delete_topics,
             ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
-            ApiKey.ALTER_PARTITION: self.handle_alter_partition,
+            ApiKey.ALTER_PARTITION: self.handle_operation,
             ApiKey.ENVELOPE: self.handle_envelope,
             ApiKey.FETCH_SNAPSHOT: quorum.handle_fetch_snapshot,
             ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
-            ApiKey.BROKER_REGISTRATION: self.handle_broker_registration,
+            ApiKey.BROKER_REGISTRATION: self.handle_operation,
             ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
-            ApiKey.UNREGISTER_BROKER: self.handle_unregister_broker,
-            ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_assign_replicas_to_dirs,
+            ApiKey.UNREGISTER_BROKER: self.handle_operation,
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
         }
         self._advertised = advertised_versions(self._handlers)
 
@@ -118,109 +131,52 @@ class ControllerRequests:
         """For the request servers of the controller listeners."""
         return self._handlers
 
-    # --- brokers ------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------
 
-    def handle_broker_registration(
-        self, _context: RequestContext, request: BrokerRegistrationRequest
-    ) -> Awaitable[BrokerRegistrationResponse]:
-        return self._controller.submit(
-            "broker_registration",
-            lambda turn: handle_broker_registration(
-                turn.state,
-                turn.sessions,
-                turn.settings,
-                request,
-                now_ns=turn.now_ns,
-                next_write_offset=turn.next_write_offset,
-            ),
-        )
+    def handle_operation(self, context: RequestContext, request: Any) -> Awaitable[Any]:
+        """Answers when what the operation wrote is committed."""
+        return self._submit(context, request)
+
+    async def handle_timed_operation(self, context: RequestContext, request: TimedRequest) -> Any:
+        """The answer, or REQUEST_TIMED_OUT. What was begun goes on all the same, as in Kafka."""
+        deadline_ns = context.received_ns + max(request.timeout_ms, 1) * NS_PER_MS
+        try:
+            async with self._env.timeout_at(deadline_ns):
+                return await self._submit(context, request, deadline_ns=deadline_ns)
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
+
+    async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        is_enabled = self._controller.settings.is_topic_deletion_enabled
+        if not is_enabled and context.api_version < DELETION_DISABLED_FIRST_VERSION:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "delete.topic.enable is false")
+        response: DeleteTopicsResponse = await self.handle_timed_operation(context, request)
+        return response
 
     def handle_broker_heartbeat(
         self, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> Awaitable[BrokerHeartbeatResponse]:
         def keep_session(sessions: BrokerSessions) -> None:
-            # The broker is alive even if this controller is too busy to hear what it has to say (KAFKA-15019).
+            # The broker is alive even if this controller is too busy to carry out its heartbeat (KAFKA-15019).
             self._controller.timed_out_heartbeat_count += 1
             registration = self._controller.state.brokers.get(BrokerId(request.broker_id))
             if registration is not None and registration.epoch == request.broker_epoch:
                 offset = Offset(request.current_metadata_offset)
                 sessions.touch(registration.broker_id, offset, self._env.now_ns())
 
-        return self._controller.submit(
-            "broker_heartbeat",
-            lambda turn: handle_broker_heartbeat(
-                turn.state,
-                turn.sessions,
-                turn.settings,
-                request,
-                now_ns=turn.now_ns,
-                next_write_offset=turn.next_write_offset,
-            ),
-            deadline_ns=context.received_ns + self._controller.settings.session_timeout_ns // 2,
-            on_timeout=keep_session,
-        )
+        deadline_ns = context.received_ns + self._controller.settings.session_timeout_ns // 2
+        return self._submit(context, request, deadline_ns=deadline_ns, on_timeout=keep_session)
 
-    def handle_alter_partition(
-        self, _context: RequestContext, request: AlterPartitionRequest
-    ) -> Awaitable[AlterPartitionResponse]:
-        return self._controller.submit(
-            "alter_partition", lambda turn: handle_alter_partition(turn.state, turn.settings, request)
-        )
-
-    def handle_assign_replicas_to_dirs(
-        self, _context: RequestContext, request: AssignReplicasToDirsRequest
-    ) -> Awaitable[AssignReplicasToDirsResponse]:
-        return self._controller.submit(
-            "assign_replicas_to_dirs", lambda turn: handle_assign_replicas_to_dirs(turn.state, turn.settings, request)
-        )
-
-    def handle_unregister_broker(
-        self, _context: RequestContext, request: UnregisterBrokerRequest
-    ) -> Awaitable[UnregisterBrokerResponse]:
-        return self._controller.submit(
-            "unregister_broker",
-            lambda turn: handle_unregister_broker(turn.state, turn.sessions, turn.settings, request),
-        )
-
-    # --- topics -------------------------------------------------------------------------------------------------
-
-    async def handle_create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        return await self._within(
-            context,
-            request.timeout_ms,
-            lambda deadline_ns: self._controller.submit(
-                "create_topics",
-                lambda turn: create_topics(
-                    turn.state, turn.settings, request, rng=self._env.rng, new_topic_id=lambda: TopicId(self._env.uuid())
-                ),
-                deadline_ns=deadline_ns,
-            ),
-        )
-
-    async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        is_enabled = self._controller.settings.is_topic_deletion_enabled
-        if not is_enabled and context.api_version < DELETION_DISABLED_FIRST_VERSION:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "delete.topic.enable is false")
-        return await self._within(
-            context,
-            request.timeout_ms,
-            lambda deadline_ns: self._controller.submit(
-                "delete_topics",
-                lambda turn: delete_topics(turn.state, turn.settings, request),
-                deadline_ns=deadline_ns,
-            ),
-        )
-
-    async def _within(
-        self, context: RequestContext, timeout_ms: int, submit: Callable[[int], Awaitable[Response]]
-    ) -> Response:
-        """The answer, or REQUEST_TIMED_OUT. What was begun goes on all the same, as in Kafka."""
-        deadline_ns = context.received_ns + max(timeout_ms, 1) * NS_PER_MS
-        try:
-            async with self._env.timeout_at(deadline_ns):
-                return await submit(deadline_ns)
-        except TimeoutError:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
+    def _submit(
+        self,
+        context: RequestContext,
+        request: Any,
+        *,
+        deadline_ns: int | None = None,
+        on_timeout: Callable[[BrokerSessions], None] | None = None,
+    ) -> Awaitable[Any]:
+        name, operation = context.api_key.name.lower(), OPERATIONS[context.api_key]
+        return self._controller.submit(name, operation, request, deadline_ns=deadline_ns, on_timeout=on_timeout)
 
     # --- the cluster --------------------------------------------------------------------------------------------
 

@@ -25,19 +25,18 @@ from controller.core.broker_epochs import registration_of
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 # The leader does not know, or does not say, in which incarnation it saw the replica.
 NO_EPOCH = BrokerEpoch(-1)
 MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
 
 
-def handle_alter_partition(
-    state: MetadataState, settings: ControllerSettings, request: AlterPartitionRequest
-) -> ControllerResult[AlterPartitionResponse]:
+def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
     """One answer for each partition. Raises ApiError(STALE_BROKER_EPOCH)."""
+    state = turn.state
     leader = registration_of(state, request.broker_id, request.broker_epoch).broker_id
-    changes = PartitionChanges(state, settings, Eligibility(state))
+    changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     answered: set[TopicIdPartition] = set()
     response = AlterPartitionResponse()

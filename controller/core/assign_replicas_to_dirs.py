@@ -25,13 +25,14 @@ from controller.core.broker_epochs import registration_of
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges, moves_leader
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 
 def handle_assign_replicas_to_dirs(
-    state: MetadataState, settings: ControllerSettings, request: AssignReplicasToDirsRequest
+    turn: Turn, request: AssignReplicasToDirsRequest
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
     """An answer for each partition, in the order asked. Raises ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
+    state = turn.state
     if not metadata_version.is_directory_assignment_supported(state.metadata_version):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "assignments need metadata.version 3.7-IV2")
     registration = registration_of(state, request.broker_id, request.broker_epoch)
@@ -50,7 +51,7 @@ def handle_assign_replicas_to_dirs(
                     accepted[key] = DirectoryId(directory.id)
             topics.append(ResponseTopicData(topic_id=topic.topic_id, partitions=partitions))
         response.directories.append(ResponseDirectoryData(id=directory.id, topics=topics))
-    changes = PartitionChanges(state, settings, Eligibility(state))
+    changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     lost: dict[DirectoryId, list[ApiMessageAndVersion]] = {}
     for key, directory_id in accepted.items():

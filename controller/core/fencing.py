@@ -12,12 +12,12 @@ from common.ids import BrokerId, TopicIdPartition
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
-from controller.core.broker_sessions import BrokerSessions
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges
 from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 
 def generate_removal_records(
@@ -55,14 +55,13 @@ def unfenced_brokers(state: MetadataState) -> list[BrokerId]:
     return sorted(broker_id for broker_id, registration in state.brokers.items() if not registration.fenced)
 
 
-def fence_stale_broker(
-    state: MetadataState, sessions: BrokerSessions, settings: ControllerSettings, *, now_ns: int
-) -> ControllerResult[BrokerId | None]:
+def fence_stale_broker(turn: Turn, _request: None) -> ControllerResult[BrokerId | None]:
     """Fences the broker that has been silent the longest, if its session is over. The response names it."""
-    broker_id = sessions.longest_silent(unfenced_brokers(state), now_ns)
+    state, sessions = turn.state, turn.sessions
+    broker_id = sessions.longest_silent(unfenced_brokers(state), turn.now_ns)
     if broker_id is None:
         return ControllerResult([], None)
-    records = generate_fencing_records(state, settings, state.brokers[broker_id])
+    records = generate_fencing_records(state, turn.settings, state.brokers[broker_id])
     sessions.set_controlled_shutdown_offset(broker_id, None)
     event = ControllerEvent(
         "broker_fenced", {"broker_id": broker_id, "reason": "session timeout", "partitions": len(records) - 1}

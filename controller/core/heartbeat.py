@@ -33,7 +33,7 @@ from controller.core.leaderless import generate_elections_on_broker
 from controller.core.partition_change import PartitionChanges
 from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,14 @@ def sort_out_reported_directories(
     )
 
 
-def handle_broker_heartbeat(
-    state: MetadataState,
-    sessions: BrokerSessions,
-    settings: ControllerSettings,
-    request: BrokerHeartbeatRequest,
-    *,
-    now_ns: int,
-    next_write_offset: Offset,
-) -> ControllerResult[BrokerHeartbeatResponse]:
+def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> ControllerResult[BrokerHeartbeatResponse]:
     """Raises ApiError(STALE_BROKER_EPOCH) for a broker that is not registered with this epoch."""
+    state = turn.state
     registration = registration_of(state, request.broker_id, request.broker_epoch)
     broker_id = registration.broker_id
-    sessions.touch(broker_id, Offset(request.current_metadata_offset), now_ns)
+    turn.sessions.touch(broker_id, Offset(request.current_metadata_offset), turn.now_ns)
     reported = sort_out_reported_directories(state, registration, [DirectoryId(each) for each in request.offline_log_dirs])
-    wish = _wish(state, sessions, registration, reported, request)
+    wish = _wish(turn, registration, reported, request)
     following = calculate_next_broker_state(current_broker_state(registration), wish)
     after = replace(
         registration,
@@ -95,10 +88,10 @@ def handle_broker_heartbeat(
         directories=reported.remaining or registration.directories,
         lost_directories=tuple(sorted({*registration.lost_directories, *reported.news})),
     )
-    changes = PartitionChanges(state, settings, Eligibility(state, subject=broker_id, after=after))
+    changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=after))
     failures = [handle_directory_failure(state, changes, broker_id, directory) for directory in reported.known]
     records = _records(state, changes, registration, after, failures)
-    _follow_shutdown(sessions, broker_id, following, records, next_write_offset)
+    _follow_shutdown(turn, broker_id, following, records)
     response = BrokerHeartbeatResponse(
         error_code=ErrorCode.LOG_DIR_NOT_FOUND if reported.unknown else ErrorCode.NONE,
         is_caught_up=wish.is_caught_up,
@@ -110,19 +103,19 @@ def handle_broker_heartbeat(
 
 
 def _wish(
-    state: MetadataState,
-    sessions: BrokerSessions,
+    turn: Turn,
     registration: BrokerRegistration,
     reported: ReportedDirectories,
     request: BrokerHeartbeatRequest,
 ) -> BrokerWish:
+    state = turn.state
     is_leaving = request.want_shut_down or registration.in_controlled_shutdown
     return BrokerWish(
         wants_fence=request.want_fence,
         wants_shut_down=request.want_shut_down,
         is_caught_up=request.current_metadata_offset >= state.registration_offsets[registration.broker_id],
         leads_partitions=is_leaving and _leads_outside(state, registration.broker_id, reported.known),
-        is_shutdown_seen=is_leaving and _is_shutdown_seen(state, sessions, registration.broker_id),
+        is_shutdown_seen=is_leaving and _is_shutdown_seen(state, turn.sessions, registration.broker_id),
         may_not_be_unfenced=bool(reported.unknown),
         has_lost_everything=reported.is_last_lost,
     )
@@ -169,16 +162,13 @@ def _records(
 
 
 def _follow_shutdown(
-    sessions: BrokerSessions,
-    broker_id: BrokerId,
-    following: BrokerControlState,
-    records: Sequence[ApiMessageAndVersion],
-    next_write_offset: Offset,
+    turn: Turn, broker_id: BrokerId, following: BrokerControlState, records: Sequence[ApiMessageAndVersion]
 ) -> None:
+    sessions = turn.sessions
     if following is not BrokerControlState.CONTROLLED_SHUTDOWN:
         sessions.set_controlled_shutdown_offset(broker_id, None)
     elif records or sessions.controlled_shutdown_offset(broker_id) is None:
-        sessions.set_controlled_shutdown_offset(broker_id, Offset(next_write_offset + len(records) - 1))
+        sessions.set_controlled_shutdown_offset(broker_id, Offset(turn.next_write_offset + len(records) - 1))
 
 
 def _events(

@@ -13,7 +13,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 ELECTIONS_PER_SWEEP_MAX = 1_000
 
@@ -36,9 +36,10 @@ def generate_elections_on_broker(
     return records
 
 
-def elect_leaderless(state: MetadataState, settings: ControllerSettings) -> ControllerResult[int]:
+def elect_leaderless(turn: Turn, _request: None) -> ControllerResult[int]:
     """Leaders for as many leaderless partitions as one sweep takes. The response is how many were elected."""
-    changes = PartitionChanges(state, settings, Eligibility(state))
+    state = turn.state
+    changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     for key in state.partitions_led_by(NO_LEADER):
         change = changes.change(*key)

@@ -7,12 +7,11 @@ else the controller has to do has its turn before the next.
 
 from common.ids import NO_LEADER
 from common.metadata.registrations import PartitionRegistration
-from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 ELECTIONS_PER_PASS_MAX = 1_000
 
@@ -22,9 +21,10 @@ def is_led_by_preferred(partition: PartitionRegistration) -> bool:
     return partition.leader == partition.replicas[0]
 
 
-def elect_preferred_leaders(state: MetadataState, settings: ControllerSettings) -> ControllerResult[int]:
+def elect_preferred_leaders(turn: Turn, _request: None) -> ControllerResult[int]:
     """Gives leadership back where that can be done. The response is how many leaders moved."""
-    changes = PartitionChanges(state, settings, Eligibility(state))
+    state = turn.state
+    changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     for topic in state.topics.values():
         for index, partition in topic.partitions.items():

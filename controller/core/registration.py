@@ -11,7 +11,7 @@ so it is unique and rises; what a broker must have applied to be caught up is th
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, uuid_text
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, uuid_text
 from common.metadata import metadata_version
 from common.metadata.directory_ids import is_reserved
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL, SupportedLevels
@@ -27,44 +27,38 @@ from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 # One registration is one record and must fit a batch of the metadata log with room to spare.
 REGISTRATION_BYTES_MAX = 1024 * 1024
 
 
 def handle_broker_registration(
-    state: MetadataState,
-    sessions: BrokerSessions,
-    settings: ControllerSettings,
-    request: BrokerRegistrationRequest,
-    *,
-    now_ns: int,
-    next_write_offset: Offset,
+    turn: Turn, request: BrokerRegistrationRequest
 ) -> ControllerResult[BrokerRegistrationResponse]:
     """Raises ApiError for everything that forbids the registration; nothing is written then."""
+    state = turn.state
     # A negative number in a partition's record stands for no leader, or for no change of it, and never for a broker.
     if request.broker_id < 0:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{request.broker_id} is no broker id")
     previous = state.brokers.get(BrokerId(request.broker_id))
     is_same_incarnation = previous is not None and previous.incarnation_id == request.incarnation_id
-    if request.cluster_id != settings.cluster_id:
+    if request.cluster_id != turn.settings.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"this is cluster {settings.cluster_id}, the broker belongs to {request.cluster_id}",
+            f"this is cluster {turn.settings.cluster_id}, the broker belongs to {request.cluster_id}",
         )
     if previous is not None and not is_same_incarnation:
-        _validate_predecessor_is_gone(previous, sessions, now_ns)
+        _validate_predecessor_is_gone(previous, turn.sessions, turn.now_ns)
     if request.is_migrating_zk_broker:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no ZooKeeper cluster to migrate from")
     _validate_size(request)
     directories = _validated_directories(state, request)
     _validate_features(state, request)
     if previous is not None and is_same_incarnation:
-        return _register_again(state, settings, request, previous, directories)
-    sessions.remove(BrokerId(request.broker_id))
-    epoch = BrokerEpoch(next_write_offset)
-    return _register_new_incarnation(state, settings, request, previous, directories, epoch=epoch)
+        return _register_again(turn, request, previous, directories)
+    turn.sessions.remove(BrokerId(request.broker_id))
+    return _register_new_incarnation(turn, request, previous, directories)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------
@@ -135,14 +129,13 @@ def _validate_features(state: MetadataState, request: BrokerRegistrationRequest)
 
 
 def _register_new_incarnation(
-    state: MetadataState,
-    settings: ControllerSettings,
+    turn: Turn,
     request: BrokerRegistrationRequest,
     previous: BrokerRegistration | None,
     directories: tuple[DirectoryId, ...],
-    *,
-    epoch: BrokerEpoch,
 ) -> ControllerResult[BrokerRegistrationResponse]:
+    state = turn.state
+    epoch = BrokerEpoch(turn.next_write_offset)
     broker_id = BrokerId(request.broker_id)
     records: list[ApiMessageAndVersion] = []
     is_clean = previous is None or request.previous_broker_epoch == previous.epoch
@@ -150,7 +143,7 @@ def _register_new_incarnation(
         # Covers both a predecessor that was never fenced and an unclean one: it leaves every ISR that has another member,
         # and every leadership. One that shut down in order has nothing left to leave.
         eligibility = Eligibility(state, subject=broker_id, after=replace(previous, fenced=True))
-        records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), broker_id)
+        records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)
     terms = _Terms(epoch, fenced=True, in_controlled_shutdown=False, directories=directories)
     records.append(_register_broker_record(state, request, terms))
     event = ControllerEvent(
@@ -168,12 +161,12 @@ def _register_new_incarnation(
 
 
 def _register_again(
-    state: MetadataState,
-    settings: ControllerSettings,
+    turn: Turn,
     request: BrokerRegistrationRequest,
     previous: BrokerRegistration,
     sent: tuple[DirectoryId, ...],
 ) -> ControllerResult[BrokerRegistrationResponse]:
+    state = turn.state
     lost = {*previous.lost_directories}
     recorded = tuple(each for each in sent if each not in lost)
     if sent and not recorded:
@@ -189,7 +182,7 @@ def _register_again(
     failures: list[DirectoryFailure] = []
     if recorded:
         eligibility = Eligibility(state, subject=previous.broker_id, after=after)
-        changes = PartitionChanges(state, settings, eligibility)
+        changes = PartitionChanges(state, turn.settings, eligibility)
         failures = [handle_directory_failure(state, changes, previous.broker_id, each) for each in left_out]
     records = [record for failure in failures for record in failure.records]
     terms = _Terms(previous.epoch, previous.fenced, previous.in_controlled_shutdown, recorded)

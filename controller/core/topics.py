@@ -8,7 +8,7 @@ numbers of a request are looked at before anything of that size is built.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from common.configuration.settings import ConfigError, key_of
@@ -42,9 +42,9 @@ from common.records.metadata_records import (
     TopicRecord,
 )
 from controller.core.eligibility import Eligibility
-from controller.core.placement import RandomSource, default_directory, place_replicas, placement_brokers
+from controller.core.placement import default_directory, place_replicas, placement_brokers
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 # As in Kafka: one request may write no more than this.
 RECORDS_PER_REQUEST_MAX = 10_000
@@ -67,27 +67,20 @@ class _NewTopic:
     overrides: Mapping[str, str]
 
 
-def create_topics(
-    state: MetadataState,
-    settings: ControllerSettings,
-    request: CreateTopicsRequest,
-    *,
-    rng: RandomSource,
-    new_topic_id: Callable[[], TopicId],
-) -> ControllerResult[CreateTopicsResponse]:
+def create_topics(turn: Turn, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
     """One answer for each topic; the records of those that can be created, none of them for `validate_only`."""
     response = CreateTopicsResponse()
     created: dict[str, _NewTopic] = {}
     room = RECORDS_PER_REQUEST_MAX
     wishes = {topic.name: topic for topic in request.topics}
     occurrences = Counter(topic.name for topic in request.topics)
-    taken = _names_by_collision_key(state, wishes)
+    taken = _names_by_collision_key(turn.state, wishes)
     for name, wish in wishes.items():
         try:
             if occurrences[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic '{name}' occurs twice in the request")
-            _validate_name(state, name, taken)
-            topic = _new_topic(state, settings, wish, rng=rng, new_topic_id=new_topic_id, room=room)
+            _validate_name(turn.state, name, taken)
+            topic = _new_topic(turn, wish, room)
         except ApiError as error:
             response.topics.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
             continue
@@ -134,22 +127,15 @@ def _validate_name(state: MetadataState, name: str, taken: Mapping[str, str]) ->
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' would share its metric names with '{other}'")
 
 
-def _new_topic(
-    state: MetadataState,
-    settings: ControllerSettings,
-    wish: CreatableTopic,
-    *,
-    rng: RandomSource,
-    new_topic_id: Callable[[], TopicId],
-    room: int,
-) -> _NewTopic:
+def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
+    state = turn.state
     overrides = _validated_overrides(wish)
-    config = topic_config(settings.topic_defaults, overrides)
+    config = topic_config(turn.settings.topic_defaults, overrides)
     room -= len(overrides) + 1
-    replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(state, settings, wish, rng, room)
+    replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(turn, wish, room)
     if len(replicas) > room:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
-    topic_id = new_topic_id()
+    topic_id = TopicId(turn.new_uuid())
     records = [
         ApiMessageAndVersion(
             ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=wish.name, name=key, value=value), 0
@@ -203,9 +189,8 @@ def _assigned_replicas(state: MetadataState, wish: CreatableTopic) -> list[tuple
     return [tuple(map(BrokerId, by_index[index].broker_ids)) for index in range(len(by_index))]
 
 
-def _placed_replicas(
-    state: MetadataState, settings: ControllerSettings, wish: CreatableTopic, rng: RandomSource, room: int
-) -> list[tuple[BrokerId, ...]]:
+def _placed_replicas(turn: Turn, wish: CreatableTopic, room: int) -> list[tuple[BrokerId, ...]]:
+    settings = turn.settings
     partitions = settings.num_partitions if wish.num_partitions == SERVER_DEFAULT else wish.num_partitions
     factor = settings.default_replication_factor
     if wish.replication_factor != SERVER_DEFAULT:
@@ -217,7 +202,7 @@ def _placed_replicas(
     # A refused topic uses up no room, so that a request may hold any number of them: they may not cost a placement each.
     if partitions > room:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
-    return place_replicas(placement_brokers(state), partitions=partitions, replication_factor=factor, rng=rng)
+    return place_replicas(placement_brokers(turn.state), partitions=partitions, replication_factor=factor, rng=turn.rng)
 
 
 def _partition_record(
@@ -261,9 +246,7 @@ def _config_text(value: object) -> str:
 # --- deletion ---------------------------------------------------------------------------------------------------
 
 
-def delete_topics(
-    state: MetadataState, settings: ControllerSettings, request: DeleteTopicsRequest
-) -> ControllerResult[DeleteTopicsResponse]:
+def delete_topics(turn: Turn, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
     """One answer for each topic named, by name or by id. One that is named twice is not deleted, as in Kafka."""
     wishes = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     response = DeleteTopicsResponse()
@@ -272,7 +255,7 @@ def delete_topics(
         result = DeletableTopicResult(name=wish.name, topic_id=wish.topic_id)
         response.responses.append(result)
         try:
-            named.setdefault(_topic_to_delete(state, settings, wish), []).append(result)
+            named.setdefault(_topic_to_delete(turn, wish), []).append(result)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
     records: list[ApiMessageAndVersion] = []
@@ -282,26 +265,26 @@ def delete_topics(
             for result in results:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request"
             continue
-        name = state.topics[topic_id].name
+        name = turn.state.topics[topic_id].name
         results[0].name, results[0].topic_id = name, topic_id
         records.append(ApiMessageAndVersion(RemoveTopicRecord(topic_id=topic_id), 0))
         events.append(ControllerEvent("topic_deleted", {"topic": name, "topic_id": topic_id}))
     return ControllerResult(records, response, events=events)
 
 
-def _topic_to_delete(state: MetadataState, settings: ControllerSettings, wish: DeleteTopicState) -> TopicId:
-    if not settings.is_topic_deletion_enabled:
+def _topic_to_delete(turn: Turn, wish: DeleteTopicState) -> TopicId:
+    if not turn.settings.is_topic_deletion_enabled:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     if wish.name is not None:
         if wish.topic_id != ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
-        topic_id = state.topic_ids.get(wish.name)
+        topic_id = turn.state.topic_ids.get(wish.name)
         if topic_id is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{wish.name}'")
         return topic_id
     if wish.topic_id == ZERO_UUID:
         raise ApiError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
     topic_id = TopicId(wish.topic_id)
-    if topic_id not in state.topics:
+    if topic_id not in turn.state.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
     return topic_id

@@ -6,31 +6,28 @@ the record that removes the broker is the last in which it has a registration.
 """
 
 from common.ids import BrokerId
-from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import UnregisterBrokerRecord
-from controller.core.broker_sessions import BrokerSessions
 from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
+from controller.core.turn import Turn
 
 
-def handle_unregister_broker(
-    state: MetadataState, sessions: BrokerSessions, settings: ControllerSettings, request: UnregisterBrokerRequest
-) -> ControllerResult[UnregisterBrokerResponse]:
+def handle_unregister_broker(turn: Turn, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
     """Raises ApiError(BROKER_ID_NOT_REGISTERED)."""
+    state = turn.state
     registration = state.brokers.get(BrokerId(request.broker_id))
     if registration is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
     broker_id = registration.broker_id
-    changes = PartitionChanges(state, settings, Eligibility(state, subject=broker_id, after=None))
+    changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=None))
     records = generate_removal_records(state, changes, broker_id)
     gone = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch)
     records.append(ApiMessageAndVersion(gone, 0))
-    sessions.remove(broker_id)
+    turn.sessions.remove(broker_id)
     event = ControllerEvent("broker_unregistered", {"broker_id": broker_id, "broker_epoch": registration.epoch})
     return ControllerResult(records, UnregisterBrokerResponse(), events=[event])

@@ -279,7 +279,7 @@ _CONTROLLER = (
         "It is the same broker.",
         Edit(
             registration._register_new_incarnation,
-            "records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), broker_id)",
+            "records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)",
             "pass",
         ),
         seed=305,

@@ -190,9 +190,9 @@ def test_an_excuse_for_a_slow_commit_is_found_out() -> None:
         (
             Edit(
                 QuorumController._expire_sessions,
-                'await self._by_itself("fence_stale_broker", _fence_stale_broker)\n',
+                'await self._by_itself("fence_stale_broker", fence_stale_broker)\n',
                 "begun_ns = self._env.now_ns()\n"
-                '            await self._by_itself("fence_stale_broker", _fence_stale_broker)\n'
+                '            await self._by_itself("fence_stale_broker", fence_stale_broker)\n'
                 "            self._presence._last_look_ns = begun_ns\n"
                 "            self._look_at_clock()\n",
             ),

@@ -1,16 +1,16 @@
 """The controller's shell on a driver whose commits the test decides: when answers go out, and what leadership means."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from common.configuration.topic import TopicConfig
-from common.ids import BrokerId, IncarnationId, Offset, TopicId, Uuid
+from common.ids import BrokerId, IncarnationId, TopicId, Uuid
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE, NO_OP_LEVEL
 from common.protocol.errors import ApiError, ErrorCode
-from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
@@ -36,7 +36,8 @@ from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.quorum_controller import ControllerTimers, Operation, QuorumController, Turn
+from controller.core.turn import Turn
+from controller.quorum_controller import ControllerTimers, QuorumController
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.controller.fake_driver import NODE_ID, OTHER_NODE, FakeDriver
 
@@ -87,12 +88,12 @@ class Finished(Exception):
     """Ends the TaskGroup of a scenario that has seen all it wanted."""
 
 
-def write(*records: KnownRecord) -> Operation[str]:
+def write(_turn: Turn, records: Sequence[KnownRecord]) -> ControllerResult[str]:
     """An operation that writes these and answers "written"."""
-    return lambda turn: ControllerResult([ApiMessageAndVersion(record, 0) for record in records], "written")
+    return ControllerResult([ApiMessageAndVersion(record, 0) for record in records], "written")
 
 
-def look(turn: Turn) -> ControllerResult[list[str]]:
+def look(turn: Turn, _request: None) -> ControllerResult[list[str]]:
     """An operation that reads the names of the topics."""
     return ControllerResult([], sorted(turn.state.topic_ids))
 
@@ -119,7 +120,7 @@ def test_an_answer_waits_for_the_commit() -> None:
         driver.lead()
         said = ControllerEvent("said_at_once", {}, is_about_commit=False), ControllerEvent("said_at_commit", {})
         answer = controller.submit(
-            "op", lambda turn: ControllerResult([ApiMessageAndVersion(topic("t"), 0)], "done", events=said)
+            "op", lambda *_: ControllerResult([ApiMessageAndVersion(topic("t"), 0)], "done", events=said), None
         )
         await world.sleep(0.01)
         assert list(controller.state.topic_ids) == ["t"]
@@ -139,10 +140,10 @@ def test_a_reader_waits_for_what_it_may_have_read() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
-        before = controller.submit("look", look)
+        before = controller.submit("look", look, None)
         assert await before == []
-        writing = controller.submit("write", write(topic("t")))
-        reading = controller.submit("look", look)
+        writing = controller.submit("write", write, [topic("t")])
+        reading = controller.submit("look", look, None)
         await world.sleep(0.01)
         assert not reading.done()
         driver.commit()
@@ -158,8 +159,8 @@ def test_answers_go_out_one_by_one_as_they_are_committed() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
-        first = controller.submit("one", write(topic("one")))
-        second = controller.submit("two", write(topic("two")))
+        first = controller.submit("one", write, [topic("one")])
+        second = controller.submit("two", write, [topic("two")])
         await world.sleep(0.01)
         driver.commit(1)
         assert await first == "written"
@@ -175,12 +176,12 @@ def test_an_error_of_the_operation_is_answered_at_once() -> None:
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        def refuse(turn: Turn) -> ControllerResult[str]:
+        def refuse(_turn: Turn, _request: None) -> ControllerResult[str]:
             raise ApiError(ErrorCode.INVALID_REQUEST, "no")
 
         driver.lead()
-        controller.submit("write", write(topic("t")))
-        assert await code_of(controller.submit("refuse", refuse)) is ErrorCode.INVALID_REQUEST
+        controller.submit("write", write, [topic("t")])
+        assert await code_of(controller.submit("refuse", refuse, None)) is ErrorCode.INVALID_REQUEST
 
     run(driver, scenario)
 
@@ -192,7 +193,7 @@ def test_an_event_that_waited_too_long_is_not_carried_out() -> None:
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
         touched: list[BrokerSessions] = []
-        answer = controller.submit("late", write(topic("t")), deadline_ns=world.now_ns(), on_timeout=touched.append)
+        answer = controller.submit("late", write, [topic("t")], deadline_ns=world.now_ns(), on_timeout=touched.append)
         assert await code_of(answer) is ErrorCode.REQUEST_TIMED_OUT
         assert len(touched) == 1
         assert controller.state.topic_ids == {}
@@ -210,7 +211,7 @@ def test_a_standby_follows_and_refuses() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         assert list(controller.state.topic_ids) == ["t"]
-        assert await code_of(controller.submit("look", look)) is ErrorCode.NOT_CONTROLLER
+        assert await code_of(controller.submit("look", look, None)) is ErrorCode.NOT_CONTROLLER
         driver.lose(to=OTHER_NODE)
         assert controller.leader.leader_id == OTHER_NODE
         assert not controller.is_active
@@ -248,16 +249,16 @@ def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
-        answer = controller.submit("write", write(topic("lost")))
+        answer = controller.submit("write", write, [topic("lost")])
         await world.sleep(0.01)
         assert sorted(controller.state.topic_ids) == ["kept", "lost"]
         driver.lose(to=OTHER_NODE)
         assert await code_of(answer) is ErrorCode.NOT_CONTROLLER
         assert not controller.is_active
         assert list(controller.state.topic_ids) == ["kept"]
-        assert await code_of(controller.submit("look", look)) is ErrorCode.NOT_CONTROLLER
+        assert await code_of(controller.submit("look", look, None)) is ErrorCode.NOT_CONTROLLER
         driver.lead()
-        again = controller.submit("write", write(topic("lost")))
+        again = controller.submit("write", write, [topic("lost")])
         await world.sleep(0.01)
         driver.commit()
         assert await again == "written"
@@ -273,7 +274,7 @@ def test_a_leader_that_was_deposed_in_the_same_step_answers_not_controller() -> 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
         driver.epoch = None
-        assert await code_of(controller.submit("write", write(topic("t")))) is ErrorCode.NOT_CONTROLLER
+        assert await code_of(controller.submit("write", write, [topic("t")])) is ErrorCode.NOT_CONTROLLER
         driver.lose(to=OTHER_NODE)
         assert controller.state.topic_ids == {}
 
@@ -289,7 +290,7 @@ def test_an_open_transaction_of_the_last_controller_is_aborted() -> None:
         driver.lead()
         assert isinstance(driver.records[-1], AbortTransactionRecord)
         driver.commit()
-        writing = controller.submit("write", write(topic("half")))
+        writing = controller.submit("write", write, [topic("half")])
         await world.sleep(0.01)
         driver.commit()
         assert await writing == "written"
@@ -305,7 +306,7 @@ def test_what_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
-        answer = controller.submit("write", write(topic("a"), topic("b"), topic("c")))
+        answer = controller.submit("write", write, [topic("a"), topic("b"), topic("c")])
         assert await code_of(answer) is ErrorCode.UNKNOWN_SERVER_ERROR
         assert controller.is_active
         assert controller.new_active_count == 2
@@ -321,7 +322,7 @@ def test_more_than_one_batch_becomes_a_transaction() -> None:
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
         names = [topic(f"t{number}") for number in range(3)]
-        answer = controller.submit("many", write(*names))
+        answer = controller.submit("many", write, names)
         await world.sleep(0.01)
         assert driver.records[2:] == [BeginTransactionRecord(name="many"), *names, EndTransactionRecord()]
         assert driver.atomic_appends == [False]
@@ -341,7 +342,7 @@ def test_a_replay_that_contradicts_the_state_ends_the_process() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         driver.lead()
-        await controller.submit("write", write(topic("t")))
+        await controller.submit("write", write, [topic("t")])
 
     run(driver, scenario, expected_exit=1)
     assert len(driver.records) == 3
@@ -400,18 +401,17 @@ def test_heartbeats_keep_a_session() -> None:
         driver.lead()
         for _ in range(10):
             await world.sleep(2)
-            assert not (await controller.submit("heartbeat", _heartbeat(broker_id=1, epoch=1))).is_fenced
+            assert not (
+                await controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=1, epoch=1))
+            ).is_fenced
         assert driver.records == [*FEATURES, registered(1)]
 
     run(driver, scenario)
 
 
-def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None) -> Operation[BrokerHeartbeatResponse]:
-    request = BrokerHeartbeatRequest(
+def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None) -> BrokerHeartbeatRequest:
+    return BrokerHeartbeatRequest(
         broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=10**6, offline_log_dirs=offline or []
-    )
-    return lambda turn: handle_broker_heartbeat(
-        turn.state, turn.sessions, turn.settings, request, now_ns=turn.now_ns, next_write_offset=turn.next_write_offset
     )
 
 
@@ -425,7 +425,7 @@ def test_an_idle_log_gets_no_op_records() -> None:
         driver.lead()
         for _ in range(4):
             await world.sleep(0.3)
-            controller.submit("write", write(topic(f"t{len(driver.records)}")))
+            controller.submit("write", write, [topic(f"t{len(driver.records)}")])
             await world.sleep(0.01)
             driver.commit()
         assert NoOpRecord() not in driver.records
@@ -475,7 +475,7 @@ def test_the_leaderless_sweep_follows_changes_of_the_metadata() -> None:
         await world.sleep(3)
         written = len(driver.records)
         allow = ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
-        controller.submit("write", write(allow))
+        controller.submit("write", write, [allow])
         await world.sleep(1.1)
         assert driver.records[written + 1 :] == [
             PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=[2], leader=2, leader_recovery_state=1)
@@ -541,23 +541,15 @@ def test_the_events_of_a_disk_failure_name_the_directory() -> None:
             ],
             log_dirs=[A, B],
         )
-
-        def register(turn: Turn) -> ControllerResult[object]:
-            offset = Offset(turn.next_write_offset)
-            made = handle_broker_registration(
-                turn.state, turn.sessions, turn.settings, request, now_ns=turn.now_ns, next_write_offset=offset
-            )
-            return ControllerResult(made.records, made.response, events=made.events)
-
-        controller.submit("register", register)
+        controller.submit("register", handle_broker_registration, request)
         await world.sleep(0.01)
         epoch = controller.state.brokers[BrokerId(1)].epoch
-        controller.submit("heartbeat", _heartbeat(broker_id=1, epoch=epoch))
+        controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=1, epoch=epoch))
         made = partition([1], 1, [1])
         made.directories = [A]
-        controller.submit("write", write(TopicRecord(name="t", topic_id=TOPIC)))
-        controller.submit("write", lambda turn: ControllerResult([ApiMessageAndVersion(made, 1)], None))
-        controller.submit("heartbeat", _heartbeat(broker_id=1, epoch=epoch, offline=[A]))
+        controller.submit("write", write, [TopicRecord(name="t", topic_id=TOPIC)])
+        controller.submit("write", lambda *_: ControllerResult([ApiMessageAndVersion(made, 1)], None), None)
+        controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=1, epoch=epoch, offline=[A]))
         await world.sleep(0.01)
         assert world.events_named("log_dir_reported_offline")[0].fields == {"broker_id": 1, "directory_id": A}
         assert not world.events_named("leaders_moved")

@@ -64,6 +64,7 @@ from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.topics import create_topics, delete_topics
+from controller.core.turn import Turn
 from controller.core.unregister import handle_unregister_broker
 
 CLUSTER_ID = "cluster-of-the-test"
@@ -117,6 +118,18 @@ class ControllerContext:
     def next_write_offset(self) -> Offset:
         return Offset(len(self.log))
 
+    def turn(self) -> Turn:
+        """The turn of the next operation."""
+        return Turn(
+            state=self.state,
+            sessions=self.sessions,
+            settings=self.settings,
+            now_ns=self.now_ns,
+            next_write_offset=self.next_write_offset,
+            rng=self.rng,
+            new_uuid=self._new_uuid,
+        )
+
     def apply(self, result: ControllerResult[Response]) -> Response:
         """Replays what an operation returned, record by record, with the invariants checked after each."""
         self.last_records = list(result.records)
@@ -158,16 +171,7 @@ class ControllerContext:
             log_dirs=[directory(name) for name in directories],
             previous_broker_epoch=previous_epoch,
         )
-        return self.apply(
-            handle_broker_registration(
-                self.state,
-                self.sessions,
-                self.settings,
-                request,
-                now_ns=self.now_ns,
-                next_write_offset=self.next_write_offset,
-            )
-        )
+        return self.apply(handle_broker_registration(self.turn(), request))
 
     def heartbeat(
         self,
@@ -188,14 +192,7 @@ class ControllerContext:
             want_shut_down=want_shut_down,
             offline_log_dirs=[directory(name) for name in offline],
         )
-        result = handle_broker_heartbeat(
-            self.state,
-            self.sessions,
-            self.settings,
-            request,
-            now_ns=self.now_ns,
-            next_write_offset=self.next_write_offset,
-        )
+        result = handle_broker_heartbeat(self.turn(), request)
         if registration is not None and not registration.in_controlled_shutdown and not want_shut_down:
             self._check_only_failed_directories_change(result, broker_id, request.offline_log_dirs)
         return self.apply(result)
@@ -214,7 +211,7 @@ class ControllerContext:
         self.now_ns += int(seconds * NS_PER_S)
 
     def fence_stale(self) -> BrokerId | None:
-        return self.apply(fence_stale_broker(self.state, self.sessions, self.settings, now_ns=self.now_ns))
+        return self.apply(fence_stale_broker(self.turn(), None))
 
     def create(
         self,
@@ -239,7 +236,7 @@ class ControllerContext:
         return self.create_request(CreateTopicsRequest(topics=[topic], validate_only=validate_only))
 
     def create_request(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        return self.apply(create_topics(self.state, self.settings, request, rng=self.rng, new_topic_id=self._new_topic_id))
+        return self.apply(create_topics(self.turn(), request))
 
     def topic(
         self,
@@ -260,7 +257,7 @@ class ControllerContext:
     def delete(self, *names: str, ids: Sequence[TopicId] = ()) -> DeleteTopicsResponse:
         topics = [DeleteTopicState(topic_id=topic_id) for topic_id in ids]
         request = DeleteTopicsRequest(topics=topics, topic_names=list(names))
-        return self.apply(delete_topics(self.state, self.settings, request))
+        return self.apply(delete_topics(self.turn(), request))
 
     def assign(
         self,
@@ -285,7 +282,7 @@ class ControllerContext:
                 for directory_id, keys in wishes.items()
             ],
         )
-        return self.apply(handle_assign_replicas_to_dirs(self.state, self.settings, request))
+        return self.apply(handle_assign_replicas_to_dirs(self.turn(), request))
 
     def alter(self, topic_id: TopicId, index: int, isr: Sequence[int], **other: int) -> AlterPartitionResult:
         """The leader of the partition asks for this ISR; `other` overrides fields of the request."""
@@ -309,17 +306,17 @@ class ControllerContext:
             broker_epoch=self.epoch(sender),
             topics=[AlterTopicData(topic_id=topic_id, partitions=list(wishes))],
         )
-        return self.apply(handle_alter_partition(self.state, self.settings, request))
+        return self.apply(handle_alter_partition(self.turn(), request))
 
     def unregister(self, broker_id: int) -> UnregisterBrokerResponse:
         request = UnregisterBrokerRequest(broker_id=broker_id)
-        return self.apply(handle_unregister_broker(self.state, self.sessions, self.settings, request))
+        return self.apply(handle_unregister_broker(self.turn(), request))
 
     def sweep(self) -> int:
-        return self.apply(elect_leaderless(self.state, self.settings))
+        return self.apply(elect_leaderless(self.turn(), None))
 
     def prefer(self) -> int:
-        return self.apply(elect_preferred_leaders(self.state, self.settings))
+        return self.apply(elect_preferred_leaders(self.turn(), None))
 
     # --- what there is ------------------------------------------------------------------------------------------
 
@@ -343,9 +340,9 @@ class ControllerContext:
         (found,) = [event.fields for event in self.last_events if event.name == name]
         return found
 
-    def _new_topic_id(self) -> TopicId:
+    def _new_uuid(self) -> Uuid:
         self._topics_made += 1
-        return TopicId(Uuid(b"topic" + self._topics_made.to_bytes(11, "big")))
+        return Uuid(b"topic" + self._topics_made.to_bytes(11, "big"))
 
     # --- invariants ---------------------------------------------------------------------------------------------
 

@@ -51,16 +51,7 @@ def register(controller: ControllerContext, broker_id: int, log_dirs: Sequence[U
         ],
         log_dirs=list(log_dirs),
     )
-    return controller.apply(
-        handle_broker_registration(
-            controller.state,
-            controller.sessions,
-            controller.settings,
-            request,
-            now_ns=controller.now_ns,
-            next_write_offset=controller.next_write_offset,
-        )
-    )
+    return controller.apply(handle_broker_registration(controller.turn(), request))
 
 
 def heartbeat(controller: ControllerContext, broker_id: int, offline: Sequence[Uuid]) -> BrokerHeartbeatResponse:
@@ -70,16 +61,7 @@ def heartbeat(controller: ControllerContext, broker_id: int, offline: Sequence[U
         current_metadata_offset=CAUGHT_UP,
         offline_log_dirs=list(offline),
     )
-    return controller.apply(
-        handle_broker_heartbeat(
-            controller.state,
-            controller.sessions,
-            controller.settings,
-            request,
-            now_ns=controller.now_ns,
-            next_write_offset=controller.next_write_offset,
-        )
-    )
+    return controller.apply(handle_broker_heartbeat(controller.turn(), request))
 
 
 def test_a_registration_beside_a_broker_with_many_directories() -> None:

@@ -51,14 +51,7 @@ Refused = Callable[[ControllerContext], object]
 
 def _register_raw(controller: ControllerContext, log_dirs: list[Uuid]) -> object:
     request = BrokerRegistrationRequest(broker_id=9, cluster_id=CLUSTER_ID, log_dirs=log_dirs)
-    return handle_broker_registration(
-        controller.state,
-        controller.sessions,
-        controller.settings,
-        request,
-        now_ns=controller.now_ns,
-        next_write_offset=controller.next_write_offset,
-    )
+    return handle_broker_registration(controller.turn(), request)
 
 
 REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {

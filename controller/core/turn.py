@@ -1,0 +1,39 @@
+"""What every controller operation is given: its turn, and the request (core).
+
+An operation is a plain function `operation(turn, request)` that returns records, a response and events, and writes nothing.
+The shell makes a new `Turn` for each one, when it comes up in the event queue. An operation that the controller starts by
+itself has no request and is given None. Easy to get wrong: `state` is the live one. It is ahead of what is committed, and
+only `replay` may change it; what an operation may change is `sessions`, which no log remembers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from common.ids import Offset, Uuid
+from common.metadata.state import MetadataState
+from controller.core.broker_sessions import BrokerSessions
+from controller.core.placement import RandomSource
+from controller.core.result import ControllerResult
+from controller.core.settings import ControllerSettings
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Everything beside the request that an operation may depend on."""
+
+    state: MetadataState
+    sessions: BrokerSessions
+    settings: ControllerSettings
+    now_ns: int
+    # The offset of the first record that this operation returns.
+    next_write_offset: Offset
+    # Randomness comes from outside, so that the same seed gives the same cluster.
+    rng: RandomSource
+    new_uuid: Callable[[], Uuid]
+
+
+Operation = Callable[[Turn, Request], ControllerResult[Response]]
