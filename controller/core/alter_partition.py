@@ -23,7 +23,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
 from controller.core.broker_epochs import registration_of
 from controller.core.eligibility import Eligibility
-from controller.core.partition_change import PartitionChanges
+from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.result import ControllerResult
 from controller.core.turn import Turn
 
@@ -53,9 +53,7 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
             except ApiError as error:
                 results.append(ResponsePartitionData(partition_index=wish.partition_index, error_code=error.code))
                 continue
-            change = changes.change(
-                topic_id, wish.partition_index, isr=isr, leader_recovery_state=wish.leader_recovery_state
-            )
+            change = changes.change(key, PartitionTarget(isr=isr, leader_recovery_state=wish.leader_recovery_state))
             if change is not None:
                 records.append(change)
             results.append(_result(wish.partition_index, partition, change))

@@ -22,8 +22,9 @@ from common.protocol.messages.assign_replicas_to_dirs import (
 )
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.broker_epochs import registration_of
+from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
-from controller.core.partition_change import PartitionChanges, moves_leader
+from controller.core.partition_change import PartitionChanges, PartitionTarget, moves_leader
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
@@ -82,19 +83,17 @@ def _assignment(
     key: TopicIdPartition,
     directory_id: DirectoryId,
 ) -> ApiMessageAndVersion | None:
-    topic_id, index = key
-    partition = state.topics[topic_id].partitions[index]
+    partition = state.topics[key.topic_id].partitions[key.partition]
     registration = state.brokers[broker_id]
     isr = partition.isr
     if not registration.has_online_directory(directory_id):
         isr = tuple(member for member in isr if member != broker_id)
-    return changes.change(
-        topic_id,
-        index,
+    target = PartitionTarget(
         isr=isr,
         directories=_directories_with(partition, broker_id, directory_id),
-        not_revived=broker_id,
+        preference=ElectionPreference(not_revived=broker_id),
     )
+    return changes.change(key, target)
 
 
 def _directories_with(

@@ -41,7 +41,7 @@ def handle_directory_failure(
         if broker_id not in state.topics[key.topic_id].partitions[key.partition].isr:
             continue
         partitions[key] = None
-        change = changes.without(*key, broker_id)
+        change = changes.without(key, broker_id)
         if change is not None:
             records.append(change)
     return DirectoryFailure(directory_id, records, partitions.keys())

@@ -9,6 +9,7 @@ that its own report causes must not take the report back. Easy to get wrong: an 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.ids import NO_LEADER, BrokerId, DirectoryId
 from common.metadata.directory_ids import LOST
@@ -24,22 +25,34 @@ class Election:
     revives_lost: bool = False
 
 
+class Ballot(NamedTuple):
+    """The partition as it shall be, and the leader that it has."""
+
+    replicas: Sequence[BrokerId]
+    directories: Sequence[DirectoryId]
+    isr: Sequence[BrokerId]
+    leader: BrokerId
+
+
+class ElectionPreference(NamedTuple):
+    """What an operation wants of an election, beside a leader. `prefers_first` moves leadership to the first replica if that
+    can lead cleanly; the LOST replica of `not_revived` stays as it is."""
+
+    prefers_first: bool = False
+    not_revived: BrokerId | None = None
+
+
+NO_PREFERENCE = ElectionPreference()
+
+
 def elect_leader(
-    *,
-    replicas: Sequence[BrokerId],
-    directories: Sequence[DirectoryId],
-    isr: Sequence[BrokerId],
-    current_leader: BrokerId,
-    eligibility: Eligibility,
-    is_unclean_allowed: bool,
-    prefers_first: bool = False,
-    not_revived: BrokerId | None = None,
+    ballot: Ballot, eligibility: Eligibility, preference: ElectionPreference, *, is_unclean_allowed: bool
 ) -> Election:
-    """The outcome for these replicas. `prefers_first` moves leadership to the first replica if that can lead cleanly;
-    `not_revived` is a broker whose LOST replica stays as it is."""
+    """The outcome for one partition."""
+    replicas, directories, isr, leader = ballot
     # The order of preference: the present leader, unless the first replica is wanted back, then replica order.
-    wanted = replicas[0] if prefers_first else current_leader
-    for candidate in (wanted, current_leader):
+    wanted = replicas[0] if preference.prefers_first else leader
+    for candidate in (wanted, leader):
         if candidate in isr and eligibility.is_eligible(candidate, directories[replicas.index(candidate)]):
             return Election(candidate)
     for broker, directory in zip(replicas, directories, strict=True):
@@ -50,6 +63,6 @@ def elect_leader(
             if eligibility.is_eligible(broker, directory):
                 return Election(broker, is_unclean=True)
         for broker, directory in zip(replicas, directories, strict=True):
-            if directory == LOST and broker != not_revived and eligibility.is_active(broker):
+            if directory == LOST and broker != preference.not_revived and eligibility.is_active(broker):
                 return Election(broker, is_unclean=True, revives_lost=True)
     return Election(NO_LEADER)

@@ -31,7 +31,7 @@ def generate_removal_records(
     records: list[ApiMessageAndVersion] = []
     for key in state.partitions_with_broker_in_isr(broker_id):
         if key not in except_for:
-            change = changes.without(*key, broker_id)
+            change = changes.without(key, broker_id)
             if change is not None:
                 records.append(change)
     return records

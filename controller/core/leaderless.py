@@ -30,7 +30,7 @@ def generate_elections_on_broker(
     for key in state.partitions_led_by(NO_LEADER):
         partition = state.topics[key.topic_id].partitions[key.partition]
         if broker_id in partition.replicas and key not in except_for:
-            change = changes.change(*key)
+            change = changes.change(key)
             if change is not None:
                 records.append(change)
     return records
@@ -42,7 +42,7 @@ def elect_leaderless(turn: Turn, _request: None) -> ControllerResult[int]:
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     for key in state.partitions_led_by(NO_LEADER):
-        change = changes.change(*key)
+        change = changes.change(key)
         if change is not None:
             records.append(change)
             if len(records) == ELECTIONS_PER_SWEEP_MAX:

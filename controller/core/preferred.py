@@ -5,15 +5,17 @@ the ISR and eligible. Easy to get wrong: an imbalance is no fault, so one pass m
 else the controller has to do has its turn before the next.
 """
 
-from common.ids import NO_LEADER
+from common.ids import NO_LEADER, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
 from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
-from controller.core.partition_change import PartitionChanges
+from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
 ELECTIONS_PER_PASS_MAX = 1_000
+_FIRST_REPLICA = PartitionTarget(preference=ElectionPreference(prefers_first=True))
 
 
 def is_led_by_preferred(partition: PartitionRegistration) -> bool:
@@ -30,7 +32,7 @@ def elect_preferred_leaders(turn: Turn, _request: None) -> ControllerResult[int]
         for index, partition in topic.partitions.items():
             if partition.leader == NO_LEADER or is_led_by_preferred(partition):
                 continue
-            change = changes.change(topic.id, index, prefers_first=True)
+            change = changes.change(TopicIdPartition(topic.id, index), _FIRST_REPLICA)
             if change is not None:
                 records.append(change)
             if len(records) == ELECTIONS_PER_PASS_MAX:

@@ -262,7 +262,11 @@ _CONTROLLER = (
     _bug(
         "the ISR may become empty",
         "Nobody is in sync, so nobody is in the ISR.",
-        Edit(partition_change.partition_change, "tuple(isr) if isr else", "tuple(isr) if isr is not None else"),
+        Edit(
+            partition_change.partition_change,
+            "tuple(target.isr) if target.isr else",
+            "tuple(target.isr) if target.isr is not None else",
+        ),
     ),
     _bug(
         "a fenced broker stays in the ISR",

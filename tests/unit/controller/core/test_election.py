@@ -8,7 +8,7 @@ from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Incarnatio
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
-from controller.core.election import Election, elect_leader
+from controller.core.election import Ballot, Election, ElectionPreference, elect_leader
 from controller.core.eligibility import Eligibility
 from tests.unit.controller.core.context import directory
 
@@ -49,15 +49,12 @@ def elect(
     state = MetadataState()
     for registration in brokers:
         state.brokers[registration.broker_id] = registration
+    replicas = [BrokerId(1), BrokerId(2), BrokerId(3)]
     return elect_leader(
-        replicas=[BrokerId(1), BrokerId(2), BrokerId(3)],
-        directories=directories,
-        isr=[BrokerId(each) for each in isr],
-        current_leader=BrokerId(leader),
-        eligibility=Eligibility(state),
+        Ballot(replicas, directories, [BrokerId(each) for each in isr], BrokerId(leader)),
+        Eligibility(state),
+        ElectionPreference(prefers_first=prefers_first, not_revived=BrokerId(not_revived)),
         is_unclean_allowed=unclean,
-        prefers_first=prefers_first,
-        not_revived=BrokerId(not_revived),
     )
 
 

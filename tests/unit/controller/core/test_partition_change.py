@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from common.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, TopicId, Uuid
+from common.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import PartitionChangeRecord
 from controller.core.eligibility import Eligibility
-from controller.core.partition_change import moves_leader, partition_change
+from controller.core.partition_change import ElectionRules, PartitionTarget, moves_leader, partition_change
 from tests.unit.controller.core.context import directory
 from tests.unit.controller.core.test_election import broker
 
@@ -51,17 +51,13 @@ def change(
     state = MetadataState()
     for registration in brokers:
         state.brokers[registration.broker_id] = registration
-    return partition_change(
-        TOPIC,
-        0,
-        current,
-        eligibility=Eligibility(state),
-        metadata_version_level=level,
-        is_unclean_allowed=unclean,
+    target = PartitionTarget(
         isr=None if isr is None else [BrokerId(each) for each in isr],
         directories=directories,
         leader_recovery_state=leader_recovery_state,
     )
+    rules = ElectionRules(eligibility=Eligibility(state), is_unclean_allowed=unclean, metadata_version=level)
+    return partition_change(TopicIdPartition(TOPIC, 0), current, target, rules)
 
 
 def record(
