@@ -41,7 +41,6 @@ IN_CONTROLLED_SHUTDOWN_LEVEL: Final = 7
 ZK_MIGRATION_LEVEL: Final = 8
 NO_EPOCH_BUMP_ON_ISR_SHRINK_LEVEL: Final = 12
 TRANSACTIONS_LEVEL: Final = 13
-REGISTER_CONTROLLER_LEVEL: Final = 15
 DIRECTORY_ASSIGNMENT_LEVEL: Final = 17
 ELIGIBLE_LEADER_REPLICAS_LEVEL: Final = 23
 
@@ -142,13 +141,6 @@ def register_broker_record_version(level: int) -> int:
     if level >= DIRECTORY_ASSIGNMENT_LEVEL:
         return 3
     if level >= ZK_MIGRATION_LEVEL:
-        return 2
-    return 1 if level >= IN_CONTROLLED_SHUTDOWN_LEVEL else 0
-
-
-def broker_registration_change_record_version(level: int) -> int:
-    """The highest version of BrokerRegistrationChangeRecord; the record exists from level 6 on."""
-    if level >= DIRECTORY_ASSIGNMENT_LEVEL:
         return 2
     return 1 if level >= IN_CONTROLLED_SHUTDOWN_LEVEL else 0
 

@@ -37,9 +37,6 @@ class PartitionIndex:
         """Directory by directory."""
         return [key for partitions in self._in_directory.get(broker_id, {}).values() for key in partitions]
 
-    def replica_count(self, broker_id: BrokerId) -> int:
-        return sum(map(len, self._in_directory.get(broker_id, {}).values()))
-
     def with_isr_member(self, broker_id: BrokerId) -> list[TopicIdPartition]:
         return list(self._with_isr_member.get(broker_id, ()))
 

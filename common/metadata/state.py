@@ -159,24 +159,10 @@ class MetadataState:
         """Whether that broker leads a partition."""
         return self._index.leads_any(broker_id)
 
-    def replica_count(self, broker_id: BrokerId) -> int:
-        """How many partitions have a replica on that broker."""
-        return self._index.replica_count(broker_id)
-
     def is_replica_online(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
         """Whether the broker is registered, fenced or not, and the directory counts as online (KIP-858)."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.has_online_directory(directory_id)
-
-    def is_replica_electable(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
-        """Whether a replica there may become leader: broker unfenced and not shutting down (KIP-841), directory online."""
-        broker = self.brokers.get(broker_id)
-        return (
-            broker is not None
-            and not broker.fenced
-            and not broker.in_controlled_shutdown
-            and broker.has_online_directory(directory_id)
-        )
 
     def directory_owners(self) -> dict[DirectoryId, BrokerId]:
         """The broker that has each directory registered, lost ones included."""

@@ -194,7 +194,8 @@ class QuorumDriver:
             raise QuorumFailure(f"node {node_id} is one of {len(endpoints)} voters; a quorum of one is served")
         log = await MetadataLog.load(env, log_dir, config)
         stored = await log.load_bootstrap_records()
-        bootstrap = bootstrap_records() if stored is None else stored
+        # A file without records, as newer Apache Kafka may leave one, says as little about features as no file.
+        bootstrap = stored or bootstrap_records()
         reader = MetadataRecordReader()
         numbering = await log.find_numbering()
         if numbering is None and is_voter:

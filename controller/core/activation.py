@@ -9,9 +9,6 @@ reserved directory ids must come before anything that names a directory; readers
 from collections.abc import Sequence
 
 from common.metadata.metadata_version import (
-    DEFAULT_LEVEL,
-    DIRECTORY_NUMBERING_FEATURE,
-    DIRECTORY_NUMBERING_KIP858,
     METADATA_VERSION_FEATURE,
     TRANSACTIONS_LEVEL,
     ZK_MIGRATION_LEVEL,
@@ -29,30 +26,23 @@ from common.records.metadata_records import (
 ZK_MIGRATION_NONE = 0
 
 
-def default_bootstrap_records() -> list[FeatureLevelRecord]:
-    """What a directory that was formatted without a word about features stands for."""
-    return [
-        FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=DEFAULT_LEVEL),
-        FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=DIRECTORY_NUMBERING_KIP858),
-    ]
-
-
 def generate_activation_records(
     state: MetadataState, bootstrap: Sequence[FeatureLevelRecord], *, is_transaction_open: bool
 ) -> list[ApiMessageAndVersion]:
-    """The first records of this controller's term; none where the log is in order."""
+    """The first records of this controller's term; none where the log is in order. Raises ValueError when the log is empty
+    and the bootstrap records, which the quorum driver always has, name no metadata.version."""
     records: list[ApiMessageAndVersion] = []
     if is_transaction_open:
         abort = AbortTransactionRecord(reason="the controller that began it is no longer active")
         records.append(ApiMessageAndVersion(abort, 0))
     if METADATA_VERSION_FEATURE not in state.features:
-        records += _bootstrap(bootstrap or default_bootstrap_records())
+        records += _bootstrap(bootstrap)
     return records
 
 
 def _bootstrap(features: Sequence[FeatureLevelRecord]) -> list[ApiMessageAndVersion]:
     ordered = sorted(features, key=lambda record: (record.name != METADATA_VERSION_FEATURE, record.name))
-    level = ordered[0].feature_level if ordered[0].name == METADATA_VERSION_FEATURE else 0
+    level = ordered[0].feature_level if ordered and ordered[0].name == METADATA_VERSION_FEATURE else 0
     if level == 0:
         raise ValueError(f"the bootstrap records name no {METADATA_VERSION_FEATURE}")
     records = [ApiMessageAndVersion(record, 0) for record in ordered]

@@ -15,6 +15,7 @@ from common.ids import NO_LEADER, BrokerId, Offset, TopicId, TopicIdPartition
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
+from controller.core.eligibility import Eligibility
 from tests.property.profiles import examples
 from tests.unit.controller.core.context import ControllerContext, directory
 
@@ -168,7 +169,8 @@ class ControllerMachine(RuleBasedStateMachine):
         for topic_id, index in self.controller.state.partitions_led_by(NO_LEADER):
             partition = self.controller.partition(topic_id, index)
             assert not any(
-                self.controller.state.is_replica_electable(member, partition.directory(member)) for member in partition.isr
+                Eligibility(self.controller.state).is_eligible(member, partition.directory(member))
+                for member in partition.isr
             )
 
     @rule()

@@ -30,6 +30,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord
 from common.storage.meta_properties import parse_meta_properties
 from common.time_units import NS_PER_S
+from controller.core.eligibility import Eligibility
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tools.kafka.storage import format_directories
@@ -258,7 +259,8 @@ class SimulatedCluster:
 
     def is_writable(self, partition: PartitionRegistration) -> bool:
         """Whether a member of the ISR is on a broker and a disk that live."""
-        return any(self.state.is_replica_electable(member, partition.directory(member)) for member in partition.isr)
+        eligibility = Eligibility(self.state)
+        return any(eligibility.is_eligible(member, partition.directory(member)) for member in partition.isr)
 
     async def until_in_sync(self, topic: str, within_seconds: float = 60) -> None:
         """Waits until every replica of the topic is placed in a directory and in the ISR, under a leader."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from common.ids import BrokerId, LeaderEpoch, Offset
+from common.raft.bootstrap import bootstrap_records
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch, RecordsTooLarge
 from common.raft.errors import NotLeader
@@ -25,7 +26,7 @@ class FakeDriver:
         self.listeners: list[MetadataListener] = []
         self.atomic_appends: list[bool] = []
         self.records_max = records_max
-        self.bootstrap: list[ApiMessageAndVersion] = []
+        self.bootstrap = bootstrap_records()
 
     # --- what the controller calls ------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from common.metadata.metadata_version import (
     LEVEL_NAMES,
     SUPPORTED_FEATURES,
     UnknownMetadataVersion,
-    broker_registration_change_record_version,
     level_name,
     numbering_of,
     numbering_of_level,
@@ -32,23 +31,22 @@ LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
 
 
 @pytest.mark.parametrize(
-    ("level", "register", "change", "partition"),
+    ("level", "register", "partition"),
     [
-        (1, 0, 0, 0),
-        (6, 0, 0, 0),
-        (7, 1, 1, 0),
-        (8, 2, 1, 0),
-        (16, 2, 1, 0),
-        (17, 3, 2, 1),
-        (21, 3, 2, 1),
-        (22, 3, 2, 1),
-        (23, 3, 2, 2),
+        (1, 0, 0),
+        (6, 0, 0),
+        (7, 1, 0),
+        (8, 2, 0),
+        (16, 2, 0),
+        (17, 3, 1),
+        (21, 3, 1),
+        (22, 3, 1),
+        (23, 3, 2),
     ],
 )
-def test_record_versions(level: int, register: int, change: int, partition: int) -> None:
+def test_record_versions(level: int, register: int, partition: int) -> None:
     """Each level permits the record versions that Kafka writes at it."""
     assert register_broker_record_version(level) == register
-    assert broker_registration_change_record_version(level) == change
     assert partition_record_version(level) == partition
     assert partition_change_record_version(level) == partition
 

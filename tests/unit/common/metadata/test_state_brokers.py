@@ -153,17 +153,14 @@ def test_directory_owners() -> None:
 @pytest.mark.parametrize(
     ("directory_id", "online"), [(A, True), (B, False), (UNASSIGNED, True), (MIGRATING, True), (LOST, False)]
 )
-def test_replica_online_and_electable(directory_id: DirectoryId, online: bool) -> None:
-    """Fencing and shutdown do not make a directory offline, but keep its replicas from being elected."""
+def test_replica_online(directory_id: DirectoryId, online: bool) -> None:
+    """Fencing and shutdown do not make a directory offline."""
     state = replay(register(1, directories=[A]))
     assert state.is_replica_online(ONE, directory_id) is online
-    assert state.is_replica_electable(ONE, directory_id) is online
     for flag in (change(fenced=1), change(fenced=-1, in_controlled_shutdown=1)):
         replay(flag, into=state)
         assert state.is_replica_online(ONE, directory_id) is online
-        assert not state.is_replica_electable(ONE, directory_id)
     assert not state.is_replica_online(BrokerId(2), directory_id)
-    assert not state.is_replica_electable(BrokerId(2), directory_id)
 
 
 def test_controllers_are_kept() -> None:

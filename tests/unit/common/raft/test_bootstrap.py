@@ -22,6 +22,14 @@ def test_a_new_cluster_begins_with_its_features(numbering: Numbering) -> None:
     assert numbering_of(entry.record for entry in records) is numbering
 
 
+def test_the_defaults_of_a_new_cluster() -> None:
+    """metadata.version 3.9-IV0 and the numbering of KIP-858, for formatting and for a log without bootstrap records."""
+    assert [each.record for each in bootstrap_records()] == [
+        FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21),
+        FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1),
+    ]
+
+
 def test_metadata_version_has_to_come_first() -> None:
     """Apache's readers take the versions of all other records from it."""
     other = ApiMessageAndVersion(FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1), 0)

@@ -56,6 +56,7 @@ from common.time_units import NS_PER_S
 from controller.core.alter_partition import handle_alter_partition
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.eligibility import Eligibility
 from controller.core.fencing import fence_stale_broker
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.leaderless import elect_leaderless
@@ -361,7 +362,7 @@ class ControllerContext:
         assert partition.isr
         assert set(partition.isr) <= set(partition.replicas)
         eligible = [
-            member for member in partition.isr if self.state.is_replica_electable(member, partition.directory(member))
+            member for member in partition.isr if Eligibility(self.state).is_eligible(member, partition.directory(member))
         ]
         if partition.leader != NO_LEADER:
             assert partition.leader in eligible

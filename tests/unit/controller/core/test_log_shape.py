@@ -79,30 +79,23 @@ def test_an_empty_log_gets_the_bootstrap_records() -> None:
     ]
 
 
-def test_without_bootstrap_records_the_defaults_are_written() -> None:
-    """metadata.version 3.9-IV0 and the numbering of KIP-858."""
-    assert records(MetadataState(), [])[1:3] == [
-        feature(METADATA_VERSION_FEATURE, 21),
-        feature(DIRECTORY_NUMBERING_FEATURE, 1),
-    ]
-
-
 @pytest.mark.parametrize(("level", "count"), [(12, 2), (7, 1)])
 def test_old_levels_get_what_they_know(level: int, count: int) -> None:
     """No transaction below 13, no migration state below 8."""
     assert len(records(MetadataState(), [feature(METADATA_VERSION_FEATURE, level)])) == count
 
 
-def test_a_bootstrap_without_metadata_version_is_refused() -> None:
+@pytest.mark.parametrize("bootstrap", [[], [FeatureLevelRecord(name="a.feature", feature_level=1)]])
+def test_a_bootstrap_without_metadata_version_is_refused(bootstrap: list[FeatureLevelRecord]) -> None:
     """Nobody could say which records may follow."""
     with pytest.raises(ValueError, match=r"metadata\.version"):
-        records(MetadataState(), [feature("a.feature", 1)])
+        records(MetadataState(), bootstrap)
 
 
 def test_a_log_in_order_gets_nothing_and_an_open_transaction_is_aborted() -> None:
     """Whoever began it is gone."""
     state = MetadataState()
-    for offset, record in enumerate(records(MetadataState(), [])):
+    for offset, record in enumerate(records(MetadataState(), [feature(METADATA_VERSION_FEATURE, 21)])):
         state.replay(record, offset=offset)  # type: ignore[arg-type]
     assert records(state, []) == []
     aborted = records(state, [], is_transaction_open=True)
