@@ -1,17 +1,14 @@
 """The virtual-time loop: what it refuses, the order in which it runs things, and that no hash seed shows in it."""
 
 import asyncio
-import os
 import socket
-import subprocess
-import sys
 import threading
 from functools import partial
 
 import pytest
 
-from tests.architecture.test_house_rules import ROOT
 from tests.simulation.environment import SimulatedWorld
+from tests.simulation.hash_seeds import printed_under
 
 CANCELLED_GROUP = """
 import asyncio
@@ -48,16 +45,7 @@ print(world.trace_hash())
 
 def test_a_cancelled_group_ends_in_the_same_order_under_any_hash_seed() -> None:
     """TaskGroup and asyncio.wait keep sets of tasks: several processes cancel 80 tasks and see the same order."""
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", CANCELLED_GROUP],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for hash_seed in ("1", "2", "3")
-    }
+    traces = set(printed_under(("1", "2", "3"), CANCELLED_GROUP))
     assert len(traces) == 1
     assert len(traces.pop()) == 32
 

@@ -1,18 +1,15 @@
 """A few seeds of trouble in every test run, and the promises around them: a seed replays exactly, a failure is shrunk."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
 
-from tests.architecture.test_house_rules import ROOT
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
+from tests.simulation.hash_seeds import printed_under
 from tests.simulation.plans import draw_plan
 from tests.simulation.shrinking import shrink
 from tests.simulation.swarm import SeedReport, SeedRun, run_seed
@@ -32,17 +29,8 @@ def test_seeds_of_trouble(seed: int) -> None:
 def test_a_seed_replays_exactly_under_any_hash_seed() -> None:
     """Two processes with different hash seeds give the same trace of everything that happened."""
     program = "from tests.simulation.swarm import run_seed; print(run_seed(59).trace_hash)"
-    hashes = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    ]
-    assert len(hashes[0].strip()) == 32
+    hashes = printed_under(("1", "2"), program)
+    assert len(hashes[0]) == 32
     assert hashes[0] == hashes[1]
 
 

@@ -1,9 +1,6 @@
 """The simulated world itself: virtual time, life and death of nodes, lost exceptions, and the same run for the same seed."""
 
 import asyncio
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -15,6 +12,7 @@ from tests.simulation.environment import (
     SimulatedWorld,
     SimulationFailed,
 )
+from tests.simulation.hash_seeds import printed_under
 from tests.simulation.loop import SimulationDeadlock, SimulationTooLong
 
 # A run with a bit of everything, whose fingerprint is printed: cancelled task groups, disks, connections, random choices.
@@ -68,16 +66,10 @@ print(world.trace_hash(), len(world.events))
 """
 
 
-def fingerprint(hash_seed: str) -> str:
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run([sys.executable, "-c", FINGERPRINT], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
     # Three processes with different hash seeds must print one fingerprint, the cancelling of a group of 40 included.
-    printed = [fingerprint(hash_seed) for hash_seed in ("0", "12345", "12345")]
+    printed = printed_under(("0", "12345", "12345"), FINGERPRINT)
     assert printed[0].split()[1] == "40"
     assert len(set(printed)) == 1
 
@@ -151,17 +143,6 @@ def test_lost_exceptions_fail_the_run() -> None:
         with pytest.raises(SimulationFailed) as failed:
             SimulatedWorld(1).run(scenario)
         assert isinstance(failed.value.__cause__, ZeroDivisionError)
-
-
-def test_threads_are_refused() -> None:
-    # Code that would need a thread fails at once instead of making the run random.
-    async def scenario(world: SimulatedWorld) -> None:
-        with pytest.raises(RuntimeError, match="no threads"):
-            await asyncio.to_thread(len, "")
-        with pytest.raises(RuntimeError, match="no threads"):
-            world.loop.call_soon_threadsafe(print)
-
-    SimulatedWorld(1).run(scenario)
 
 
 def test_exit_ends_the_node_and_only_the_node() -> None:

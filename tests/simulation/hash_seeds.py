@@ -1,0 +1,21 @@
+"""Runs a program under several hash seeds: what it prints shows whether the order of a set reached the simulation."""
+
+import os
+import subprocess
+import sys
+
+from tests.architecture.test_house_rules import ROOT
+
+
+def printed_under(hash_seeds: tuple[str, ...], program: str) -> list[str]:
+    """What the program prints in a process of its own for each hash seed."""
+    return [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in hash_seeds
+    ]
