@@ -136,7 +136,9 @@ def test_a_configuration_that_is_no_properties_file(tmp_path: Path, content: byt
         pytest.param({"diskraft_prometheus_listener": "9404"}, ["diskraft.prometheus.listener", "9404"], id="no port"),
     ],
 )
-def test_a_bad_value(prepared: Prepared, changes: dict[str, str | None], words: list[str]) -> None:
+def test_a_bad_value_is_refused_with_the_file_the_key_and_what_is_allowed(
+    prepared: Prepared, changes: dict[str, str | None], words: list[str]
+) -> None:
     """The file, the key, the value and what is allowed."""
     prepared.write(**changes)
     line = refusal(prepared.config)

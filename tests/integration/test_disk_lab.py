@@ -176,7 +176,7 @@ def test_the_trial_leaves_nothing(lab: Path) -> None:
     assert list(lab.iterdir()) == []
 
 
-def test_the_command_line(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_of_the_command_line_takes_several_disks(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every verb for two disks at once, and the status of a failure."""
     paths = [str(lab / "disk-1"), str(lab / "disk-2")]
     for action in ("make --size 16", "kill", "revive", "replace", "remove"):
@@ -259,7 +259,7 @@ def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
     assert 0.4 < time.monotonic() - began < 10
 
 
-def test_slow_blocks(faulty: Path) -> None:
+def test_slow_blocks_delay_a_sync_and_fail_nothing(faulty: Path) -> None:
     """Every block takes its time, none fails."""
     disk_faults.slow_blocks(faulty, delay_ms=100)
     began = time.monotonic()

@@ -102,7 +102,9 @@ def warnings_by_peer(cluster: WatchedCluster, node: LocalNode) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("role", "apis"), [("broker", BROKER_APIS), ("controller", CONTROLLER_APIS)])
-def test_hostile_requests(tmp_path: Path, role: str, apis: Sequence[ApiKey]) -> None:
+def test_hostile_requests_are_answered_or_cost_their_own_connection(
+    tmp_path: Path, role: str, apis: Sequence[ApiKey]
+) -> None:
     """Hundreds of requests, forty at a time. At its end the cluster's logs hold no traceback."""
     with watched_cluster(tmp_path, brokers=2, disks=2, loop=False) as cluster:
         with cluster.admin() as admin:

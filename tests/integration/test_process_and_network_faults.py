@@ -111,7 +111,7 @@ def seconds_until_fenced(made: Case, node_id: int, happen: Callable[[], None]) -
 
 
 @pytest.mark.parametrize("victim", [LEADER, FOLLOWER])
-def test_a_killed_broker(tmp_path: Path, victim: int) -> None:
+def test_a_killed_broker_is_fenced_when_its_session_is_over(tmp_path: Path, victim: int) -> None:
     """Fenced when its session is over and not much later, everything is acknowledged without it, and it comes back."""
     with case(tmp_path) as made:
         node = made.cluster.broker(victim)
@@ -123,7 +123,7 @@ def test_a_killed_broker(tmp_path: Path, victim: int) -> None:
 
 
 @pytest.mark.parametrize("victim", [pytest.param(LEADER, marks=pytest.mark.brief), FOLLOWER])
-def test_a_stopped_broker_that_goes_on(tmp_path: Path, victim: int) -> None:
+def test_a_stopped_broker_that_goes_on_acknowledges_nothing_it_no_longer_leads(tmp_path: Path, victim: int) -> None:
     """SIGSTOP: its connections stay and new ones are accepted by the kernel, but nothing is answered. Woken up after others
     lead, it acknowledges nothing on the strength of what it knew, and joins again by itself."""
     with case(tmp_path) as made:
@@ -137,7 +137,7 @@ def test_a_stopped_broker_that_goes_on(tmp_path: Path, victim: int) -> None:
 
 
 @pytest.mark.parametrize(("direction", "victim"), [("to", LEADER), ("from", LEADER), ("both", LEADER), ("both", FOLLOWER)])
-def test_a_broker_without_its_controller(tmp_path: Path, victim: int, direction: str) -> None:
+def test_a_broker_cut_off_from_its_controller_is_fenced_and_comes_back(tmp_path: Path, victim: int, direction: str) -> None:
     """The way is cut in one direction or both, while clients and brokers reach each other. The broker is fenced and what
     it leads is led elsewhere; when the way is mended it is unfenced and in sync."""
     with case(tmp_path) as made:
@@ -156,7 +156,7 @@ def test_a_broker_without_its_controller(tmp_path: Path, victim: int, direction:
         made.until_whole()
 
 
-def test_a_leader_alone_with_its_clients(tmp_path: Path) -> None:
+def test_a_leader_alone_with_its_clients_has_nothing_acknowledged(tmp_path: Path) -> None:
     """Cut off from the controller and from the other brokers, it can still be written to and still believes that it leads.
     Nothing that it took alone was acknowledged, and what was acknowledged elsewhere is what everybody reads."""
     with case(tmp_path) as made:
@@ -171,7 +171,7 @@ def test_a_leader_alone_with_its_clients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("direction", ["to", "from"])
-def test_a_follower_that_does_not_hear_its_leader(tmp_path: Path, direction: str) -> None:
+def test_a_follower_that_does_not_hear_its_leader_leaves_the_isr_unfenced(tmp_path: Path, direction: str) -> None:
     """Cut between a follower and one leader, one way: it leaves the ISR of what that one leads when its time is over, and
     writing goes on; it is not fenced, and comes back."""
     with case(tmp_path) as made:
@@ -189,7 +189,7 @@ def test_a_follower_that_does_not_hear_its_leader(tmp_path: Path, direction: str
 
 
 @pytest.mark.brief
-def test_connections_that_are_reset(tmp_path: Path) -> None:
+def test_reset_connections_are_made_again_before_a_session_ends(tmp_path: Path) -> None:
     """For a moment whatever a broker sends another one and the controller is answered with a reset: it connects again
     before anybody's time is over."""
     with case(tmp_path) as made:
@@ -205,7 +205,7 @@ def test_connections_that_are_reset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.brief)])
-def test_a_leader_on_a_failed_disk_that_cannot_tell(tmp_path: Path, how: str) -> None:
+def test_a_leader_that_cannot_report_its_failed_disk_ends_at_the_failure_timeout(tmp_path: Path, how: str) -> None:
     """A directory with leaders fails while the controller cannot be reached: after log.dir.failure.timeout.ms the broker is
     gone. Its port is closed and its connections end, even with a thread that hangs in the disk."""
     with case(tmp_path, disks=2, loop=True) as made:

@@ -52,7 +52,7 @@ def zeros_at_the_end(segment: Path) -> None:
         file.write(bytes(5000))
 
 
-def test_torn_tails_after_a_crash(tmp_path: Path) -> None:
+def test_torn_tails_are_cut_to_the_last_valid_batch_after_a_crash(tmp_path: Path) -> None:
     """A killed broker finds garbage, half a batch, a flipped byte, a missing end and zeros at the ends of its logs. Each
     log is cut to its last valid batch, which is logged; the rest comes back by replication. Then the others end, and what
     this broker has is everything that was acknowledged, byte for byte what the former leaders have."""
@@ -85,7 +85,7 @@ def test_torn_tails_after_a_crash(tmp_path: Path) -> None:
             assert mine == theirs
 
 
-def test_a_controlled_shutdown(tmp_path: Path) -> None:
+def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_path: Path) -> None:
     """SIGTERM under load: the leaders move before the process ends with status 0, no client sees an error, the markers are
     there, and the next start recovers nothing and is a clean one for the controller."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:

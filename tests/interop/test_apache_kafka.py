@@ -115,7 +115,9 @@ def replica_folder(cluster: LocalCluster, name: str) -> Path:
     return found
 
 
-def test_topics(kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+def test_kafka_topics_creates_describes_lists_and_deletes_as_ours_does(
+    kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str]
+) -> None:
     """kafka-topics creates, lists and deletes; its describe output equals ours to the byte."""
     name, server = new_topic_name(), ("--bootstrap-server", bootstrap)
     tool = "org.apache.kafka.tools.TopicCommand"
@@ -133,7 +135,7 @@ def test_topics(kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str])
     assert name not in run_tool("topics", *server, "--list").lines
 
 
-def test_log_dirs(kafka: Kafka, bootstrap: str, topic: str) -> None:
+def test_kafka_log_dirs_says_the_same_as_ours(kafka: Kafka, bootstrap: str, topic: str) -> None:
     """kafka-log-dirs prints the same as ours, except for the order inside the JSON."""
     arguments = ("--bootstrap-server", bootstrap, "--describe", "--topic-list", topic, "--broker-list", "1,3")
     before = run_tool("log_dirs", *arguments)
@@ -199,7 +201,7 @@ def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -
     assert any("UnsupportedVersionException" in line and "FIND_COORDINATOR" in line for line in done.errors), done
 
 
-def test_cluster_and_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str) -> None:
+def test_kafkas_tools_find_the_cluster_id_and_the_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str) -> None:
     """The cluster id; the metadata quorum with its leader, its voter and the brokers as observers."""
     server = ("--bootstrap-server", bootstrap)
     identified = kafka.run("org.apache.kafka.tools.ClusterTool", "cluster-id", *server)
@@ -214,7 +216,7 @@ def test_cluster_and_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str)
     assert sorted(observer["id"] for observer in json.loads(status["CurrentObservers"])) == [1, 2, 3]
 
 
-def test_segments_and_indexes(
+def test_kafka_dump_log_finds_our_segments_and_indexes_consistent(
     kafka: Kafka, cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str]
 ) -> None:
     """Apache Kafka reads our segments and indexes, finds them consistent, and prints the same as our kafka-dump-log, to the
@@ -250,7 +252,9 @@ def kafka_words(folder: Path) -> list[str]:
     return [line for line in run_tool("dump_log", "--files", files).lines if line.startswith("baseOffset:")]
 
 
-def test_metadata_log_and_snapshots(kafka: Kafka, cluster: LocalCluster, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_kafka_dump_log_reads_our_metadata_log_and_snapshots(
+    kafka: Kafka, cluster: LocalCluster, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
     """Apache Kafka's metadata decoder reads our metadata log, the bootstrap snapshot and later snapshots, and prints what
     ours prints. (Newer versions print the leader change, as ours does; 3.9 only names it.)"""
     # Read a copy, or the second reader would see more than the first.
@@ -270,7 +274,7 @@ def test_metadata_log_and_snapshots(kafka: Kafka, cluster: LocalCluster, bootstr
     assert any(topic in line for line in theirs.lines)
 
 
-def test_formatted_directories(kafka: Kafka, cluster: LocalCluster) -> None:
+def test_kafka_storage_finds_our_directories_formatted(kafka: Kafka, cluster: LocalCluster) -> None:
     """Apache Kafka's kafka-storage finds a broker's directories formatted, with the same ids as ours."""
     config = cluster.broker(1).files.config
     theirs = kafka.run("kafka.tools.StorageTool", "info", "-c", config)

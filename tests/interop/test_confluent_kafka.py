@@ -152,7 +152,9 @@ def test_records_too_large_for_the_topic_are_refused(bootstrap: str, topic: str)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_offsets_by_time(bootstrap: str, topic: str, consumer: Consumer, admin: AdminClient, compression: str) -> None:
+def test_a_time_is_answered_with_the_first_record_at_or_after_it(
+    bootstrap: str, topic: str, consumer: Consumer, admin: AdminClient, compression: str
+) -> None:
     """A timestamp maps to the first record at or after it, and one beyond all records to the end."""
     sent = records()
     produce(bootstrap, topic, sent, {"acks": "all", "batch.num.messages": 10, "compression.type": compression})

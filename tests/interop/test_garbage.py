@@ -113,7 +113,7 @@ def test_garbage_closes_its_own_connection(address: HostPort, log: Path, data: b
     assert event["reason"]
 
 
-def test_truncated_frame(address: HostPort, log: Path) -> None:
+def test_a_truncated_frame_leaves_one_line(address: HostPort, log: Path) -> None:
     """A peer that disconnects in the middle of a frame leaves one log line."""
     with witness(address):
         received, peer = exchange(address, frame(header(ApiKey.METADATA, 1) + bytes(100))[:-10], then_end=True)
@@ -130,7 +130,7 @@ def test_unknown_version_of_api_versions_is_answered(address: HostPort) -> None:
     assert answer[:6] == bytes(4) + b"\x00\x23"
 
 
-def test_random_bytes(address: HostPort) -> None:
+def test_random_bytes_disturb_nobody_else(address: HostPort) -> None:
     """Fifty peers send noise, some of it after a plausible length. Each is closed or waits for more, and other clients
     notice nothing."""
     rng = random.Random(858)

@@ -98,7 +98,9 @@ def test_offsets_of_a_partition(servers: list[str], topic: str, consumer: Any) -
     assert consumer.partitions_for_topic(topic) == {0, 1, 2}
 
 
-def test_describe_log_dirs(admin: Any, servers: list[str], topic: str, cluster: LocalCluster) -> None:
+def test_every_replica_is_described_in_one_directory_with_the_size_of_its_files(
+    admin: Any, servers: list[str], topic: str, cluster: LocalCluster
+) -> None:
     """Every directory of every broker is listed with its space. Each replica of the topic is in exactly one directory of its
     broker, with the size of its files."""
     produce(servers, topic, acks="all")

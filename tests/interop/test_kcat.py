@@ -50,7 +50,7 @@ def test_list_shows_brokers_and_topics(kcat: str, cluster: LocalCluster, topic: 
         assert sorted(isrs.removeprefix("isrs: ").split(",")) == ["1", "2", "3"]
 
 
-def test_produce_and_consume(kcat: str, bootstrap: str, topic: str) -> None:
+def test_what_one_kcat_writes_another_reads_in_order(kcat: str, bootstrap: str, topic: str) -> None:
     """One kcat writes records with keys and headers; another reads them in order, from the beginning and by offset."""
     given = "".join(f"key-{number}:value {number}\n" for number in range(100))
     run(

@@ -118,7 +118,7 @@ def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, top
         )
 
 
-def test_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
+def test_kafka_cluster_prints_the_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
     """kafka-cluster cluster-id, the usual health check."""
     done = run_tool("cluster", "cluster-id", "--bootstrap-server", bootstrap)
     assert (done.status, done.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])

@@ -34,7 +34,7 @@ def damaged(data: bytes, changes: list[tuple[float, int, bytes]], other: bytes, 
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_valid_and_once_harmful_inputs(target: Target) -> None:
+def test_valid_and_once_harmful_inputs_pass_within_the_limits(target: Target) -> None:
     """The fuzzer's seeds and past findings pass within the limits of memory and time."""
     inputs = [b"", *target.seeds(), *target.found()]
     for data in inputs:
@@ -44,7 +44,7 @@ def test_valid_and_once_harmful_inputs(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_damaged_inputs(target: Target) -> None:
+def test_damaged_inputs_pass_within_the_limits(target: Target) -> None:
     """Inputs that were changed, cut, extended or spliced pass as well."""
     seeds = st.sampled_from([*target.seeds(), *target.found()])
 

@@ -50,7 +50,7 @@ def damage(encoded: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
 
 
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
-def test_damaged_messages(message_class: type[Struct], version: int) -> None:
+def test_a_damaged_message_decodes_or_is_refused_within_its_memory(message_class: type[Struct], version: int) -> None:
     """A message with changed, missing or random bytes decodes to some message or raises RemoteProtocolError."""
     damaged = st.builds(
         damage,
@@ -145,7 +145,7 @@ def test_more_memory_than_a_request_may_take() -> None:
 
 
 @pytest.mark.parametrize("message_class", REQUESTS, ids=case_name)
-def test_claims_cost_nothing(message_class: type[Struct]) -> None:
+def test_a_huge_claim_is_refused_without_memory_of_that_size(message_class: type[Struct]) -> None:
     """A huge count or length in any place is rejected without allocating memory of that size."""
     for version in versions_of(message_class):
         whole = encode(message_class(), version)

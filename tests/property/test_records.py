@@ -40,7 +40,7 @@ RECORDS = st.lists(st.builds(Record, SMALL_BYTES, SMALL_BYTES, TIMES, HEADERS), 
 
 
 @given(INT64)
-def test_varints_come_back(value: int) -> None:
+def test_every_varint_comes_back_and_delimits_itself(value: int) -> None:
     """Every signed 64-bit number survives a round trip, and its varint is self-delimiting."""
     out = bytearray()
     append_varint(out, value)
@@ -48,7 +48,7 @@ def test_varints_come_back(value: int) -> None:
 
 
 @given(RECORDS, st.integers(0, 2**62), st.integers(-1, 2**31 - 1))
-def test_records_come_back(records: list[Record], base_offset: int, leader_epoch: int) -> None:
+def test_records_come_back_with_offsets_from_their_base(records: list[Record], base_offset: int, leader_epoch: int) -> None:
     """An encoded batch is valid and decodes to the same records, with offsets counted from the base offset."""
     batch = encode_batch(records, base_offset=base_offset, leader_epoch=leader_epoch)
     ((header, view),) = split_batches(batch)
@@ -79,7 +79,7 @@ def test_kafka_python_reads_and_writes_the_same(records: list[Record], base_offs
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=200), TIMES)
-def test_both_encoders_agree(values: list[bytes], timestamp_ms: int) -> None:
+def test_the_short_encoder_writes_what_the_general_one_writes(values: list[bytes], timestamp_ms: int) -> None:
     """The fast encoder of the metadata log writes the same bytes as the general one."""
     general = encode_batch([Record(None, value, timestamp_ms) for value in values], base_offset=3, leader_epoch=1)
     assert encode_values_batch(values, base_offset=3, leader_epoch=1, timestamp_ms=timestamp_ms) == general
@@ -96,7 +96,7 @@ def test_any_damage_is_noticed(records: list[Record], data: st.DataObject) -> No
 
 
 @given(RECORDS, INT64, st.integers(-(2**31), 2**31 - 1))
-def test_stamping_never_harms(records: list[Record], base_offset: int, leader_epoch: int) -> None:
+def test_a_batch_stays_valid_whatever_is_stamped(records: list[Record], base_offset: int, leader_epoch: int) -> None:
     """Any base offset and epoch can be stamped and the batch stays valid."""
     batch = encode_batch(records)
     set_base_offset_and_epoch(batch, base_offset, leader_epoch)

@@ -154,7 +154,7 @@ def test_nodes_must_agree_on_what_is_committed() -> None:
         log.checker.committed("other", 0, 0, 1, [register(1)])
 
 
-def test_images_are_compared() -> None:
+def test_an_image_that_differs_in_one_entry_is_found() -> None:
     """I5: an image that differs in one partition, and one that does not differ."""
     log = Log()
     compare_images(log.checker.image, log.checker.image.copy(), "a copy")

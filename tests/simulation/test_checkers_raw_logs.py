@@ -95,7 +95,7 @@ def test_equal_logs_with_all_that_was_promised_pass() -> None:
         ("I3", {1: WHOLE, 2: batch(0, "a") + batch(1, "b", epoch=2)}, []),
     ],
 )
-def test_differences_are_found(invariant: str, logs: dict[int, bytes], more: list[Produce]) -> None:
+def test_a_log_that_differs_from_the_history_is_found(invariant: str, logs: dict[int, bytes], more: list[Produce]) -> None:
     """A short log, a lost record, an absent replica, foreign, doubled and refused records, another leader epoch."""
     with pytest.raises(InvariantViolated) as caught:
         check(logs, history(*more))

@@ -143,7 +143,7 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
     run_planted(plant)
 
 
-def test_directories() -> None:
+def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
     """I11, I13 and I14: unfenced with a wrong assignment, led from a dead directory, begun again empty."""
 
     async def plant(planted: Planted) -> None:
@@ -178,7 +178,7 @@ def test_directories() -> None:
     run_planted(plant)
 
 
-def test_files_that_differ() -> None:
+def test_files_that_differ_from_what_is_committed_are_found() -> None:
     """I1 and I3: what is committed is not the same on a follower's disk, or is not there."""
 
     async def plant(planted: Planted) -> None:

@@ -85,7 +85,7 @@ async def damage_and_start(cluster: SimulatedCluster, client: SimulatedClient, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 7))
-def test_damaged_files(seed: int) -> None:
+def test_a_node_started_on_damaged_files_meets_no_unexpected_exception(seed: int) -> None:
     """One or two files of a broker or the controller are damaged while it is down; then it is started."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:

@@ -112,7 +112,7 @@ async def besiege(cluster: SimulatedCluster, host: str, port: int, apis: Sequenc
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["controller", "broker"])
 @pytest.mark.parametrize("seed", range(1, 3))
-def test_hostile_requests(target: str, seed: int) -> None:
+def test_hostile_requests_harm_no_daemon(target: str, seed: int) -> None:
     """All daemons live on and none has met an unexpected exception."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:

@@ -79,7 +79,7 @@ def _fields(message: Struct, version: int) -> list[tuple[Struct, FieldSchema]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_lying_peers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_daemon_fails_when_its_peers_lie(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster under load and restarts, in which one response of ten says something untrue."""
     liar = Liar(random.Random(seed), 0.1)
     monkeypatch.setattr(served_connection, "encode_response_frame", liar.encode)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.mark.parametrize("seed", [20, 395])
-def test_seeds_of_trouble(seed: int) -> None:
+def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync(seed: int) -> None:
     """Disks and daemons fail under writing clients: nothing acknowledged is lost, everything comes back in sync."""
     report = run_seed(seed)
     assert report.faults

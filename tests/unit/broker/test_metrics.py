@@ -85,7 +85,7 @@ class Broker:
         return {dict(each.labels).get("logDirectory", ""): each.value for each in self.samples() if each.name == name}
 
 
-def test_values_and_names() -> None:
+def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None:
     """Every series without a directory, under the names of the stock jmx_exporter rules and KIP-858's own."""
     broker = Broker()
     expected = {
@@ -109,7 +109,7 @@ def test_values_and_names() -> None:
     assert {name: broker.values(name) for name in expected} == {name: {"": value} for name, value in expected.items()}
 
 
-def test_series_of_directories() -> None:
+def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
     """Online ones with their id, what they hold and their space; of space only what is known."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))

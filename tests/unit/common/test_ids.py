@@ -17,7 +17,7 @@ from common.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_text, uuid_
         (Uuid(b"\xfb" * 16), "-_v7-_v7-_v7-_v7-_v7-w"),
     ],
 )
-def test_text_is_kafkas(uuid: Uuid, text: str) -> None:
+def test_the_text_of_a_uuid_is_kafkas(uuid: Uuid, text: str) -> None:
     """The well-known ids, and both characters that differ from plain base64."""
     assert uuid_text(uuid) == text
     assert uuid_from_text(text) == uuid
@@ -25,7 +25,7 @@ def test_text_is_kafkas(uuid: Uuid, text: str) -> None:
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_text_and_back(raw: bytes) -> None:
+def test_every_uuid_has_one_text_that_gives_it_back(raw: bytes) -> None:
     """Every uuid has one text of 22 characters, which gives it back."""
     text = uuid_text(raw)
     assert len(text) == 22

@@ -411,7 +411,7 @@ def test_an_idle_log_keeps_moving() -> None:
     run(scenario, {"metadata.max.idle.interval.ms": "1000"})
 
 
-def test_metrics() -> None:
+def test_the_gauges_of_the_cluster_have_their_stock_names() -> None:
     """The gauges of the cluster as it is, under the stock names."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
@@ -459,7 +459,7 @@ def envelope(request: Struct, version: int, *, principal: bytes | None = None, a
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_a_forwarded_creation(version: int) -> None:
+def test_a_forwarded_creation_is_answered_in_the_inner_requests_version(version: int) -> None:
     """The answer inside is one for the inner request, whatever its version."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
@@ -502,7 +502,7 @@ BAD_ENVELOPES = {
 
 
 @pytest.mark.parametrize("name", list(BAD_ENVELOPES))
-def test_bad_envelopes(name: str) -> None:
+def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None:
     """Each is answered on the envelope, and the controller goes on."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:

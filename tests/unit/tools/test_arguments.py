@@ -43,7 +43,7 @@ def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Does something." in capsys.readouterr().out
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_is_the_packages_or_unknown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the installed package; a source tree that never was installed says so."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(["--version"])

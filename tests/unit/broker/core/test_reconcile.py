@@ -92,7 +92,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("situation", "decision"), TABLE)
-def test_table(situation: ReplicaSituation, decision: Decision) -> None:
+def test_each_situation_of_a_replica_has_its_decision(situation: ReplicaSituation, decision: Decision) -> None:
     """docs/KIPS.md, "The broker: where replicas are", and what docs/DESIGN.md adds for absent replicas."""
     assert decide(situation) == decision
 

@@ -46,7 +46,7 @@ def test_only_refusals_for_the_content_are_failures() -> None:
     assert series(traffic, "totalproducerequests", ["a"]) == {"": 3}
 
 
-def test_the_handlers_count() -> None:
+def test_what_the_handlers_carry_is_counted() -> None:
     """Two records produced to a real broker and read back once appear with the batch's size."""
 
     async def scenario(cluster: Cluster) -> None:

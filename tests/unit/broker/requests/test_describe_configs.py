@@ -148,7 +148,7 @@ def test_what_clients_look_up_is_there() -> None:
     assert [broker.topic_entry(key).value for key in keys] == ["delete", "producer", "CreateTime"]
 
 
-def test_types() -> None:
+def test_types_of_values_are_kafkas() -> None:
     """Kafka's ConfigType, from version 3 on."""
     broker = Broker()
     assert broker.topic_entry("unclean.leader.election.enable").config_type == BOOLEAN_TYPE

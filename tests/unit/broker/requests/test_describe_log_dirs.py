@@ -69,7 +69,7 @@ def test_every_configured_directory_is_listed_with_what_it_holds() -> None:
     assert Broker().held() == {"/d1": [("a", 2), ("a", 10), ("b", 1)], "/d2": [("a", 0)], "/d3": []}
 
 
-def test_sizes_and_lags() -> None:
+def test_a_replica_is_described_with_its_size_and_lag() -> None:
     """As the replicas say; nothing is a future replica yet."""
     first = Broker().ask().results[0]
     (lagging,) = first.topics[1].partitions

@@ -283,7 +283,7 @@ def test_leader_epochs_of_clients_are_compared() -> None:
     run(scenario)
 
 
-def test_unknown_topics() -> None:
+def test_an_unknown_topic_is_refused_by_id_and_by_name() -> None:
     """By id from version 13 on, by name before."""
 
     async def scenario(cluster: Cluster) -> None:

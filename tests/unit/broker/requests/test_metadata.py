@@ -126,7 +126,7 @@ def test_a_topic_by_id() -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(10, ""), (11, ""), (12, None)])
-def test_an_unknown_id(version: int, name: str | None) -> None:
+def test_an_unknown_id_is_refused_and_creates_nothing(version: int, name: str | None) -> None:
     """UNKNOWN_TOPIC_ID with the id; the name is null where null can be sent. Nothing is created for an id."""
     broker = Broker(*THREE)
     answer = broker.topic(UNKNOWN_ID, version=version)

@@ -73,7 +73,7 @@ async def some_records(cluster: Cluster, replicas: tuple[int, ...] = (1,)) -> No
         (401, (-1, -1)),
     ],
 )
-def test_list_offsets(timestamp: int, expected: tuple[int, int]) -> None:
+def test_ends_and_times_are_answered_with_their_offsets(timestamp: int, expected: tuple[int, int]) -> None:
     """The ends of the log, and the first record in offset order that is not older than a time."""
 
     async def scenario(cluster: Cluster) -> None:

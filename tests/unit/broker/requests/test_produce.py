@@ -77,7 +77,7 @@ def resealed(records: bytearray, position: int, value: int) -> bytearray:
         ),
     ],
 )
-def test_refused_batches(make: Callable[[], bytearray], expected: ErrorCode) -> None:
+def test_a_refused_batch_has_its_error_and_leaves_the_log_empty(make: Callable[[], bytearray], expected: ErrorCode) -> None:
     """Each with its error for the partition, and the log stays empty; the same connection's next batch is appended."""
 
     async def scenario(cluster: Cluster) -> None:

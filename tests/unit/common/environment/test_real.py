@@ -79,7 +79,7 @@ async def test_a_timeout_that_has_passed_already(env: RealEnvironment) -> None:
             await asyncio.get_running_loop().create_future()
 
 
-async def test_uuids(env: RealEnvironment) -> None:
+async def test_uuids_are_random_and_never_reserved_nor_taken_for_an_option(env: RealEnvironment) -> None:
     """Random, never reserved, never read as an option on a command line."""
     made = {env.uuid() for _ in range(2000)}
     assert len(made) == 2000

@@ -508,7 +508,7 @@ def never(connection: Connection) -> Receiver:
     raise AssertionError(f"connected to {connection.peer}")
 
 
-async def test_connect_refused(env: RealEnvironment) -> None:
+async def test_a_refused_connect_names_the_address_and_the_reason(env: RealEnvironment) -> None:
     """The text names the address and the kernel's reason."""
     listener = env.listen("127.0.0.1", 0, never)
     listener.close()

@@ -246,7 +246,9 @@ async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: 
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
-async def test_names(log_dir: RealLogDir, tmp_path: Path) -> None:
+async def test_folders_are_listed_renamed_and_replaced_relative_to_the_directory(
+    log_dir: RealLogDir, tmp_path: Path
+) -> None:
     """Folders, listing, renaming, replacing and removing, all relative to the held directory."""
     await log_dir.mkdir("t-0")
     await log_dir.replace_file("t-0/partition.metadata", b"version: 0\n")

@@ -44,7 +44,9 @@ LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
         (23, 3, 2),
     ],
 )
-def test_record_versions(level: int, register: int, partition: int) -> None:
+def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(
+    level: int, register: int, partition: int
+) -> None:
     """Each level permits the record versions that Kafka writes at it."""
     assert register_broker_record_version(level) == register
     assert partition_record_version(level) == partition
@@ -55,19 +57,19 @@ def test_record_versions(level: int, register: int, partition: int) -> None:
     ("text", "level"),
     [("3.9-IV0", 21), ("3.9", 21), ("3.9.1", 21), ("21", 21), ("3.7", 19), ("3.7-IV2", 17), ("4.0-IV0", 22), ("3.3", 7)],
 )
-def test_parse_level(text: str, level: int) -> None:
+def test_names_releases_and_numbers_are_understood_as_levels(text: str, level: int) -> None:
     """Names, releases, patch releases and numbers are understood."""
     assert parse_level(text) == level
 
 
 @pytest.mark.parametrize("text", ["", "3.9-IV9", "2.8", "26", "0", "-1", "3.", "latest", "³"])
-def test_parse_level_refuses_the_rest(text: str) -> None:
+def test_any_other_text_is_refused_as_a_level(text: str) -> None:
     """What is not in the table is refused with the list of what is."""
     with pytest.raises(UnknownMetadataVersion, match=r"3\.9-IV0"):
         parse_level(text)
 
 
-def test_names() -> None:
+def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
     """The table has no gap; a level from the future prints as its number."""
     assert list(LEVEL_NAMES) == list(range(1, 26))
     assert level_name(DEFAULT_LEVEL) == "3.9-IV0"

@@ -55,7 +55,9 @@ def broker(*directories: DirectoryId, lost: tuple[DirectoryId, ...] = ()) -> Bro
         (broker(A), DirectoryId(uuid(0)), False),
     ],
 )
-def test_has_online_directory(registration: BrokerRegistration, directory_id: DirectoryId, online: bool) -> None:
+def test_a_directory_is_online_unless_lost_or_missing_from_a_known_list(
+    registration: BrokerRegistration, directory_id: DirectoryId, online: bool
+) -> None:
     """The one table of who counts as online: docs/DESIGN.md, "Which replica is online"."""
     assert registration.has_online_directory(directory_id) is online
 

@@ -67,7 +67,7 @@ def test_a_snapshot_rebuilds_the_state() -> None:
     assert list(generate_snapshot_records(loaded)) == records
 
 
-def test_features_come_first() -> None:
+def test_features_come_before_everything_that_holds_a_directory_id() -> None:
     """metadata.version leads and the numbering stands before everything that holds a directory id."""
     state = example()
     # Of a later release: no record of this one can bring it here.

@@ -54,7 +54,7 @@ def test_every_truncation_is_an_underflow(length: int) -> None:
         decode(BrokerHeartbeatRequest, HEARTBEAT[:length], 1)
 
 
-def test_trailing_bytes() -> None:
+def test_a_message_ends_where_its_buffer_ends() -> None:
     """A message has to end where its buffer ends."""
     with pytest.raises(TrailingBytes, match="1 bytes follow BrokerHeartbeatRequest version 1"):
         decode(BrokerHeartbeatRequest, HEARTBEAT + b"\x00", 1)
@@ -73,7 +73,7 @@ def test_trailing_bytes() -> None:
         ("01 ffffffff7f 00", "varint"),
     ],
 )
-def test_malformed_tagged_fields(tags: str, reason: str) -> None:
+def test_malformed_tagged_fields_are_refused(tags: str, reason: str) -> None:
     """Tags are strictly ascending, each field takes exactly its announced bytes, a varint has 32 bits."""
     with pytest.raises(InvalidValue, match=reason):
         decode(BrokerHeartbeatRequest, HEARTBEAT_FIXED + bytes.fromhex(tags), 1)
@@ -93,7 +93,7 @@ def test_null_where_none_is_allowed() -> None:
         decode(MetadataRequest, b"\x02\x00\x00\x01\x00\x00\x00", 9)
 
 
-def test_lengths_below_null() -> None:
+def test_lengths_below_null_are_refused() -> None:
     """-1 is null; every other negative length is malformed, even where null is allowed."""
     with pytest.raises(InvalidValue):
         decode(MetadataRequest, b"\xff\xff\xff\xfe", 1)
@@ -185,7 +185,7 @@ def test_a_number_out_of_range_among_many() -> None:
             encode(ListOffsetsRequest(topics=[ListOffsetsTopic(partitions=partitions)]), 6)
 
 
-def test_unknown_versions() -> None:
+def test_undeclared_versions_are_refused_both_ways() -> None:
     """A version that is not declared is our mistake, whichever way."""
     for refused in (-1, 2):
         with pytest.raises(UnsupportedVersion, match="versions 0-1"):

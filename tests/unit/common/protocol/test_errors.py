@@ -24,7 +24,7 @@ def test_an_ordinary_message_stays_as_it_is() -> None:
     assert ApiError(ErrorCode.NOT_CONTROLLER).message is None
 
 
-def test_names_of_codes() -> None:
+def test_a_code_of_a_newer_kafka_is_shown_by_its_number() -> None:
     """A code of a newer Kafka is shown by its number."""
     assert error_name(57) == "LOG_DIR_NOT_FOUND"
     assert error_name(4711) == "4711"

@@ -87,7 +87,7 @@ def test_arrays_of_any_length(count: int, version: int) -> None:
         assert decode(Placement, expected, version, numbering=numbering) == placement
 
 
-def test_version_ranges() -> None:
+def test_versions_are_read_in_all_four_forms() -> None:
     """The four forms in which versions are written."""
     assert version_range("3") == VersionRange(3, 3)
     assert version_range("3-7") == VersionRange(3, 7)
@@ -165,7 +165,7 @@ def test_the_shared_absence_of_tags_cannot_be_changed() -> None:
     assert copy.deepcopy(Drawing(points=[Point(x=1.0)])) == Drawing(points=[Point(x=1.0)])
 
 
-def test_error_names() -> None:
+def test_codes_without_a_name_pass_as_numbers() -> None:
     """Codes that a newer peer sends have no name here and pass as numbers."""
     assert error_name(57) == "LOG_DIR_NOT_FOUND"
     assert error_name(9999) == "9999"

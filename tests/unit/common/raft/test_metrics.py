@@ -15,6 +15,8 @@ from common.raft.metrics import quorum_state
         (False, False, False, "observer"),
     ],
 )
-def test_state(is_leader: bool, is_voter: bool, is_leader_known: bool, state: str) -> None:
+def test_the_state_of_a_node_without_a_vote_is_observer(
+    is_leader: bool, is_voter: bool, is_leader_known: bool, state: str
+) -> None:
     """A broker has no vote and is an observer, whether it has found the leader or not."""
     assert quorum_state(is_leader=is_leader, is_voter=is_voter, is_leader_known=is_leader_known) == state

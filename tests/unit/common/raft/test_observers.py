@@ -466,7 +466,7 @@ def test_a_fetch_by_name_without_endpoints_works_too() -> None:
     run(scenario)
 
 
-def test_fetch_snapshot_errors() -> None:
+def test_a_snapshot_fetch_that_fits_nothing_is_refused_with_its_error() -> None:
     """A snapshot that is not there, a position behind its end, an old epoch, another topic, another cluster."""
 
     def request(

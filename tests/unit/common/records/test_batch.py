@@ -185,7 +185,7 @@ def test_an_impossible_length_is_corrupt(length: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "delta"), [(0, 0), (0, -1), (-1, -2), (1, 1), (3, 1), (2, 0), (2, 2)])
-def test_counts_must_agree(count: int, delta: int) -> None:
+def test_a_batch_whose_counts_disagree_is_invalid(count: int, delta: int) -> None:
     """lastOffsetDelta is count - 1 and the count is positive, or the batch is invalid though its CRC is right."""
     batch = resealed(GOLDEN, {23: struct.pack(">i", delta), 57: struct.pack(">i", count)})
     header = read_header(batch)
@@ -314,7 +314,7 @@ def test_several_batches_are_split_in_order() -> None:
         (-(2**63), "ff ff ff ff ff ff ff ff ff 01"),
     ],
 )
-def test_varints(value: int, encoded: str) -> None:
+def test_varints_are_zigzag_up_to_the_edges_of_the_type(value: int, encoded: str) -> None:
     """Zigzag varints of both signs, at the edges of a byte and of the type."""
     out = bytearray()
     append_varint(out, value)
@@ -323,7 +323,7 @@ def test_varints(value: int, encoded: str) -> None:
 
 
 @pytest.mark.parametrize("encoded", ["", "80", "ff ff ff ff ff ff ff ff ff 02", "80 80 80 80 80 80 80 80 80 80 01"])
-def test_bad_varints(encoded: str) -> None:
+def test_cut_or_too_wide_varints_are_invalid(encoded: str) -> None:
     """Cut, too wide and too long varints raise."""
     with pytest.raises(InvalidRecordBatch):
         read_varint(bytes.fromhex(encoded), 0)
@@ -337,7 +337,7 @@ def test_an_empty_batch_is_never_made() -> None:
         encode_values_batch([], base_offset=0, leader_epoch=0, timestamp_ms=0)
 
 
-def test_the_quick_way_through_values() -> None:
+def test_the_quick_way_through_values_agrees_with_the_general_one() -> None:
     """Offsets and values are those of the general way, for all sizes of varints and for records with keys and headers."""
     sizes = [0, 1, 63, 64, 8190, 8191, 8192, 20_000]
     plain = encode_values_batch([b"v" * size for size in sizes] * 1100, base_offset=9, leader_epoch=1, timestamp_ms=5)

@@ -53,7 +53,7 @@ LEADER_CHANGE = LeaderChangeMessage(
 )
 
 
-def test_golden_leader_change() -> None:
+def test_a_leader_change_is_written_as_its_golden_bytes() -> None:
     """The batch that opens an epoch is written as, and read from, bytes worked out by hand."""
     assert encode_control_batch([LEADER_CHANGE], timestamp_ms=1000, base_offset=7, leader_epoch=3).hex(" ") == GOLDEN.hex(
         " "
@@ -140,7 +140,7 @@ def test_unknown_types_are_kept() -> None:
         Record(b"\xff\xff\x00\x04", b"\x00\x00\x00"),
     ],
 )
-def test_damaged_control_records(record: Record) -> None:
+def test_damaged_control_records_are_invalid(record: Record) -> None:
     """Missing or short keys, unknown versions and values that do not fit raise."""
     with pytest.raises(InvalidRecordBatch):
         decode_control_message(record)

@@ -471,7 +471,7 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
 
 
 @pytest.mark.parametrize(("record", "version", "listing"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN])
-def test_golden_bytes(record: KnownRecord, version: int, listing: str) -> None:
+def test_each_record_is_written_as_and_read_from_its_golden_bytes(record: KnownRecord, version: int, listing: str) -> None:
     """Each record is written as, and read from, bytes worked out by hand."""
     golden = from_annotated(listing)
     assert encode_record(record, version, Numbering.KIP858).hex(" ") == golden.hex(" ")
@@ -536,7 +536,7 @@ def test_unknown_types_and_versions() -> None:
         "01 14 ff ff 03 00",
     ],
 )
-def test_damaged_frames(frame: str) -> None:
+def test_a_cut_or_impossible_frame_is_malformed(frame: str) -> None:
     """A cut or impossible frame is malformed."""
     with pytest.raises(MalformedRecord):
         decode_any_record(bytes.fromhex(frame), Numbering.KIP858)

@@ -29,7 +29,7 @@ def body(record: PartitionRecord, numbering: Numbering = Numbering.KIP858) -> by
 
 
 @pytest.mark.parametrize("numbering", list(Numbering))
-def test_ordinary_records(numbering: Numbering) -> None:
+def test_records_of_any_layout_come_back_whole(numbering: Numbering) -> None:
     """Records of the same and of other layouts come back whole, in both numberings."""
     layouts = PartitionLayouts()
     other = PartitionRecord(replicas=[7], isr=[7], leader=7, directories=[directory(1)])

@@ -76,7 +76,7 @@ def test_content_survives_the_file() -> None:
     assert epochs().format() == b"0\n3\n2 10\n4 20\n7 35\n"
 
 
-def test_clear() -> None:
+def test_only_the_first_clear_changes_anything() -> None:
     cache = epochs()
     assert cache.clear()
     assert not cache.clear()

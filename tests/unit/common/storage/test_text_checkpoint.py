@@ -47,6 +47,6 @@ def test_malformed_offsets_are_refused_as_a_whole(content: bytes, complaint: str
 
 
 @pytest.mark.parametrize("content", [b"0\n2\n3 0\n3 5\n", b"0\n2\n3 5\n4 4\n", b"0\n1\n3 0 1\n", b"0\n1\n"])
-def test_epochs_must_ascend(content: bytes) -> None:
+def test_epochs_that_do_not_ascend_are_malformed(content: bytes) -> None:
     with pytest.raises(MalformedCheckpoint):
         parse_epoch_checkpoint(content)

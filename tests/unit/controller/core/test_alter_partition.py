@@ -79,7 +79,7 @@ REFUSALS: dict[str, tuple[Attempt, ErrorCode]] = {
 
 
 @pytest.mark.parametrize("name", list(REFUSALS))
-def test_refusals(name: str) -> None:
+def test_each_way_to_be_wrong_has_its_code_and_writes_nothing(name: str) -> None:
     """Each way to be wrong has its code, in Kafka's order, and writes nothing."""
     controller, topic_id = cluster()
     attempt, code = REFUSALS[name]

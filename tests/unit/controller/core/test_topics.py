@@ -72,7 +72,7 @@ def test_a_manual_assignment_is_followed() -> None:
     assert sources["unclean.leader.election.enable"] == ("false", 5)
 
 
-def test_placement_and_defaults() -> None:
+def test_minus_one_means_the_servers_defaults() -> None:
     """-1 for both numbers means the server's defaults."""
     controller = cluster()
     controller.settings = ControllerSettings(
@@ -127,7 +127,7 @@ BAD_NUMBERS = [
 
 
 @pytest.mark.parametrize(("partitions", "factor", "code"), BAD_NUMBERS)
-def test_bad_numbers(partitions: int, factor: int, code: ErrorCode) -> None:
+def test_impossible_numbers_are_refused_and_write_nothing(partitions: int, factor: int, code: ErrorCode) -> None:
     """Zero, negative, more replicas than brokers, and more records than one request may write."""
     controller = cluster()
     response = controller.create("t", partitions=partitions, replication_factor=factor)
@@ -146,7 +146,7 @@ BAD_ASSIGNMENTS: list[tuple[Sequence[Sequence[int]], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("assignments", "code"), BAD_ASSIGNMENTS)
-def test_bad_assignments(assignments: Sequence[Sequence[int]], code: ErrorCode) -> None:
+def test_impossible_assignments_are_refused_and_write_nothing(assignments: Sequence[Sequence[int]], code: ErrorCode) -> None:
     """Empty, uneven, a broker twice, an unknown broker, and only a fenced one (3 is)."""
     controller = cluster()
     controller.fence(3)
@@ -187,7 +187,7 @@ def test_partitions_are_numbered_from_zero_without_gaps(indexes: list[int]) -> N
         ("__cluster_metadata", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_names(name: str, code: ErrorCode) -> None:
+def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: ErrorCode) -> None:
     """Illegal, taken, taken but for '.' and '_', and the metadata log's own."""
     controller = cluster()
     controller.topic("there_is", [[1]])
@@ -199,7 +199,7 @@ def test_bad_names(name: str, code: ErrorCode) -> None:
     "configs",
     [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"cleanup.policy": "compact"}],
 )
-def test_bad_configurations(configs: Mapping[str, str | None]) -> None:
+def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, str | None]) -> None:
     """Unknown, unreadable, without a value, and without effect in this version."""
     controller = cluster()
     response = controller.create("t", [[1]], configs=configs)
@@ -302,7 +302,7 @@ def test_names_are_compared_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looked_at) < 300 + 4 * len(names)
 
 
-def test_no_usable_broker() -> None:
+def test_a_topic_needs_an_unfenced_broker() -> None:
     """Registered brokers that are all fenced can hold nothing."""
     controller = cluster(2)
     controller.fence(1)
@@ -329,7 +329,7 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
     assert controller.state.configs == {}
 
 
-def test_deletions_that_fail() -> None:
+def test_a_deletion_that_fails_leaves_the_others_alone() -> None:
     """Unknown name, unknown id, neither; the topic beside them is deleted."""
     controller = cluster()
     one = controller.topic("one", [[1]])

@@ -53,7 +53,7 @@ def test_the_first_bootstrap_server_that_answers_is_used(broker: FakeBroker, nob
         assert client.metadata([]).cluster_id == "the-cluster"
 
 
-def test_nobody_listens(nobody: HostPort) -> None:
+def test_addresses_where_nothing_listens_are_named_in_one_line(nobody: HostPort) -> None:
     """Every address with its reason, in one line."""
     with AdminClient(f"{nobody},{nobody}") as client, pytest.raises(ToolError) as caught:
         client.metadata()
@@ -123,7 +123,7 @@ def test_a_request_that_cannot_be_sent(broker: FakeBroker) -> None:
         assert client.metadata([]).cluster_id == "the-cluster"
 
 
-def test_checks_and_names() -> None:
+def test_an_error_has_the_brokers_words_its_name_or_its_number() -> None:
     """A code that is not known is shown by its number."""
     check(ErrorCode.NONE, None, "x")
     with pytest.raises(ToolError, match=r"^x: the broker's words$"):

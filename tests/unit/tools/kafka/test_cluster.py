@@ -25,14 +25,14 @@ def broker() -> Iterator[FakeBroker]:
         yield fake
 
 
-def test_cluster_id(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cluster_id_is_printed(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """By the long and by the short flag."""
     for flag in ("--bootstrap-server", "-b"):
         assert main(["cluster-id", flag, str(broker.address)]) == 0
         assert capsys.readouterr().out == "Cluster ID: the-cluster\n"
 
 
-def test_unregister(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_is_unregistered_or_its_error_named(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Success, and a broker that is not registered."""
     assert main(["unregister", "-b", str(broker.address), "--id", "3"]) == 0
     assert capsys.readouterr().out == "Broker 3 is no longer registered.\n"
@@ -43,14 +43,14 @@ def test_unregister(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     "arguments", [[], ["cluster-id"], ["unregister", "-b", "h:1"], ["unregister", "-b", "h:1", "-i", "x"]]
 )
-def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_gives_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Status 1, the usage on stderr."""
     with pytest.raises(SystemExit, match="1"):
         main(arguments)
     assert "usage: kafka-cluster" in capsys.readouterr().err
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_answer_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     """The health check fails with one line."""
     assert main(["cluster-id", "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.startswith("cannot connect to 127.0.0.1:1: ")

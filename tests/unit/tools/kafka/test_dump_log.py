@@ -193,7 +193,7 @@ def test_records_that_cannot_be_opened_are_told_and_the_dump_goes_on(
     assert err[1].startswith("  batch at 0: ")
 
 
-def test_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_checksum_a_hole_and_a_cut_end_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A wrong checksum, a hole in the offsets, and an end in the middle of a batch.
     first = encode_batch([Record(None, b"x", 1)], base_offset=5)
     first[-2] ^= 1

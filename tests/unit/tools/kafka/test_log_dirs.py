@@ -81,7 +81,7 @@ def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
         broker.close()
 
 
-def test_all_brokers(cluster: Cluster) -> None:
+def test_all_brokers_are_described_in_kafkas_form(cluster: Cluster) -> None:
     """Sorted by id; Kafka's names for everything; an offline directory has its Java exception and no partitions."""
     status, lines, _ = cluster()
     assert status == 0
@@ -152,7 +152,7 @@ def test_a_broker_that_refuses(cluster: Cluster) -> None:
     assert line.endswith("refuses to describe its log directories: CLUSTER_AUTHORIZATION_FAILED")
 
 
-def test_describe_is_required(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_line_without_describe_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     """As in Kafka, where it is the only action."""
     with pytest.raises(SystemExit, match="1"):
         main(["--bootstrap-server", str(cluster.brokers[1].address)])

@@ -109,7 +109,7 @@ def test_every_directory_gets_an_id_of_its_own_and_the_bootstrap_records() -> No
         assert read_bootstrap_checkpoint(checkpoint) == bootstrap_records(DEFAULT_LEVEL)
 
 
-def test_another_metadata_version() -> None:
+def test_another_metadata_version_is_named_and_bootstrapped() -> None:
     """It stands in the line and in the bootstrap records."""
     disks = Disks()
     assert disks.format(level=17)[0] == "Formatting data directory /d1 with metadata.version 3.7-IV2."
@@ -296,7 +296,7 @@ def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return Tool(tmp_path, capsys)
 
 
-def test_random_uuid(tool: Tool) -> None:
+def test_random_uuids_are_never_taken_for_an_option(tool: Tool) -> None:
     """22 characters that a command line never takes for an option."""
     drawn = set()
     for _ in range(20):
@@ -337,7 +337,7 @@ def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
     )
 
 
-def test_format_twice(tool: Tool) -> None:
+def test_formatting_twice_is_an_error_unless_ignored(tool: Tool) -> None:
     """The second time it is an error on stderr, and none with -g."""
     tool.format()
     status, out, err = tool.format()
@@ -502,7 +502,7 @@ def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
     assert "legacy mode" in out[-2]
 
 
-def test_version_mapping(tool: Tool) -> None:
+def test_a_release_is_mapped_to_its_metadata_version(tool: Tool) -> None:
     """The default release, a given one, and none."""
     assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})"], [])
     assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)"], [])

@@ -142,7 +142,7 @@ def test_create_with_a_replica_assignment(tool: Tool) -> None:
     assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
 
 
-def test_create_what_exists(tool: Tool) -> None:
+def test_creating_what_exists_is_an_error_unless_allowed(tool: Tool) -> None:
     """An error in the controller's words; none with --if-not-exists, and nothing is said to be created."""
     assert tool("--create", "--topic", "orders") == (
         1,
@@ -171,7 +171,7 @@ def test_create_what_exists(tool: Tool) -> None:
         (["--list", "--top", "t"], "unrecognized arguments"),
     ],
 )
-def test_wrong_command_lines(tool: Tool, flags: list[str], text: str) -> None:
+def test_a_wrong_command_line_is_refused_and_changes_nothing(tool: Tool, flags: list[str], text: str) -> None:
     """Status 1 and a first line that says what is wrong; nothing is changed."""
     status, out, err = tool(*flags)
     assert (status, out) == (1, [])
@@ -193,7 +193,7 @@ def test_wrong_command_lines(tool: Tool, flags: list[str], text: str) -> None:
         (["--topic", "'orders, order-lines'"], ["order-lines", "orders"]),
     ],
 )
-def test_list(tool: Tool, flags: list[str], names: list[str]) -> None:
+def test_topics_are_listed_sorted_and_by_pattern(tool: Tool, flags: list[str], names: list[str]) -> None:
     """Sorted; --topic is a regular expression for the whole name, with commas between alternatives."""
     assert tool("--list", *flags) == (0, names, [])
 
@@ -201,7 +201,7 @@ def test_list(tool: Tool, flags: list[str], names: list[str]) -> None:
 # --- describe --------------------------------------------------------------------------------------------------------
 
 
-def test_describe(tool: Tool) -> None:
+def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
     """The header with the topic's own configuration, then a line for each partition, all with tabs."""
     tail = "Elr: N/A\tLastKnownElr: N/A"
     assert tool("--describe", "--topic", "order.*") == (

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_javas_syntax(file: Path) -> None:
+def test_a_file_is_read_as_java_reads_it(file: Path) -> None:
     """Comments, both separators, blanks around them, continued lines, escapes and UTF-8."""
     file.write_text(GOOD + "broker.rack=gr\\u00fcn \\\\ größe\n", encoding="utf-8")
     found = read_properties(str(file))

@@ -27,7 +27,7 @@ FRESH = "diskraft_metrics_snapshot_age_seconds 0.5\n"
         ("", False, "the node's event loop has not published metrics for None s"),
     ],
 )
-def test_judgement(exposition: str, is_broker: bool, problem: str | None) -> None:
+def test_every_state_of_a_node_is_judged(exposition: str, is_broker: bool, problem: str | None) -> None:
     """Every state that a health check can meet."""
     assert judge(exposition, is_broker=is_broker) == problem
 

@@ -80,7 +80,9 @@ CUT = view([(3, 15), (4, 20)], 30, start=15, earliest=at(15, 3), latest=at(25, 4
         (view([(1, 0)], 30, latest=at(10, 1)), 5, 1, ReadFrom(Offset(5))),
     ],
 )
-def test_the_leaders_verdict(log: LogView, offset: int, epoch: int, verdict: FetchVerdict) -> None:
+def test_the_leader_judges_a_fetch_by_where_the_logs_agree(
+    log: LogView, offset: int, epoch: int, verdict: FetchVerdict
+) -> None:
     """Agreeing ends are read from, diverging ones get the common end, what the log no longer has needs a snapshot."""
     assert judge_fetch(log, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(epoch)) == verdict
 
@@ -123,7 +125,7 @@ def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: boo
         (at(90, 0), 30),
     ],
 )
-def test_truncation_point(leaders_end: OffsetAndEpoch, offset: int) -> None:
+def test_a_follower_keeps_no_more_than_both_logs_have_in_common(leaders_end: OffsetAndEpoch, offset: int) -> None:
     """Never more than both logs have in common: the smaller end of the same epoch, or the end of our lower epoch."""
     assert truncation_offset(WHOLE, leaders_end) == offset
 

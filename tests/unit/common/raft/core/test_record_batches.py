@@ -56,7 +56,7 @@ def test_what_was_encoded_is_decoded() -> None:
     assert [record for batch in decoded for record in batch.records] == [entry.record for entry in records]
 
 
-def test_bytes_split_too() -> None:
+def test_no_batch_grows_above_the_limit_or_is_split_without_need() -> None:
     """No batch grows above the limit, and none is split without need."""
     encoded = encode([topic(number) for number in range(4)], bytes_max=200)
     assert len(encoded) == 2
@@ -87,7 +87,7 @@ def test_the_numbering_is_taken_from_the_log() -> None:
     assert decode_batch(*batch, MetadataRecordReader()).records == (feature, partition)
 
 
-def test_damage_is_noticed() -> None:
+def test_a_damaged_batch_is_unreadable_at_its_offset() -> None:
     """A flipped byte fails the checksum; a value that is no record is unreadable."""
     buffer = encode([ApiMessageAndVersion(NoOpRecord(), 0)])[0].buffer
     (intact,) = split_batches(bytes(buffer))

@@ -31,7 +31,9 @@ def offsets(*ends: int | None) -> list[Offset | None]:
         ((1, 9, 4, 8, 6), 6),
     ],
 )
-def test_majority(ends: tuple[int | None, ...], majority: int | None) -> None:
+def test_the_majority_offset_is_what_more_than_half_of_the_voters_have(
+    ends: tuple[int | None, ...], majority: int | None
+) -> None:
     """The offset that more than half of the voters have, None while that is unknown."""
     assert majority_offset(offsets(*ends)) == majority
 
