@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from common.net.frame_reader import FrameReader
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, decode_prefix, encode
-from common.protocol.errors import ProtocolError, RemoteProtocolError
+from common.protocol.errors import FrameTooLarge, ProtocolError, RemoteProtocolError
 from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request, parse_response, response_header_version
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.registry import APIS
@@ -14,8 +14,9 @@ from common.protocol.schema import Struct
 from tests.fuzz.messages import Vocabulary, filled, request_frame
 from tests.fuzz.target import Target
 
-_FRAME_MIN = 8
-_FRAME_MAX = 300_000
+_FRAME_MIN = 1
+FRAME_MAX = 300_000
+_BYTE_BY_BYTE_MAX = 400
 
 RESPONSES: Sequence[tuple[type[Struct], int]] = [
     (api.response, version) for _, api in sorted(APIS.items()) for version in api.versions
@@ -24,21 +25,22 @@ RESPONSES: Sequence[tuple[type[Struct], int]] = [
 
 # --- frames ------------------------------------------------------------------------------------------------------
 def _pieces(stream: bytes, cuts: bytes) -> list[bytes]:
-    """Splits the stream into pieces of these sizes and one piece with the rest."""
+    """Splits the stream into one piece of up to 64 KiB for each byte of `cuts`, and one piece with the rest."""
     pieces, position = [], 0
-    for size in cuts:
-        pieces.append(stream[position : position + size + 1])
-        position += size + 1
+    for byte in cuts:
+        size = 1 + byte * byte
+        pieces.append(stream[position : position + size])
+        position += size
     return [piece for piece in [*pieces, stream[position:]] if piece]
 
 
-def _naive_frames(stream: bytes) -> tuple[list[bytes], bool]:
+def _naive_frames(stream: bytes, size_min: int) -> tuple[list[bytes], bool]:
     """Returns the frames of the whole stream, and whether they are followed by an invalid frame."""
     frames: list[bytes] = []
     position = 0
     while position + LENGTH_SIZE <= len(stream):
         size = int.from_bytes(stream[position : position + LENGTH_SIZE], "big", signed=True)
-        if not _FRAME_MIN <= size <= _FRAME_MAX:
+        if not size_min <= size <= FRAME_MAX:
             return frames, True
         if position + LENGTH_SIZE + size > len(stream):
             break
@@ -47,10 +49,11 @@ def _naive_frames(stream: bytes) -> tuple[list[bytes], bool]:
     return frames, False
 
 
-def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], bool]:
-    """Returns what the server's reader finds. Overwrites buffers that were not taken, as a connection would."""
+def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], str | None]:
+    """Returns what the server's reader finds, and why it refuses the rest. Overwrites buffers that were not taken, as a
+    connection would."""
     taken: list[bool] = []
-    reader = FrameReader(size_min=_FRAME_MIN, size_max=_FRAME_MAX, take_buffer=lambda: taken.append(True))
+    reader = FrameReader(size_min=_FRAME_MIN, size_max=FRAME_MAX, take_buffer=lambda: taken.append(True))
     frames: list[memoryview] = []
     arrived = 0
     try:
@@ -68,41 +71,55 @@ def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], boo
                 buffer[:] = b"\xdd" * len(buffer)
         while (frame := reader.next_frame()) is not None:
             frames.append(frame)
-    except RemoteProtocolError:
-        return [bytes(frame) for frame in frames], True
-    return [bytes(frame) for frame in frames], False
+    except RemoteProtocolError as error:
+        return [bytes(frame) for frame in frames], str(error)
+    return [bytes(frame) for frame in frames], None
 
 
-def _client_frames(pieces: list[bytes]) -> list[bytes]:
-    framer = RequestFramer(_FRAME_MAX)
+def _client_frames(pieces: list[bytes]) -> tuple[list[bytes], bool]:
+    """Returns what the plain reader finds, and whether it refuses the rest, which it then does on every call."""
+    framer = RequestFramer(FRAME_MAX)
     frames: list[memoryview] = []
-    try:
-        for piece in pieces:
-            framer.receive_data(piece)
+    is_refused = False
+    arrived = 0
+    for piece in [*pieces, b""]:
+        framer.receive_data(piece)
+        arrived += len(piece)
+        assert framer.buffered_bytes <= arrived
+        try:
             while (frame := framer.next_frame()) is not None:
                 frames.append(frame)
-    except RemoteProtocolError:
-        pass
-    return [bytes(frame) for frame in frames]
+            assert not is_refused
+        except FrameTooLarge:
+            is_refused = True
+    return [bytes(frame) for frame in frames], is_refused
 
 
 def _check_frames(data: bytes) -> None:
-    """The first byte gives how many bytes encode the cuts and pauses. The frames are the same however the stream is cut."""
+    """The first byte gives how many bytes encode the cuts and pauses. However the stream is cut, even byte by byte, the
+    frames are the same and the rest is refused for the same reason."""
     if not data:
         return
     count = data[0] % 32
     cuts, stream = data[1 : 1 + count], data[1 + count :]
-    expected = _naive_frames(stream)
-    assert _server_frames(_pieces(stream, cuts), cuts) == expected
-    assert _server_frames([stream] if stream else [], b"") == expected
-    if not expected[1]:
-        assert _client_frames(_pieces(stream, cuts)) == expected[0]
+    ways = [_pieces(stream, cuts), [stream] if stream else []]
+    if len(stream) <= _BYTE_BY_BYTE_MAX:
+        ways.append([stream[index : index + 1] for index in range(len(stream))])
+    of_server, of_client = _naive_frames(stream, _FRAME_MIN), _naive_frames(stream, 0)
+    reasons: set[str | None] = set()
+    for pieces in ways:
+        for pauses in (cuts, b""):
+            frames, reason = _server_frames(pieces, pauses)
+            assert (frames, reason is not None) == of_server
+            reasons.add(reason)
+        assert _client_frames(pieces) == of_client
+    assert len(reasons) == 1
 
 
 def _frame_seeds() -> list[bytes]:
     frames = [frame for frame in _request_seeds()[:40:5] if len(frame) >= _FRAME_MIN]
     stream = b"".join(len(frame).to_bytes(LENGTH_SIZE, "big") + frame for frame in frames)
-    bad = [(-1).to_bytes(4, "big", signed=True), (_FRAME_MAX + 1).to_bytes(4, "big"), bytes(4)]
+    bad = [(-1).to_bytes(4, "big", signed=True), (FRAME_MAX + 1).to_bytes(4, "big"), bytes(4)]
     return [bytes((cuts, *range(cuts))) + stream + end for cuts in (0, 3, 20) for end in (b"", *bad)]
 
 
@@ -112,11 +129,16 @@ def _check_request(data: bytes) -> None:
     same."""
     try:
         header, body = parse_request(data)
-        message_class = APIS[ApiKey(header.request_api_key)].request
+    except RemoteProtocolError:
+        return
+    assert header.request_api_key == int.from_bytes(data[:2], "big")
+    assert len(body) < len(data)
+    message_class = APIS[ApiKey(header.request_api_key)].request
+    try:
         message, size = decode_prefix(message_class, body, header.request_api_version)
     except RemoteProtocolError:
         return
-    assert size <= len(body) < len(data)
+    assert size <= len(body)
     _check_written_again(message, header.request_api_version)
 
 

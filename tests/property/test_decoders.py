@@ -18,7 +18,7 @@ INTERESTING = st.sampled_from(
 CHANGES = st.lists(
     st.tuples(st.floats(0, 1), st.integers(0, 6), INTERESTING | st.binary(max_size=4)), min_size=1, max_size=4
 )
-EXAMPLES = 60
+EXAMPLES = 100
 EXAMPLES_OF_SLOW = 25
 
 

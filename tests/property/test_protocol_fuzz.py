@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.protocol.codec import decode, decode_request, encode
-from common.protocol.errors import InvalidValue, ProtocolError, RemoteProtocolError
-from common.protocol.framing import parse_request
+from common.protocol.errors import InvalidValue, RemoteProtocolError
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from common.protocol.schema import ArrayOf, FieldSchema, Kind, Primitive, Struct, StructSchema, message_schema
 from common.protocol.source import UUIDS
@@ -68,21 +67,6 @@ def test_a_damaged_message_decodes_or_is_refused_within_its_memory(message_class
             assert decode(message_class, encode(message, version), version) == message
 
     check()
-
-
-@examples(200)
-@given(
-    st.binary(max_size=60)
-    | st.builds(lambda key, rest: bytes((0, key, 0, 3)) + rest, st.integers(0, 80), st.binary(max_size=60))
-)
-def test_any_frame(frame: bytes) -> None:
-    """Any frame either has a request header or raises ProtocolError."""
-    try:
-        header, body = parse_request(frame)
-    except ProtocolError:
-        return
-    assert len(body) < len(frame)
-    assert header.request_api_key == int.from_bytes(frame[:2], "big")
 
 
 def arrays_of(schema: StructSchema, version: int) -> list[list[FieldSchema]]:

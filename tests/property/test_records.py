@@ -105,16 +105,6 @@ def test_a_batch_stays_valid_whatever_is_stamped(records: list[Record], base_off
     assert (header.base_offset, header.partition_leader_epoch) == (base_offset, leader_epoch)
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_split_or_raise(data: bytes) -> None:
-    """Any bytes give batches that cover them, or a BatchError."""
-    try:
-        batches = split_batches(data)
-    except BatchError:
-        return
-    assert b"".join(bytes(view) for _, view in batches) == data
-
-
 # --- metadata records -------------------------------------------------------------------------------------------
 
 PRIMITIVES: dict[Primitive, st.SearchStrategy[Any]] = {
