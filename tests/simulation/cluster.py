@@ -7,7 +7,7 @@ on the same disks.
 
 import asyncio
 import errno
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from common.configuration.server import ServerConfig, load_server_config
@@ -407,3 +407,24 @@ class SimulatedClient:
                 task_group=self._task_group,
             )
         return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * NS_PER_S))
+
+
+Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
+
+
+def run(scenario: Scenario, *, seed: int = 1, brokers: int = 3, disks: int = 3, **overrides: str) -> SimulatedWorld:
+    """Runs a scenario on a started cluster; keys of `overrides` have '_' for '.'. Nothing acknowledged may be lost."""
+    world = SimulatedWorld(seed)
+
+    async def whole(_: SimulatedWorld) -> None:
+        properties = {key.replace("_", "."): value for key, value in overrides.items()}
+        cluster = SimulatedCluster(world, brokers=brokers, disks=disks, overrides=properties)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await scenario(cluster, client)
+            await client.assert_nothing_lost()
+            client.close()
+
+    world.run(whole)
+    return world

@@ -1,36 +1,13 @@
 """Whole clusters of production daemons on virtual time: what the issue promises, one scenario each."""
 
-import asyncio
 import errno
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from common.ids import NO_LEADER, BrokerId
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.time_units import NS_PER_S
-from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
-from tests.simulation.environment import SimulatedWorld
-
-Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
-
-
-def run(scenario: Scenario, *, seed: int = 1, brokers: int = 3, disks: int = 3, **overrides: str) -> SimulatedWorld:
-    """Runs a scenario on a started cluster; keys of `overrides` have '_' for '.'. Nothing acknowledged may be lost."""
-    world = SimulatedWorld(seed)
-
-    async def whole(_: SimulatedWorld) -> None:
-        properties = {key.replace("_", "."): value for key, value in overrides.items()}
-        cluster = SimulatedCluster(world, brokers=brokers, disks=disks, overrides=properties)
-        await cluster.start()
-        async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(cluster, group)
-            await scenario(cluster, client)
-            await client.assert_nothing_lost()
-            client.close()
-
-    world.run(whole)
-    return world
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 
 
 def test_records_are_written_replicated_and_read_back() -> None:

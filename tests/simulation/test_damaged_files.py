@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
-from tests.simulation.test_cluster import run
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 
 _LOCK = ".lock"
 

@@ -23,9 +23,9 @@ from tests.simulation.cluster import (
     CONTROLLER_PORT,
     SimulatedClient,
     SimulatedCluster,
+    run,
 )
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.test_cluster import run
 
 # Handlers may make a peer wait as long as it wished to, up to this.
 ANSWER_SECONDS_MAX = 90

@@ -19,8 +19,7 @@ from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.produce import ProduceResponse
 from common.protocol.schema import FieldSchema, Struct
 from tests.fuzz.messages import Vocabulary, other_value
-from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster
-from tests.simulation.test_cluster import run
+from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster, run
 
 VOCABULARY = Vocabulary(numbers=(0, 0, 1, 2, 3, -1, -2, 5, 100, 1000, 2**31, 2**62), strings=("t", "", "x" * 300))
 ERROR_CODES = (*map(int, ErrorCode), 999)

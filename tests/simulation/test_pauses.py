@@ -1,7 +1,6 @@
 """A daemon that was stopped and goes on (SIGSTOP, SIGCONT): what waited for it is not done on the word of an old lease."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -10,37 +9,30 @@ from common.ids import BrokerId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import Record, encode_batch
-from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, Scenario, SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import run as run_cluster
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.test_rules import COMBINED
 from tools.kafka.storage import format_directories
 from tools.node.node import Node
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 6
 # What the process finds first, its timers or its sockets, differs between them.
 SEEDS = (1, 7)
 
-Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
-
 
 def run(scenario: Scenario, seed: int) -> SimulatedWorld:
     """Runs a scenario on a cluster with one topic that is in sync. Nothing acknowledged may be lost."""
-    world = SimulatedWorld(seed)
 
-    async def whole(_: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=3, disks=2)
-        await cluster.start()
-        async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(cluster, group)
-            await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
-            await scenario(cluster, client)
-            await cluster.until_running()
-            await cluster.until_in_sync("t")
-            await client.assert_nothing_lost()
-            client.close()
+    async def whole(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
+        await scenario(cluster, client)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
 
-    world.run(whole)
-    return world
+    return run_cluster(whole, seed=seed, disks=2)
 
 
 def one_record(index: int, value: bytes, *, acks: int) -> ProduceRequest:

@@ -1,36 +1,26 @@
 """Brokers that come back with another configuration, or with a disk that cannot be read."""
 
-import asyncio
 import errno
-from collections.abc import Awaitable, Callable
 
 from common.ids import BrokerId
-from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
-from tests.simulation.environment import SimulatedWorld
+from tests.simulation.cluster import CONTROLLER_ID, Scenario, SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import run as run_cluster
 
-Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
 PARTITIONS = 6
 
 
 def run(scenario: Scenario, seed: int = 1) -> None:
     """Runs a scenario on three brokers of three disks with one topic. In the end all is in sync and nothing is lost."""
-    world = SimulatedWorld(seed)
 
-    async def whole(_: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=3, disks=3)
-        await cluster.start()
-        async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(cluster, group)
-            await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
-            for index in range(PARTITIONS):
-                await client.produce("t", index, b"before")
-            await scenario(cluster, client)
-            for index in range(PARTITIONS):
-                await client.produce("t", index, b"after")
-            await client.assert_nothing_lost()
-            client.close()
+    async def whole(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
+        for index in range(PARTITIONS):
+            await client.produce("t", index, b"before")
+        await scenario(cluster, client)
+        for index in range(PARTITIONS):
+            await client.produce("t", index, b"after")
 
-    world.run(whole)
+    run_cluster(whole, seed=seed)
 
 
 async def stop(cluster: SimulatedCluster, broker_id: int) -> None:

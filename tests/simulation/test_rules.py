@@ -4,7 +4,6 @@ import asyncio
 import errno
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -31,30 +30,10 @@ from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.records.batch import encode_values_batch, split_batches
 from common.storage.meta_properties import parse_meta_properties
 from controller.quorum_controller import QuorumController
-from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld, SimulationFailed
 from tools.kafka.storage import format_directories
 from tools.node.node import Node
-
-Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
-
-
-def run(scenario: Scenario, *, seed: int = 1, brokers: int = 3, disks: int = 3, **overrides: str) -> SimulatedWorld:
-    """Runs a scenario on a started cluster; keys of `overrides` have '_' for '.'. Nothing acknowledged may be lost."""
-    world = SimulatedWorld(seed)
-
-    async def whole(_: SimulatedWorld) -> None:
-        properties = {key.replace("_", "."): value for key, value in overrides.items()}
-        cluster = SimulatedCluster(world, brokers=brokers, disks=disks, overrides=properties)
-        await cluster.start()
-        async with asyncio.TaskGroup() as group:
-            client = SimulatedClient(cluster, group)
-            await scenario(cluster, client)
-            await client.assert_nothing_lost()
-            client.close()
-
-    world.run(whole)
-    return world
 
 
 def _directory_of(cluster: SimulatedCluster, broker_id: int, number: int) -> DirectoryId:
