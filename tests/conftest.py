@@ -1,5 +1,24 @@
-"""What all tests share: the hypothesis profiles, known before any property is collected."""
+"""What all tests share: the hypothesis profiles, known before any property is collected, and the list of slow tests that are
+not marked so."""
+
+import pytest
 
 from tests.property.profiles import register_profiles
 
+# Twice what a test may take without its mark: a busy machine alone should put none on the list.
+SLOW_SECONDS = 0.5
+
 register_profiles()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the tests that took long and are not marked `slow`. A list and no failure: time is the machine's too."""
+    unmarked = [
+        report
+        for report in terminalreporter.getreports("passed")
+        if report.when == "call" and report.duration > SLOW_SECONDS and "slow" not in report.keywords
+    ]
+    if unmarked:
+        terminalreporter.section("slow, and not marked so")
+        for report in sorted(unmarked, key=lambda report: report.duration, reverse=True):
+            terminalreporter.line(f"{report.duration:.2f}s {report.nodeid}")

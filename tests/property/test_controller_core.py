@@ -7,6 +7,7 @@ record. This module adds what must hold between operations, and that replaying t
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -189,4 +190,4 @@ class ControllerMachine(RuleBasedStateMachine):
 
 
 ControllerMachine.TestCase.settings = settings(examples(150), stateful_step_count=40)
-TestControllerMachine = ControllerMachine.TestCase
+TestControllerMachine = pytest.mark.slow(ControllerMachine.TestCase)

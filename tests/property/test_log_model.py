@@ -4,6 +4,7 @@ Each step is applied to the log and to the list. After each step, and after each
 agree.
 """
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ async def load(world: SimulatedWorld, log: Log, model: Model, *, clean: bool, li
     return loaded
 
 
+@pytest.mark.slow
 @examples(100)
 @given(st.lists(STEPS, max_size=20))
 def test_a_log_is_the_list_of_its_batches(steps: list[tuple[str, int]]) -> None:

@@ -90,6 +90,7 @@ def smallest(element: Primitive | StructSchema, *, has_tags: bool) -> Any:
     return {Primitive.STRING: "", Primitive.BYTES: b""}.get(element, bytes(16) if element in UUIDS else 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message_class", REQUESTS, ids=case_name)
 def test_memory_of_requests_is_accounted_for(message_class: type[Struct]) -> None:
     """A thousand of the smallest elements in any array take about the memory that `decode_request` reports."""
@@ -118,6 +119,7 @@ def test_memory_of_requests_is_accounted_for(message_class: type[Struct]) -> Non
             assert peak < 1.1 * memory + 2 * len(data) + 5000, (way[-1].name, has_tags)
 
 
+@pytest.mark.slow
 def test_more_memory_than_a_request_may_take() -> None:
     """Topics without a name and with one empty tagged field each: five bytes on the wire, hundreds in memory."""
     count = 200_000

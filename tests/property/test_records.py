@@ -145,6 +145,7 @@ TYPES_AND_VERSIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("record_class", "version"),
     TYPES_AND_VERSIONS,

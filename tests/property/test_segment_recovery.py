@@ -110,6 +110,7 @@ def whole_batches(written: Written, segment: str, size: int) -> list[tuple[int, 
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("segment_number", "clean"), [(0, False), (1, False), (2, False), (2, True)])
 def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int, clean: bool) -> None:
     # Every length from zero to one byte short. With the clean-shutdown marker, only the newest segment is checked.
@@ -148,6 +149,7 @@ def test_zeros_and_garbage_behind_the_end_are_cut_off() -> None:
         SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.data())
 def test_a_flipped_byte_costs_what_lies_behind_it_and_nothing_else(data: st.DataObject) -> None:
@@ -182,6 +184,7 @@ def is_outside_the_checksum(segment: bytes, position: int) -> bool:
     return position - start in (*range(8), *range(12, 16))
 
 
+@pytest.mark.slow
 @examples(60)
 @given(st.data())
 def test_missing_or_damaged_indexes_and_epochs_are_rebuilt(data: st.DataObject) -> None:
@@ -307,6 +310,7 @@ batch_shapes = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples(120)
 @given(
     shapes=batch_shapes,

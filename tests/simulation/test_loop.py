@@ -43,6 +43,7 @@ print(world.trace_hash())
 """
 
 
+@pytest.mark.slow
 def test_a_cancelled_group_ends_in_the_same_order_under_any_hash_seed() -> None:
     """TaskGroup and asyncio.wait keep sets of tasks: several processes cancel 80 tasks and see the same order."""
     traces = set(printed_under(("1", "2", "3"), CANCELLED_GROUP))

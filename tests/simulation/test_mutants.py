@@ -77,6 +77,7 @@ def test_a_bug_that_no_seed_finds_survives() -> None:
     assert [run.seed for run in seeds.runs] == list(range(1, 11))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a fenced broker stays in the ISR", "metadata committed before it is synced"])
 def test_the_swarm_finds_a_planted_bug(name: str) -> None:
     """Two bugs that hardly any seed can miss are found at once, by a checker and not by chance."""

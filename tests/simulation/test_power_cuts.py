@@ -14,6 +14,8 @@ from common.records.batch import iterate_records, split_batches
 from tests.simulation.cluster import CONTROLLER_ID, NotAcknowledged, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "t"
 PARTITIONS = 2
 OVERRIDES = {

@@ -18,6 +18,7 @@ from tests.simulation.violations import InvariantViolated
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [20, 395])
 def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync(seed: int) -> None:
     """Disks and daemons fail under writing clients: nothing acknowledged is lost, everything comes back in sync."""
@@ -26,6 +27,7 @@ def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync(seed: int) -> None:
     assert report.acknowledged > 0
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly_under_any_hash_seed() -> None:
     """Two processes with different hash seeds give the same trace of everything that happened."""
     program = "from tests.simulation.swarm import run_seed; print(run_seed(59).trace_hash)"

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
@@ -9,6 +11,7 @@ from tests.simulation.history import History, Outcome
 from tests.simulation.workload import Workload, WorkloadSettings
 
 
+@pytest.mark.slow
 def test_clients_write_and_read_a_healthy_cluster() -> None:
     """Without faults every operation on a lasting topic succeeds, with both kinds of acks, and no invariant is broken."""
     history = History()

@@ -82,6 +82,7 @@ def test_the_recovery_point_is_stored_before_a_cut_that_is_tried_again(times: in
     )
 
 
+@pytest.mark.slow
 def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
     """Otherwise a kill soon after it would make the next start empty the log, and the replica is in the ISR again."""
 
@@ -276,6 +277,7 @@ def test_a_creation_that_is_tried_again_and_again_leaves_nothing_behind() -> Non
     run(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["open", "fsync_dir"])
 def test_a_log_that_failed_is_deleted_with_its_topic(operation: str) -> None:
     async def scenario(cluster: Cluster) -> None:
@@ -298,6 +300,7 @@ def test_a_log_that_failed_is_deleted_with_its_topic(operation: str) -> None:
     run(scenario)
 
 
+@pytest.mark.slow
 def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

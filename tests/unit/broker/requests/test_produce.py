@@ -247,6 +247,7 @@ def messages_in_memory() -> int:
     return sum(isinstance(each, ProduceRequest | ProduceResponse) for each in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_requests_that_timed_out_are_let_go() -> None:
     """While the controller is away the ISR stays as it is and the high watermark may never move: nothing of them is kept."""
 

@@ -441,6 +441,7 @@ async def test_a_region_of_an_offline_directory(pair: Pair, log_dir: RealLogDir)
     assert "log directory closed" in str(pair.recorder.lost[0])
 
 
+@pytest.mark.slow
 async def test_a_hung_read_of_a_region_ends_at_its_deadline(
     pair: Pair, make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

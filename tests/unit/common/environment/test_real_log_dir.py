@@ -388,6 +388,7 @@ async def test_sync_and_forget_syncs_before_it_drops_the_cache(log_dir: RealLogD
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_a_hung_write_meets_its_deadline_and_its_late_completion_is_ignored(
     make_log_dir: MakeLogDir, blocked_write: Blocker
 ) -> None:
@@ -548,6 +549,7 @@ async def test_other_directories_do_not_notice_a_hung_one(make_log_dir: MakeLogD
     await stuck
 
 
+@pytest.mark.slow
 async def test_a_process_that_stood_still_does_not_blame_the_disk(
     env: RealEnvironment, make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -564,6 +566,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_disk(
     assert reports.errors == []
 
 
+@pytest.mark.slow
 async def test_a_disk_in_trouble_is_reported_even_if_nobody_waits_any_more(
     make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -687,6 +690,7 @@ async def test_close_finishes_what_is_queued(log_dir: RealLogDir, tmp_path: Path
     assert caught.value.errno_code == errno.EBADF
 
 
+@pytest.mark.slow
 async def test_close_meets_its_deadline_too(make_log_dir: MakeLogDir, blocked_write: Blocker) -> None:
     """A disk that hangs at shutdown must not hold the process up, and can still be given up then."""
     log_dir = await make_log_dir(timeout_ms=500)

@@ -395,6 +395,7 @@ def test_requests_in_flight_are_limited(run: Run) -> None:
     run(scenario)
 
 
+@pytest.mark.slow
 def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
     # Responses of 100 kB pile up: no more than the limit is queued, nothing more is started, at last the peer is dropped.
     async def scenario(world: World) -> None:

@@ -172,6 +172,7 @@ class Lives:
             assert offset < first or log.leader_epochs.epoch_at(Offset(offset)) == epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 100))
 def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first: int) -> None:
     """No hole, no record at another's offset, no wrong leader epoch; nothing below the recovery point is ever lost."""
