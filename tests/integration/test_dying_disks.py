@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from common.protocol.errors import ErrorCode
-from tests.integration.cluster import WatchedCluster, directory_id, open_files_under, until, watched_cluster
-from tests.integration.loop_disks import loop_devices_under
+from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.kafka.log_dirs import describe_broker
-from tools.lab.disk_lab import kill_disk, revive_disk
+from tools.lab.disk_lab import kill_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 
@@ -99,35 +96,3 @@ def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
         halts = [event for event in cluster.all_events(broker) if event["event"] == "node_halted"]
         assert len(halts) == 1
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
-
-
-def test_a_dead_disk_can_be_unmounted_while_the_broker_runs(tmp_path: Path) -> None:
-    """After the failure not one descriptor is left in the directory, `.lock` included, so that umount succeeds; the disk
-    comes back with what was synced, but the directory stays offline until the broker is started again."""
-    with watched_cluster(tmp_path) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
-        broker = cluster.broker(1)
-        path = broker.files.data_dirs[0]
-        id_text = directory_id(path)
-        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
-            writer.wait_for_acks()
-            assert open_files_under(broker, path)
-            kill_disk(Path(path))
-            broker.wait_for("log_dir_offline", directory_id=id_text)
-            writer.wait_for_acks()
-            until(lambda: not open_files_under(broker, path), f"every descriptor in {path} closed", seconds=10)
-            # Unmounts, without --lazy, and mounts again.
-            revive_disk(Path(path))
-            assert directory_id(path) == id_text
-            writer.wait_for_acks()
-            writer.stop()
-        with cluster.admin() as admin:
-            results = {result.log_dir: result for result in describe_broker(admin, admin.brokers()[1])}
-        assert results[path].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert [results[other].error_code for other in broker.files.data_dirs[1:]] == [ErrorCode.NONE] * 2
-        assert broker.stop() == 0
-        broker.start()
-        broker.wait_for("broker_running")
-        cluster.until_in_sync(TOPIC)
-        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
-    assert loop_devices_under(tmp_path) == []

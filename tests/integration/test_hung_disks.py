@@ -5,14 +5,13 @@ import fcntl
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import WatchedCluster, directory_id, is_listening, remake_disk, until, watched_cluster
+from tests.integration.cluster import WatchedCluster, is_listening, remake_disk, until, watched_cluster
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
 from tools.lab.disk_faults import frozen, hanging
@@ -30,44 +29,6 @@ OVERRIDES = {
     # Fencing by session is not what these tests are about, and a machine may be busy.
     "broker.session.timeout.ms": "18000",
 }
-
-
-def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody(tmp_path: Path) -> None:
-    """Partitions on other disks keep leader and epoch and go on acknowledging; those on the hung one are led elsewhere
-    soon after the deadline. When the disk thaws its threads close everything, and it stays offline."""
-    with watched_cluster(tmp_path, overrides=OVERRIDES) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
-        places = cluster.until_placed(TOPIC, 3 * PARTITIONS)
-        broker = cluster.broker(1)
-        path, stuck = disk_with_leaders(cluster, places, broker)
-        others = set(range(PARTITIONS)) - {index for (owner, index), place in places.items() if place == path and owner == 1}
-        id_text = directory_id(path)
-        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
-            writer.wait_for_acks()
-            before = cluster.leadership(TOPIC)
-            writer.forget_pauses()
-            began = time.monotonic()
-            with frozen(Path(path)):
-                failed = broker.wait_for("log_dir_failed", log_dir=path)
-                assert "ETIMEDOUT" in failed["cause"]
-                broker.wait_for("log_dir_offline", directory_id=id_text)
-                cluster.controller.wait_for("leaders_moved", directory_id=id_text)
-                writer.wait_for_acks()
-                pause, stuck_pause = writer.longest_pause(others), writer.longest_pause(stuck)
-                lost = cluster.standstills.seconds_since(began)
-                broker.wait_for("log_dir_threads_stuck", log_dir=path)
-            broker.wait_for("log_dir_threads_released", log_dir=path)
-            writer.wait_for_acks()
-            after = cluster.leadership(TOPIC)
-            writer.stop()
-        assert {index: after[index] for index in range(PARTITIONS) if index not in stuck} == {
-            index: before[index] for index in range(PARTITIONS) if index not in stuck
-        }
-        assert all(after[index][0] != 1 for index in stuck)
-        # The deadline, the probe's interval, an election; and a machine that has other things to do.
-        assert stuck_pause < TIMEOUT_MS / 1000 + 4 + lost, f"partitions on the hung disk stood still for {stuck_pause:.1f} s"
-        assert pause < TIMEOUT_MS / 1000 + lost, f"partitions on other disks stood still for {pause:.1f} s"
-        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
 
 
 @pytest.mark.usefixtures("faulty_disks")
@@ -158,15 +119,6 @@ def test_a_hung_metadata_disk_ends_the_process(tmp_path: Path) -> None:
 def fenced_reason(cluster: WatchedCluster) -> str:
     """Why the controller fenced the broker that halted."""
     return str(cluster.controller.wait_for("broker_fenced")["reason"])
-
-
-def disk_with_leaders(
-    cluster: WatchedCluster, places: dict[tuple[int, int], str], broker: LocalNode
-) -> tuple[str, set[int]]:
-    """A directory of the broker in which it leads, and the partitions that it leads there."""
-    led = {index for index, (leader, _) in cluster.leadership(TOPIC).items() if leader == broker.files.node_id}
-    path = places[broker.files.node_id, min(led)]
-    return path, {index for index in led if places[broker.files.node_id, index] == path}
 
 
 def connected(node: LocalNode) -> socket.socket:

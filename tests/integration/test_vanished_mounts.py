@@ -5,60 +5,19 @@ comparing what is held with what is at the path tells, and the probe does that a
 """
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cluster import WatchedCluster, directory_id, open_files_under, until, watched_cluster
-from tests.integration.loop_disks import loop_devices_under, unmount_lazily
-from tests.integration.traffic import Promises, Writer, assert_nothing_lost, write_some
+from tests.integration.traffic import Promises, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
+from tools.lab.disk_faults import swap
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 
 TOPIC = "t"
 FAST = {"broker.heartbeat.interval.ms": "500"}
-
-
-def bind(source: Path, target: Path) -> None:
-    mount = shutil.which("mount")
-    assert mount is not None
-    subprocess.run([mount, "--bind", str(source), str(target)], check=True, timeout=60)
-
-
-def test_a_vanished_mount_is_noticed_under_load(tmp_path: Path) -> None:
-    """Lazily unmounted: open files go on working, so only the probe can tell. The directory goes offline within its
-    interval, nothing is written beside it, nothing is lost, and the disk itself becomes free."""
-    with watched_cluster(tmp_path, overrides=FAST) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
-        broker = cluster.broker(1)
-        path = broker.files.data_dirs[0]
-        id_text = directory_id(path)
-        with Writer(cluster.bootstrap, TOPIC, partitions=9) as writer:
-            writer.wait_for_acks()
-            unmount_lazily(Path(path))
-            failed = broker.wait_for("log_dir_failed", log_dir=path)
-            assert "ESTALE" in failed["cause"]
-            cluster.controller.wait_for("leaders_moved", directory_id=id_text)
-            writer.wait_for_acks()
-            writer.stop()
-        assert os.listdir(path) == [], "something was written past the mount"
-        # Nothing holds it any more, so the kernel lets the disk go.
-        until(lambda: f"{path}.img" not in loop_devices_under(tmp_path), "the loop device is released", seconds=10)
-        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(9))
-        refuses_to_start_without_the_mount(cluster)
-
-
-def refuses_to_start_without_the_mount(cluster: WatchedCluster) -> None:
-    """The empty folder in the place of the disk must not become a directory of its own."""
-    broker = cluster.broker(1)
-    cluster.expect_end(broker, "^No `meta.properties` found in .*is the disk mounted")
-    assert broker.stop() == 0
-    broker.start()
-    assert broker.wait_until_ended() == 1
-    assert "is the disk mounted" in broker.last_line()
 
 
 def test_swapped_mounts_are_noticed_on_idle_disks(tmp_path: Path) -> None:
@@ -70,7 +29,7 @@ def test_swapped_mounts_are_noticed_on_idle_disks(tmp_path: Path) -> None:
         broker = cluster.broker(1)
         first, second, third = (Path(path) for path in broker.files.data_dirs)
         ids = {path: directory_id(str(path)) for path in (first, second)}
-        swap(first, second, cluster.folder / "aside")
+        swap(first, second)
         assert [directory_id(str(first)), directory_id(str(second))] == [ids[second], ids[first]]
         for path in (first, second):
             failed = broker.wait_for("log_dir_failed", log_dir=str(path), seconds=10)
@@ -79,13 +38,6 @@ def test_swapped_mounts_are_noticed_on_idle_disks(tmp_path: Path) -> None:
         assert set(cluster.places(TOPIC, only=1).values()) == {str(third)}
         promises |= write_some(cluster.bootstrap, TOPIC, partitions=9, count=900, first=900)
         comes_back_with_everything(cluster, promises)
-
-
-def swap(first: Path, second: Path, aside: Path) -> None:
-    aside.mkdir()
-    bind(first, aside)
-    bind(second, first)
-    bind(aside, second)
 
 
 def comes_back_with_everything(cluster: WatchedCluster, promises: Promises) -> None:

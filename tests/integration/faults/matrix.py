@@ -6,12 +6,14 @@ Used by the matrix test and by the benchmark of the detection times. Easy to get
 complete, and how long that takes is not the daemons' doing.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.protocol.errors import ErrorCode
 from tests.integration.cluster import (
     WatchedCluster,
     directory_id,
@@ -25,6 +27,7 @@ from tests.integration.event_tail import EventTail, time_of
 from tests.integration.loop_disks import loop_devices_under
 from tests.integration.traffic import Promises, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
+from tools.kafka.log_dirs import describe_broker
 from tools.lab import disk_faults
 from tools.lab.disk_lab import Disk, heal_disk, mount_disk, revive_disk
 from tools.lab.local_cluster import LocalNode
@@ -77,7 +80,7 @@ BY_SEGMENT = 8.0
 BY_DEADLINE = DEADLINE_MS / 1000 + 1.0
 """A hung disk: the operation's deadline, and up to the probe's interval before there is one."""
 
-Recovery = Callable[[WatchedCluster, LocalNode, Path], None]
+Recovery = Callable[["MatrixCluster", LocalNode, Path], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class Seen:
     """The longest that any other did."""
 
 
-def by_mounting_again(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+def by_mounting_again(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
     """Stop, mount the disk again, start."""
     heal_disk(path)
     stop(broker, path)
@@ -117,32 +120,62 @@ def by_mounting_again(cluster: WatchedCluster, broker: LocalNode, path: Path) ->
     broker.start()
 
 
-def by_waiting(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
-    """The disk answers again; its threads let it go, and the next start finds it sound."""
+def by_mounting_while_it_runs(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
+    """Not one descriptor is left in the directory, `.lock` included, so umount succeeds without --lazy. The disk comes back
+    with its id, but the directory stays offline until the broker is started again."""
+    id_text = broker.wait_for("log_dir_offline", log_dir=str(path))["directory_id"]
+    until(lambda: not open_files_under(broker, str(path)), f"every descriptor in {path} closed", seconds=10)
+    revive_disk(path)
+    assert directory_id(str(path)) == id_text
+    matrix.wait_for_acks()
+    with matrix.cluster.admin() as admin:
+        results = {each.log_dir: each.error_code for each in describe_broker(admin, admin.brokers()[broker.files.node_id])}
+    others = {other: ErrorCode.NONE for other in broker.files.data_dirs if other != str(path)}
+    assert results == others | {str(path): ErrorCode.KAFKA_STORAGE_ERROR}
+    assert broker.stop() == 0
+    broker.start()
+
+
+def by_waiting(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
+    """The disk answers again; its threads let it go, it stays offline, and the next start finds it sound."""
+    cluster = matrix.cluster
+    broker.wait_for("log_dir_threads_stuck", log_dir=str(path))
+    before = cluster.leadership(TOPIC)
     heal_disk(path)
+    broker.wait_for("log_dir_threads_released", log_dir=str(path))
+    matrix.wait_for_acks()
+    assert cluster.leadership(TOPIC) == before
     stop(broker, path)
     broker.start()
 
 
-def by_making_room(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+def by_making_room(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
     """Stop, delete something, start."""
     stop(broker, path)
     disk_faults.make_room(path)
     broker.start()
 
 
-def by_mounting_what_vanished(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
-    """Stop, mount, start."""
+def by_mounting_what_vanished(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
+    """Stop, mount, start. Nothing was written beside the mount, nothing holds the disk any more, and the empty folder in its
+    place does not become a directory of its own."""
+    cluster = matrix.cluster
+    assert os.listdir(path) == [], "something was written past the mount"
+    held = str(Disk(path).source)
+    until(lambda: held not in loop_devices_under(cluster.folder), f"the loop device of {path} is released", seconds=10)
     stop(broker, path)
-    until(lambda: str(Disk(path).source) not in loop_devices_under(cluster.folder), f"{path} is let go")
+    cluster.expect_end(broker, "^No `meta.properties` found in .*is the disk mounted")
+    broker.start()
+    assert broker.wait_until_ended() == 1
+    assert "is the disk mounted" in broker.last_line()
     mount_disk(Disk(path))
     broker.start()
 
 
-def by_formatting(cluster: WatchedCluster, broker: LocalNode, path: Path) -> None:
+def by_formatting(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
     """Stop, format the empty disk, start."""
     stop(broker, path)
-    cluster.format(broker)
+    matrix.cluster.format(broker)
     broker.start()
 
 
@@ -153,7 +186,7 @@ def stop(broker: LocalNode, path: Path) -> None:
 
 
 CASES = [
-    Case("power cut, ext4", EXT4, disk_faults.cut_power, "EIO", AT_ONCE, by_mounting_again),
+    Case("power cut, ext4", EXT4, disk_faults.cut_power, "EIO", AT_ONCE, by_mounting_while_it_runs),
     Case("power cut, xfs", XFS, disk_faults.cut_power, "EIO", AT_ONCE, by_mounting_again),
     Case("shutdown with flush, ext4", EXT4, disk_faults.shut_down_flushing, "EIO", AT_ONCE, by_mounting_again),
     Case("shutdown with flush, xfs", XFS, disk_faults.shut_down_flushing, "EIO", AT_ONCE, by_mounting_again),
@@ -189,6 +222,8 @@ class MatrixCluster:
         self.cluster = cluster
         self.promises: Promises = {}
         self.written = 0
+        # The clients that write while `load` lasts.
+        self._writers: tuple[Writer, ...] = ()
 
     def until_whole(self) -> None:
         """Every replica in sync, and the preferred ones lead."""
@@ -222,10 +257,10 @@ class MatrixCluster:
         would wait for the hanging disk with all of its partitions of that broker."""
         elsewhere = set(range(PARTITIONS)) - inside
         with self._writer(inside) as writer, self._writer(elsewhere) as bystander:
-            for each in (writer, bystander):
-                each.wait_for_acks()
+            self._writers = writer, bystander
+            self.wait_for_acks()
             yield writer, bystander
-            for each in (writer, bystander):
+            for each in self._writers:
                 each.stop()
                 self.written = max(self.written, each.sent)
                 self.promises |= each.acknowledged
@@ -233,6 +268,11 @@ class MatrixCluster:
         # Not before the preferred replicas lead again: who reads while leaders change has to ask twice.
         self.until_whole()
         assert_nothing_lost(self.cluster.bootstrap, TOPIC, self.promises, partitions=range(PARTITIONS))
+
+    def wait_for_acks(self) -> None:
+        """Every partition acknowledges something sent from now on."""
+        for each in self._writers:
+            each.wait_for_acks()
 
     def _writer(self, partitions: set[int]) -> Writer:
         return Writer(
@@ -269,13 +309,12 @@ def go_through(matrix: MatrixCluster, case: Case, role: str) -> Seen:
     cluster = matrix.cluster
     matrix.until_whole()
     broker, path, inside = matrix.victim(case.disk, role)
-    with matrix.load(inside) as (writer, bystander):
-        seen = strike(matrix, (writer, bystander), case, role, broker, path, inside)
-        case.recover(cluster, broker, path)
+    with matrix.load(inside) as writers:
+        seen = strike(matrix, writers, case, role, broker, path, inside)
+        case.recover(matrix, broker, path)
         broker.wait_for("broker_running")
         cluster.until_in_sync(TOPIC)
-        for each in (writer, bystander):
-            each.wait_for_acks()
+        matrix.wait_for_acks()
     return seen
 
 
@@ -292,6 +331,7 @@ def strike(
     cluster = matrix.cluster
     writer, bystander = writers
     id_text = directory_id(str(path))
+    assert open_files_under(broker, str(path))
     before = cluster.leadership(TOPIC)
     of_broker, of_controller = EventTail(broker), EventTail(cluster.controller)
     case.strike(path)
@@ -301,8 +341,8 @@ def strike(
     failed = of_broker.wait_for_event("log_dir_failed", log_dir=str(path), seconds=case.bound + PATIENCE_SECONDS)
     offline = max(0.0, time_of(failed) - struck)
     moved = max(0.0, of_controller.wait_for("leaders_moved", directory_id=id_text) - struck)
-    for each in writers:
-        each.wait_for_acks()
+    assert of_broker.wait_for_event("log_dir_offline", directory_id=id_text)["replicas"] == len(inside)
+    matrix.wait_for_acks()
     stood_still, elsewhere = writer.longest_pause(inside), bystander.longest_pause(set(range(PARTITIONS)) - inside)
     slack = SLACK_SECONDS + cluster.standstills.seconds_since(struck_monotonic)
     limit = case.bound + slack
