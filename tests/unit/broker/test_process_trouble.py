@@ -25,6 +25,20 @@ def stored_offset(disk: SimulatedDisk, file: str) -> int:
     return max([int(line.split()[2]) for line in lines if line.startswith("t 0 ")], default=0)
 
 
+async def start_with_a_topic(cluster: Cluster, *broker_ids: int, **configs: str) -> None:
+    """Starts the brokers, with one partition on all of them that the first one leads; keys of `configs` have '_' for '.'."""
+    for broker_id in broker_ids:
+        await cluster.start(broker_id)
+    cluster.controller.create_topic(broker_ids, configs={key.replace("_", "."): value for key, value in configs.items()})
+    await cluster.started()
+
+
+async def write(cluster: Cluster, broker_id: int, values: list[str]) -> None:
+    """Produces the values one by one; each is acknowledged."""
+    for value in values:
+        assert (await cluster.produce(broker_id, value)).error_code == ErrorCode.NONE
+
+
 # --- checkpoint files --------------------------------------------------------------------------------------------
 
 
@@ -32,11 +46,8 @@ def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_
     """With the old topic's log start a kill would make the next start throw the new topic's records away."""
 
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        cluster.controller.create_topic([1], configs={"segment.bytes": "200", "retention.bytes": "200"})
-        await cluster.started()
-        for number in range(30):
-            assert (await cluster.produce(1, f"old-{number}")).error_code == ErrorCode.NONE
+        await start_with_a_topic(cluster, 1, segment_bytes="200", retention_bytes="200")
+        await write(cluster, 1, [f"old-{number}" for number in range(30)])
         disk = cluster.world.disk(path(1, "a"))
         await cluster.until(lambda: stored_offset(disk, "log-start-offset-checkpoint") > 10)
         cluster.controller.remove_topic()
@@ -44,8 +55,7 @@ def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_
         disk.fail_next("replace_file", errno.EMFILE, times=2)
         cluster.controller.create_topic([1], topic_id=OTHER)
         await cluster.started(0, OTHER)
-        for number in range(5):
-            assert (await cluster.produce(1, f"new-{number}")).error_code == ErrorCode.NONE
+        await write(cluster, 1, [f"new-{number}" for number in range(5)])
         cluster.crash(1)
         await cluster.start(1)
         await cluster.started(0, OTHER)
@@ -57,16 +67,12 @@ def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_the_recovery_point_is_stored_before_a_cut_that_is_tried_again(times: int) -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.start(2)
-        cluster.controller.create_topic([1, 2], configs={"segment.bytes": "200"})
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, 2, segment_bytes="200")
         await cluster.produce(1, "common")
         cluster.crash(1)
         cluster.controller.change(leader=2, isr=[2])
         await cluster.until(cluster[2].leads)
-        for number in range(20):
-            assert (await cluster.produce(2, f"gone-{number}")).error_code == ErrorCode.NONE
+        await write(cluster, 2, [f"gone-{number}" for number in range(20)])
         disk = cluster.world.disk(path(2, "a"))
         await cluster.until(lambda: stored_offset(disk, "recovery-point-offset-checkpoint") > 10)
         await cluster.start(1)
@@ -87,12 +93,7 @@ def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
     """Otherwise a kill soon after it would make the next start empty the log, and the replica is in the ISR again."""
 
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.start(2)
-        cluster.controller.create_topic(
-            [1, 2], configs={"segment.bytes": "200", "retention.bytes": "400", "retention.ms": "-1"}
-        )
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, 2, segment_bytes="200", retention_bytes="400", retention_ms="-1")
         await cluster.produce(1, "first")
         cluster.world.network.cut("broker-1", "broker-2")
         cluster.controller.change(isr=[2], leader=2)
@@ -103,8 +104,7 @@ def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
         cluster.controller.change(isr=[1], leader=1)  # An unclean election.
         cluster.world.network.mend()
         await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
-        for number in range(3):
-            assert (await cluster.produce(1, f"acknowledged-{number}")).error_code == ErrorCode.NONE
+        await write(cluster, 1, [f"acknowledged-{number}" for number in range(3)])
         cluster.crash(2)
         cluster.controller.change(isr=[1])
         await cluster.start(2)
@@ -127,10 +127,7 @@ def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_re
     """The controller may have taken the proposed ISR over. Without the proposed member no record is acknowledged."""
 
     async def scenario(cluster: Cluster) -> None:
-        for broker_id in (1, 2, 3):
-            await cluster.start(broker_id)
-        cluster.controller.create_topic([1, 2, 3])
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, 2, 3)
         assert (await cluster.produce(1, "one")).error_code == ErrorCode.NONE
         cluster.controller.change(isr=[1, 2])
         answer = cluster.controller.send
@@ -160,12 +157,9 @@ def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None
     """Its records were never synced: the next start has to look at them."""
 
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        cluster.controller.create_topic([1])
-        await cluster.started()
+        await start_with_a_topic(cluster, 1)
         disk = cluster.world.disk(path(1, "a"))
-        for number in range(5):
-            assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
+        await write(cluster, 1, [f"v{number}" for number in range(5)])
         disk.fail_next("append", errno.ENOMEM)
         disk.fail_with(errno.EMFILE, {"open"})
         assert (await cluster.produce(1, "x")).error_code != ErrorCode.NONE
@@ -185,12 +179,9 @@ def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
     """Nobody may ever write again to learn that the log is broken; readers are waiting."""
 
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, segment_bytes="200")
         cluster.world.disk(path(1, "a")).fail_next("replace_file", errno.EMFILE)  # The rolled segment's index.
-        for number in range(3):
-            assert (await cluster.produce(1, f"value-{number}")).error_code == ErrorCode.NONE
+        await write(cluster, 1, [f"value-{number}" for number in range(3)])
         await cluster.world.event("log_reloaded")
         assert (await cluster.fetch(1)).error_code == ErrorCode.NONE
 
@@ -199,10 +190,7 @@ def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
 
 def test_a_follower_whose_log_failed_behind_its_last_append_is_cut_all_the_same() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.start(2)
-        cluster.controller.create_topic([1, 2], configs={"segment.bytes": "200"})
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, 2, segment_bytes="200")
         await cluster.produce(1, "common")
         cluster.crash(1)
         cluster.controller.change(leader=2, isr=[2])
@@ -222,11 +210,8 @@ def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
     """Loading beside them would meet a file that has just been renamed, and ENOENT takes a directory offline."""
 
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        cluster.controller.create_topic([1], configs={"segment.bytes": "100"})
-        await cluster.started()
-        for number in range(60):
-            assert (await cluster.produce(1, f"value-{number}")).error_code == ErrorCode.NONE
+        await start_with_a_topic(cluster, 1, segment_bytes="100")
+        await write(cluster, 1, [f"value-{number}" for number in range(60)])
         disk = cluster.world.disk(path(1, "a"))
         disk.slow_down(40)
         cluster.controller.configure("retention.bytes", "100")
@@ -243,12 +228,8 @@ def test_a_leader_that_lost_records_between_two_loads_does_not_go_on_leading() -
     """The followers would cut off what only this disk has lost."""
 
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.start(2)
-        cluster.controller.create_topic([1, 2])
-        await cluster.started()
-        for number in range(5):
-            assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
+        await start_with_a_topic(cluster, 1, 2)
+        await write(cluster, 1, [f"v{number}" for number in range(5)])
         await cluster[1].partition().log.flush()
         disk = cluster.world.disk(path(1, "a"))
         disk.fail_next("append", errno.ENOMEM)
@@ -281,9 +262,7 @@ def test_a_creation_that_is_tried_again_and_again_leaves_nothing_behind() -> Non
 @pytest.mark.parametrize("operation", ["open", "fsync_dir"])
 def test_a_log_that_failed_is_deleted_with_its_topic(operation: str) -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, segment_bytes="200")
         disk = cluster.world.disk(path(1, "a"))
         disk.fail_with(errno.EMFILE, {"open"})
         while (await cluster.produce(1, "x")).error_code == ErrorCode.NONE:
@@ -303,9 +282,7 @@ def test_a_log_that_failed_is_deleted_with_its_topic(operation: str) -> None:
 @pytest.mark.slow
 def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.start(1)
-        cluster.controller.create_topic([1], configs={"file.delete.delay.ms": "1000"})
-        await cluster.started()
+        await start_with_a_topic(cluster, 1, file_delete_delay_ms="1000")
         disk = cluster.world.disk(path(1, "a"))
         cluster.controller.remove_topic()
         await cluster.world.sleep(0.5)

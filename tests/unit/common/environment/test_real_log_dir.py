@@ -16,7 +16,7 @@ import pytest
 
 from common.environment import disk_operations
 from common.environment.disk_errors import Verdict, classify
-from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked
+from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked, LogFile
 from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
@@ -442,6 +442,15 @@ async def test_a_slow_disk_that_works_through_its_queue_is_not_hung(
     hang.set()
 
 
+async def with_ten_bytes(make_log_dir: MakeLogDir, *, timeout_ms: int) -> tuple[RealLogDir, LogFile, Reports]:
+    """A directory, a file in it, and what the directory reports."""
+    log_dir = await make_log_dir(timeout_ms=timeout_ms)
+    reports = Reports(log_dir)
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"0123456789"])
+    return log_dir, file, reports
+
+
 def slowed(call: Any, seconds: float) -> Any:
     """A call to a disk that takes its time and then works."""
 
@@ -457,10 +466,7 @@ async def test_a_read_that_waited_for_the_writer_has_its_own_time_from_then_on(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer gets on all the while; what the idle reader did long ago must not make the read late before it begins."""
-    log_dir = await make_log_dir(timeout_ms=1200)
-    reports = Reports(log_dir)
-    file = await log_dir.open("a", create=True)
-    await log_dir.append(file, 0, [b"0123456789"])
+    log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=1200)
     monkeypatch.setattr(disk_operations, "_fdatasync", slowed(lambda _fd: None, 0.72))
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.8))
     syncs = [log_dir.fsync(file) for _ in range(2)]
@@ -475,10 +481,7 @@ async def test_a_truncation_is_as_patient_as_the_reads_that_it_waits_for(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And so is what is queued behind it, for the writer or for the reader: somebody works through all that is before."""
-    log_dir = await make_log_dir(timeout_ms=600)
-    reports = Reports(log_dir)
-    file = await log_dir.open("a", create=True)
-    await log_dir.append(file, 0, [b"0123456789"])
+    log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=600)
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.15))
     monkeypatch.setattr(disk_operations, "_ftruncate", slowed(os.ftruncate, 0.15))
     reads = [log_dir.read(file, 0, 10) for _ in range(6)]
@@ -495,10 +498,7 @@ async def test_closing_is_as_patient_as_the_reads_that_it_waits_for(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both threads finish what is queued for them, and neither hangs."""
-    log_dir = await make_log_dir(timeout_ms=600)
-    reports = Reports(log_dir)
-    file = await log_dir.open("a", create=True)
-    await log_dir.append(file, 0, [b"0123456789"])
+    log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=600)
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.15))
     reads = [log_dir.read(file, 0, 10) for _ in range(6)]
     await log_dir.close()
