@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import WatchedCluster, is_listening, remake_disk, until, watched_cluster
+from tests.integration.cluster import WatchedCluster, remake_disk, watched_cluster
+from tests.integration.endings import assert_gone_while_stuck, connected
 from tests.integration.event_tail import EventTail
 from tests.integration.traffic import Writer, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
@@ -84,11 +85,12 @@ def test_a_broker_starts_with_a_disk_that_fails(tmp_path: Path, strike: Strike) 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFault:
-    """What happens to the disk, and within how many seconds the node must have gone."""
+    """What happens to the disk, within how many seconds the node must have gone, and the cause it names."""
 
     strike: Strike
     bound: float
     recover: Strike = revive_disk
+    cause: str = ""
 
 
 CUT_POWER = MetadataFault(disk_faults.cut_power, 2.5)
@@ -96,14 +98,15 @@ READ_ONLY = MetadataFault(disk_faults.make_read_only, 2.5)
 NO_WRITES = MetadataFault(disk_faults.fail_writes, 2.5)
 NO_READS = MetadataFault(disk_faults.fail_reads, 2.5)
 NO_BLOCKS = MetadataFault(disk_faults.run_out_of_blocks, 8.0)
-HANG = MetadataFault(disk_faults.hang_blocks, DEADLINE_MS / 1000 + 2.5, heal_disk)
-FREEZE = MetadataFault(disk_faults.freeze, DEADLINE_MS / 1000 + 2.5, heal_disk)
+HANG = MetadataFault(disk_faults.hang_blocks, DEADLINE_MS / 1000 + 2.5, heal_disk, "ETIMEDOUT")
+FREEZE = MetadataFault(disk_faults.freeze, DEADLINE_MS / 1000 + 2.5, heal_disk, "ETIMEDOUT")
 # What is left of the log's last block has to be used up first.
 FULL = MetadataFault(disk_faults.fill, 20.0, make_room)
 METADATA_FAULTS = [
     *(("controller", fault) for fault in (CUT_POWER, NO_WRITES, NO_READS, NO_BLOCKS, HANG, FREEZE, FULL)),
-    *(("broker", fault) for fault in (READ_ONLY, NO_BLOCKS, HANG, FULL)),
+    *(("broker", fault) for fault in (READ_ONLY, NO_BLOCKS, HANG, FREEZE, FULL)),
 ]
+BRIEF_METADATA_FAULTS = {("controller", CUT_POWER), ("broker", READ_ONLY), ("broker", FREEZE)}
 
 
 @pytest.mark.parametrize(
@@ -113,25 +116,30 @@ METADATA_FAULTS = [
             role,
             fault,
             id=f"{role}-{fault.strike.__name__}",
-            marks=[pytest.mark.brief] if fault in (CUT_POWER, READ_ONLY) else [],
+            marks=[pytest.mark.brief] if (role, fault) in BRIEF_METADATA_FAULTS else [],
         )
         for role, fault in METADATA_FAULTS
     ],
 )
 def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: MetadataFault) -> None:
-    """The node goes at once, with one reason, and with a closed port even if a thread hangs. Without a broker the others
+    """The node goes at once, with one reason, however healthy its data directories are: even if a thread hangs its port is
+    closed, its connections are at their end and the locks of its data directories are free. Without a broker the others
     serve on; without the controller the leaders do. With the disk mended the node comes back and knows everything."""
     with cluster_with_metadata_disk(tmp_path, role) as (cluster, node, path):
-        cluster.expect_end(node, "the metadata (directory .* failed|log cannot be (written|followed))")
+        cluster.expect_end(node, f"the metadata (directory {path} failed|log cannot be (written|followed)).*{fault.cause}")
         with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
             writer.wait_for_acks()
-            events = EventTail(node)
-            fault.strike(path)
-            struck = time.time()
-            halted = events.wait_for("node_halted", seconds=fault.bound + 20) - struck
-            until(lambda: not is_listening(node.files.port), "the port is closed", seconds=5)
+            events, of_controller = EventTail(node), EventTail(cluster.controller)
+            with connected(node) as client:
+                fault.strike(path)
+                struck = time.time()
+                halted = events.wait_for("node_halted", seconds=fault.bound + 20) - struck
+                healthy = node.files.data_dirs if role == "broker" else []
+                assert_gone_while_stuck(node, client, healthy=list(healthy))
             print(f"{fault.strike.__name__} of the {role}'s metadata disk: halted after {halted:.2f} s")
             writer.wait_for_acks()
+            if role == "broker":
+                assert of_controller.wait_for_event("broker_fenced")["reason"] == "the broker asked for it"
             # No process ends while a thread of it hangs in the kernel.
             heal_disk(path)
             assert node.wait_until_ended() == 1

@@ -1,10 +1,7 @@
 """Disks that hang (fsfreeze, or blocks that never come back): threads block in the kernel where no signal reaches them,
 and nobody else may notice."""
 
-import fcntl
-import os
 import signal
-import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import WatchedCluster, is_listening, remake_disk, until, watched_cluster
+from tests.integration.endings import assert_gone_while_stuck, can_lock, connected
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
 from tools.lab.disk_faults import frozen, hanging
-from tools.lab.disk_lab import kill_disk, make_disk
-from tools.lab.local_cluster import LocalNode
+from tools.lab.disk_lab import kill_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
 
@@ -86,61 +83,6 @@ def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
 
 
-def test_a_hung_metadata_disk_ends_the_process(tmp_path: Path) -> None:
-    """Without its metadata log a broker can know nothing, however healthy its data directories are: their locks are free
-    and the broker can be started again on them at once, even while the old process cannot be reaped."""
-
-    def on_a_disk_of_its_own(cluster: WatchedCluster) -> None:
-        broker = cluster.broker(1)
-        path = Path(broker.files.metadata_dir).with_name("metadata-disk")
-        make_disk(path, size_mib=64)
-        cluster.set_properties(broker, metadata_log_dir=str(path))
-        cluster.format(broker)
-
-    with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES, prepare=on_a_disk_of_its_own) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
-        broker = cluster.broker(1)
-        path = Path(broker.files.metadata_dir).with_name("metadata-disk")
-        cluster.expect_end(broker, f"the metadata (directory {path} failed|log cannot be written): .*ETIMEDOUT")
-        with Writer(cluster.bootstrap, TOPIC, partitions=4) as writer:
-            writer.wait_for_acks()
-            with connected(broker) as client, frozen(path):
-                assert_gone_while_stuck(broker, client, healthy=list(broker.files.data_dirs))
-                writer.wait_for_acks()
-                assert fenced_reason(cluster) == "the broker asked for it"
-            assert broker.wait_until_ended() == 1
-            broker.start()
-            broker.wait_for("broker_running")
-            cluster.until_in_sync(TOPIC)
-            writer.stop()
-        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
-
-
 def fenced_reason(cluster: WatchedCluster) -> str:
     """Why the controller fenced the broker that halted."""
     return str(cluster.controller.wait_for("broker_fenced")["reason"])
-
-
-def connected(node: LocalNode) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", node.files.port), timeout=30)
-
-
-def assert_gone_while_stuck(node: LocalNode, client: socket.socket, *, healthy: list[str]) -> None:
-    """The process says why it halts; then nothing of it is left that another could stumble over."""
-    node.wait_for("node_halted")
-    until(lambda: not is_listening(node.files.port), f"the port of {node.files.name} is closed")
-    assert client.recv(1) == b"", "an established connection sees its end"
-    for path in healthy:
-        until(lambda path=path: can_lock(path), f"the lock of {path} is free")  # type: ignore[misc]
-
-
-def can_lock(path: str) -> bool:
-    """As a daemon, or Apache Kafka's, would take it."""
-    descriptor = os.open(f"{path}/.lock", os.O_RDWR)
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True

@@ -1,0 +1,34 @@
+"""What is left of a process that ends while a thread of it hangs in the kernel, where no signal reaches it: nothing that
+another process could stumble over."""
+
+import fcntl
+import os
+import socket
+
+from tests.integration.cluster import is_listening, until
+from tools.lab.local_cluster import LocalNode
+
+
+def connected(node: LocalNode) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", node.files.port), timeout=30)
+
+
+def assert_gone_while_stuck(node: LocalNode, client: socket.socket, *, healthy: list[str]) -> None:
+    """The process says why it halts; then nothing of it is left that another could stumble over."""
+    node.wait_for("node_halted")
+    until(lambda: not is_listening(node.files.port), f"the port of {node.files.name} is closed", seconds=5)
+    assert client.recv(1) == b"", "an established connection sees its end"
+    for path in healthy:
+        until(lambda path=path: can_lock(path), f"the lock of {path} is free")  # type: ignore[misc]
+
+
+def can_lock(path: str) -> bool:
+    """As a daemon, or Apache Kafka's, would take it."""
+    descriptor = os.open(f"{path}/.lock", os.O_RDWR)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
