@@ -5,8 +5,8 @@ import pytest
 
 from tests.property.profiles import register_profiles
 
-# Twice what a test may take without its mark: a busy machine alone should put none on the list.
-SLOW_SECONDS = 0.5
+# Four times what a test may take without its mark: a busy machine alone should put none on the list.
+SLOW_SECONDS = 1.0
 
 register_profiles()
 

@@ -51,11 +51,18 @@ BANNED_CALLS = {
 }
 
 
+@cache
+def _parsed(package: str) -> list[tuple[str, ast.Module]]:
+    return [
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text(), filename=str(path)))
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+
+
 def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
-    """Relative path and syntax tree of every module, sorted by path."""
+    """Relative path and syntax tree of every module, sorted by path. The trees are shared: no rule may change them."""
     for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(), filename=str(path))
+        yield from _parsed(package)
 
 
 def test_daemons_make_no_banned_call() -> None:

@@ -18,6 +18,7 @@ from tests.unit.common.net.worlds import Server, World, echo_name, metadata_requ
 LENGTHS_REFUSED = st.integers(-(2**31), -1) | st.integers(FRAME_MAX + 1, 2**31 - 1)
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 300) | st.integers(60_000, 140_000), max_size=6),
     cuts=st.binary(max_size=31),
