@@ -44,9 +44,7 @@ LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
         (23, 3, 2),
     ],
 )
-def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(
-    level: int, register: int, partition: int
-) -> None:
+def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: int, register: int, partition: int) -> None:
     """Each level permits the record versions that Kafka writes at it."""
     assert register_broker_record_version(level) == register
     assert partition_record_version(level) == partition
