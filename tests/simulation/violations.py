@@ -6,7 +6,7 @@ else that nobody looked at becomes SimulationFailed.
 
 
 class InvariantViolated(AssertionError):
-    """Names the invariant (I1 to I19 of the page of faults, and I20) and says of what, where, and what was seen."""
+    """Names the invariant (I1 to I20 of docs/INVARIANTS.md) and says of what, where, and what was seen."""
 
     def __init__(self, invariant: str, text: str) -> None:
         super().__init__(f"{invariant}: {text}")

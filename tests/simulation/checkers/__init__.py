@@ -1,4 +1,4 @@
-"""The checkers of a simulated cluster: everything in the page of faults (I1 to I19) that can be judged so far, and I20.
+"""The checkers of a simulated cluster: everything of docs/INVARIANTS.md that can be judged so far.
 
 Shell of the tests. `Checkers(cluster, history).install()` before the trouble begins: from then on a violation ends the run
 at once, whoever is running. After the heal `await at_quiescence()`, at the very end `at_end()`. Nothing is hooked into the
