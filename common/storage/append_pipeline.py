@@ -1,16 +1,16 @@
-"""How the appends of one log get to the disk, and in which order they count as written (shell).
+"""Writes the appends of one log to the disk and counts them as written in offset order (shell).
 
-Kafka's LocalLog writes under a lock on the request's thread; here an append is a plain call and its bytes follow. The log
-assigns the offsets and the place, the pipeline does the rest:
+Kafka's LocalLog writes under a lock on the request's thread. Here an append is a plain call and its bytes follow later: the
+log assigns the offsets and the position, the pipeline does the rest.
 
     send ──> held ──────────────> at the LogDir ──> done ──────────────────> written
-             while the segment's  several at once,  until all appends        `written_offset` moves,
-             file is not open     any order         before it are done       its future completes
+             until the segment's  several at once,  until all earlier        `written_offset` moves,
+             file is open         in any order      appends are done         the future completes
 
-1. `written_offset` moves in the order of the offsets. Two segments are two files, so a later append may be done first; it
-   then waits for its turn.
-2. A failed append ends the pipeline. What follows it is on the disk at a wrong place or not at all, so `fail` takes back
-   every append that is not written yet, and none that the disk reports later counts.
+1. `written_offset` moves in offset order. Two segments are two files, so a later append can finish first; it then waits for
+   its turn.
+2. One failed append ends the pipeline. Later appends may be on the disk after a hole, or not at all. So `fail` takes back
+   every append that is not written yet, and completions that the disk reports afterwards no longer count.
 3. The futures belong to the callers. Cancelling one changes nothing for the log.
 """
 
@@ -38,24 +38,27 @@ class _Append:
 
 
 class AppendPipeline:
-    """Owned by a Log, which decides when it may be used; `on_failure` is called for every append that fails."""
+    """Owned by a Log, which decides when it may be used. Calls `on_failure` for every append that fails."""
 
     __slots__ = ("_held", "_in_order", "_log_dir", "_outstanding", "written_offset")
 
     def __init__(self, log_dir: LogDir, written_offset: Offset, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._log_dir = log_dir
-        # The kernel has everything before it. Changes when the first append in order is done, and by `restart_at`.
+        # The kernel has every record below this offset. Advances when the oldest append is done; `restart_at` resets it.
         self.written_offset = written_offset
-        # Everything that was sent and is not written, ascending. Invariant: the first one is not done.
+        # Every append that was sent and is not written yet, in offset order. Invariant: the first one is not done.
         self._in_order: deque[_Append] = deque()
-        # Those of them whose segment's file is not open yet, in order, with position and bytes.
+        # The appends among them whose segment file is not open yet, in the same order, with position and bytes.
         self._held: list[tuple[_Append, int, Sequence[memoryview]]] = []
         self._outstanding = Outstanding(on_failure)
 
     def send(
         self, segment: Segment, position: int, buffers: Sequence[memoryview], end_offset: Offset
     ) -> "asyncio.Future[None]":
-        """Sends bytes that end where the segment now does. The future completes when they and all before are written."""
+        """Sends bytes that end at the segment's current end.
+
+        The future completes when these bytes and all earlier appends are written.
+        """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         append = _Append(segment, segment.size, end_offset, written)
         self._in_order.append(append)
@@ -66,9 +69,9 @@ class AppendPipeline:
         return written
 
     def release(self, segment: Segment) -> None:
-        """The segment's file can be written: sends what waited for it."""
+        """Sends the appends held for this segment, whose file can now be written."""
         segment.is_held = False
-        # Several segments may be waiting for their files, which open in any order.
+        # Several segments may be waiting for their files, and the files open in any order.
         held, self._held = self._held, []
         for append in held:
             if append[0].segment is segment:
@@ -77,7 +80,10 @@ class AppendPipeline:
                 self._held.append(append)
 
     def fail(self, error: LogDirError | None) -> None:
-        """Takes back everything that is not written. None: given up unfinished, the process is on its way out."""
+        """Takes back every append that is not written yet.
+
+        `error` is None if the LogDir gave the operation up unfinished because the process is shutting down.
+        """
         self._held.clear()
         taken_back, self._in_order = self._in_order, deque()
         for append in taken_back:
@@ -87,21 +93,21 @@ class AppendPipeline:
                 append.written.cancel()
             else:
                 append.written.set_exception(error)
-                # The caller may not wait for it. Asking marks the error as seen.
+                # The caller may never await this future. Retrieving the exception keeps asyncio from logging it.
                 append.written.exception()
 
     def restart_at(self, offset: Offset) -> None:
-        """The log was cut and now ends at `offset`. Called when nothing is under way."""
+        """Continues at `offset`, the new end of a truncated log. Call only while no append is in flight."""
         assert not self._in_order
         self.written_offset = offset
 
     @property
     def is_idle(self) -> bool:
-        """Whether the LogDir has nothing of this log to write."""
+        """Whether the LogDir has no appends of this log left to write."""
         return not self._outstanding.count
 
     async def wait(self) -> None:
-        """Returns when the LogDir has nothing more of this log to write, failed or not."""
+        """Returns when the LogDir has finished or failed every append of this log."""
         await self._outstanding.wait()
 
     def _write(self, append: _Append, position: int, buffers: Sequence[memoryview]) -> None:

@@ -1,8 +1,7 @@
-"""Walks through the batches of a segment on disk, in pieces (shell).
+"""Walks through the batches of a segment on disk, piece by piece (shell).
 
-`HeaderScan` reads headers only and serves searches in logs that are trusted; `BatchScan` hands out whole batches for
-recovery. Easy to get wrong: the size in a header is only a claim until the bytes behind it are known to exist, so it never
-decides how much is allocated before it was compared with the end of the segment.
+`HeaderScan` reads only headers, for searches in trusted logs. `BatchScan` returns whole batches, for recovery. The size in a
+header is only a claim: both compare it with the end of the segment before they allocate or read that much.
 """
 
 from typing import Final
@@ -15,7 +14,7 @@ BATCH_PIECE: Final = 1024 * 1024
 
 
 class HeaderScan:
-    """The batch headers from `position`, which is a batch boundary, to `end`."""
+    """Reads the batch headers from `position`, which must be a batch boundary, to `end`."""
 
     def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int) -> None:
         self._log_dir = log_dir
@@ -26,7 +25,7 @@ class HeaderScan:
         self._piece_start = position
 
     async def next(self) -> tuple[BatchHeader, int] | None:
-        """The next header and its position; None at the end. Raises BatchError where the bytes are no batch."""
+        """Returns the next header and its position, None at the end. Raises BatchError if the bytes are not a batch."""
         position = self._position
         if position >= self._end:
             return None
@@ -41,7 +40,7 @@ class HeaderScan:
 
 
 class BatchScan:
-    """The whole batches from `position` to `end`."""
+    """Reads whole batches from `position`, which must be a batch boundary, to `end`."""
 
     def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int) -> None:
         self._log_dir = log_dir
@@ -52,7 +51,7 @@ class BatchScan:
         self._piece_start = position
 
     async def next(self) -> tuple[BatchHeader, memoryview, int] | None:
-        """The next header, batch and position; None at the end. Raises BatchError where the bytes are no batch."""
+        """Returns the next header, batch and position, None at the end. Raises BatchError if the bytes are not a batch."""
         position = self._position
         left = self._end - position
         if left <= 0:
@@ -74,8 +73,8 @@ class BatchScan:
         return self._piece_start + len(self._piece)
 
     async def _load(self, size: int) -> None:
-        # Each read has a deadline. A damaged length may claim so much that one read of it all would pass it on a slow disk,
-        # and the directory would go offline where the log has to be cut.
+        # Each read has a deadline. A damaged length can be so large that a single read of it would miss the deadline on a
+        # slow disk. The whole directory would then go offline, although only this log needs truncating.
         end = min(self._position + size, self._end)
         pieces = [
             await self._log_dir.read(self._file, start, min(BATCH_PIECE, end - start))

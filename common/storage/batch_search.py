@@ -1,9 +1,9 @@
-"""Where the whole batches lie that a read is to give (shell).
+"""Finds the range of whole batches that a read returns (shell).
 
-Answers to Kafka's LocalLog.read. Consumers that keep up are served from memory: the newest segment knows its latest batches,
-and every segment where its sequential readers will go on. Only who reads elsewhere makes the disk search. Easy to get wrong:
-a read ends at a batch's end, below `upper_offset` and within its bytes, and its first batch may begin below the offset that
-was asked for.
+Counterpart of Kafka's LocalLog.read. Consumers that keep up are served from memory: the newest segment knows the positions
+of its latest batches, and every segment remembers where its sequential readers will continue. Any other read searches on
+disk. A read ends at the end of a batch, below `upper_offset` and within its size limit. Its first batch may start below the
+requested offset.
 """
 
 from typing import NamedTuple
@@ -23,14 +23,14 @@ class Span(NamedTuple):
 
 
 def nothing_at(segment: Segment, offset: int) -> Span:
-    """There is nothing to read."""
+    """Returns the empty span for a read that finds nothing at `offset`."""
     return Span(segment, 0, 0, offset, offset)
 
 
 def locate_in_memory(
     segment: Segment, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
 ) -> Span | None:
-    """None when the place has to be searched on the disk. `segment` holds the offset."""
+    """Returns the span to read, None if it takes a search on disk. `segment` must be the one that holds `offset`."""
     if offset >= upper_offset:
         return nothing_at(segment, offset)
     if segment.tail is not None and segment.tail.covers(offset):
@@ -63,12 +63,12 @@ def _locate_in_tail(segment: Segment, offset: int, max_bytes: int, upper_offset:
 async def locate_on_disk(
     segments: LogSegments, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
 ) -> Span:
-    """The same with the help of the disk. Raises LogDirError and BatchError."""
+    """Like `locate_in_memory`, but searches on disk. Raises LogDirError and BatchError."""
     for segment in segments.while_unchanged(offset):
         segments.note_index_use(segment)
         found = await segment.find_batch(offset)
         if found is None:
-            # A gap at the segment's end: what follows is in the next one.
+            # The offset falls into a gap at the segment's end. The next batch is in the next segment.
             continue
         first_offset, start = found
         end, next_offset = await segment.find_end(

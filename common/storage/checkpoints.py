@@ -1,8 +1,8 @@
-"""The offset checkpoint files of a log directory, read and written (shell).
+"""Reads and writes the offset checkpoint files of a log directory (shell).
 
-Answers to Kafka's OffsetCheckpointFile: recovery-point-offset-checkpoint, replication-offset-checkpoint (high watermarks)
-and log-start-offset-checkpoint, one line a partition. Easy to get wrong: one file serves all partitions of a directory, so
-a store always writes all of them, and a missing file means "nothing known", which is no error.
+Counterpart of Kafka's OffsetCheckpointFile: recovery-point-offset-checkpoint, replication-offset-checkpoint (high
+watermarks) and log-start-offset-checkpoint, with one line per partition. One file holds all partitions of the directory, so
+storing always writes all of them. A missing file means that nothing is known; it is not an error.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -32,7 +32,7 @@ __all__ = [
 
 
 async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
-    """Empty when there is no such file. Raises MalformedCheckpoint naming the file, and LogDirError."""
+    """Returns the offsets, empty if there is no such file. Raises LogDirError, and MalformedCheckpoint naming the file."""
     content = await log_dir.read_file(name)
     if content is None:
         return {}
@@ -43,5 +43,5 @@ async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartit
 
 
 def store_offset_checkpoint(log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> Awaitable[None]:
-    """Replaces the whole file, durably."""
+    """Replaces the whole file. Durable when it completes."""
     return log_dir.replace_file(name, format_offset_checkpoint(offsets))

@@ -1,9 +1,9 @@
-"""The marker of an orderly end in each log directory, `.kafka_cleanshutdown` (shell).
+"""The clean shutdown marker of a log directory, `.kafka_cleanshutdown` (shell).
 
-Answers to Kafka's CleanShutdownFileHandler (KIP-966 gave it the broker epoch). It is written when every log of the directory
-was flushed and closed, and taken away before anything is written again. Easy to get wrong: taking it away must be durable
-before the first append, or a crash later finds the old marker and trusts logs that need recovery; and a marker that cannot
-be read still says "clean", only without an epoch, as older Kafka versions wrote an empty file.
+Counterpart of Kafka's CleanShutdownFileHandler; KIP-966 added the broker epoch. The marker is written once every log of the
+directory is flushed and closed, and removed before anything else is written. The removal must be durable before the first
+append. Otherwise the next start after a crash would find the old marker and trust logs that need recovery. A marker that
+cannot be parsed still means a clean shutdown, just without an epoch: older Kafka versions wrote an empty file.
 """
 
 import json
@@ -20,18 +20,18 @@ _EPOCH_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CleanShutdown:
-    """The directory was left in order, by this incarnation of the broker if that is known."""
+    """The directory was shut down cleanly. `broker_epoch` is that of the broker that did it, None if unknown."""
 
     broker_epoch: BrokerEpoch | None
 
 
 def format_clean_shutdown(broker_epoch: BrokerEpoch) -> bytes:
-    """The marker's content."""
+    """Returns the content of the marker file."""
     return json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def parse_clean_shutdown(content: bytes) -> CleanShutdown:
-    """Never raises: what cannot be read has no epoch."""
+    """Parses the marker. Never raises: content that cannot be parsed has no epoch."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError):
@@ -45,17 +45,17 @@ def parse_clean_shutdown(content: bytes) -> CleanShutdown:
 
 
 async def load_clean_shutdown(log_dir: LogDir) -> CleanShutdown | None:
-    """None after a crash, or in a new directory."""
+    """Returns the marker; None after a crash, or in a new directory. Raises LogDirError."""
     content = await log_dir.read_file(CLEAN_SHUTDOWN_FILE)
     return None if content is None else parse_clean_shutdown(content)
 
 
 def store_clean_shutdown(log_dir: LogDir, broker_epoch: BrokerEpoch) -> Awaitable[None]:
-    """Last operation but one on a directory: everything in it has been flushed."""
+    """Writes the marker. Call it only when everything else in the directory has been flushed."""
     return log_dir.replace_file(CLEAN_SHUTDOWN_FILE, format_clean_shutdown(broker_epoch))
 
 
 async def remove_clean_shutdown(log_dir: LogDir) -> None:
-    """Durable when it returns."""
+    """Removes the marker. The removal is durable when this returns."""
     await log_dir.remove(CLEAN_SHUTDOWN_FILE)
     await log_dir.fsync_dir()

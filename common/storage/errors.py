@@ -1,4 +1,4 @@
-"""What a log refuses to do (core). Errors of the disk are LogDirError and none of these."""
+"""Errors for requests that a log refuses (core). Disk errors are not among them; they are LogDirErrors."""
 
 from common.ids import Offset
 
@@ -14,12 +14,12 @@ class OffsetOutOfRange(Exception):
 
 
 class UnexpectedOffset(Exception):
-    """Batches for a follower do not continue its log: one begins below the log's end or within its predecessor."""
+    """The batches do not continue the follower's log: one starts below the log's end or overlaps the batch before it."""
 
 
 class LogClosed(Exception):
-    """The log was closed, or is about to be deleted."""
+    """The log is closed or being deleted."""
 
 
 class LogExists(Exception):
-    """A log is to be created in a folder that is there already."""
+    """The folder for a new log exists already."""

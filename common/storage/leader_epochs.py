@@ -1,9 +1,9 @@
-"""Where each leader epoch begins in one log (core).
+"""The start offset of each leader epoch in one log (core).
 
-Answers to Kafka's LeaderEpochFileCache (KIP-101, KIP-279). Followers ask the leader where the epoch of their last batch
-ended and truncate to it. Easy to get wrong: an answer may name a *lower* epoch than the one asked for, together with the
-offset where that lower epoch ended; and truncating from the start keeps the epoch of the first record that is left, moved
-up to the new start.
+Counterpart of Kafka's LeaderEpochFileCache (KIP-101, KIP-279). A follower asks the leader where the epoch of its last batch
+ended and truncates its log to that offset. The answer may name a *lower* epoch than the one asked for, with the offset where
+that lower epoch ended. Truncating from the start keeps the epoch of the first remaining record and moves its start offset up
+to the new log start.
 """
 
 from bisect import bisect_right
@@ -18,14 +18,14 @@ UNDEFINED_OFFSET = Offset(-1)
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch known that is not above the one asked for, and the offset behind its last record."""
+    """The largest known epoch at or below the one asked for, and the offset after its last record."""
 
     epoch: LeaderEpoch
     end_offset: Offset
 
 
 class LeaderEpochs:
-    """Invariant: epochs and start offsets both ascend strictly."""
+    """The entries of one log. Invariant: epochs and start offsets both ascend strictly."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -42,14 +42,14 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> LeaderEpoch:
-        """UNDEFINED_EPOCH for a log without records."""
+        """The epoch of the last entry, UNDEFINED_EPOCH if there is none."""
         return LeaderEpoch(self._epochs[-1]) if self._epochs else UNDEFINED_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Notes that a batch at `start_offset` carries `epoch`. Returns whether anything changed.
 
-        Entries that contradict the new one, because their epoch or their offset is not below it, are dropped: they
-        stem from records that were truncated or never written.
+        Drops entries that contradict the new one because their epoch or start offset is not lower. They come from records
+        that were truncated or never written.
         """
         if epoch < 0:
             return False
@@ -63,7 +63,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEnd:
-        """Where `epoch` ended. Both fields are UNDEFINED for an epoch above all known ones, or for -1."""
+        """Returns where `epoch` ended. Both fields are UNDEFINED if the epoch is -1 or higher than every known one."""
         if not self._epochs or epoch < 0 or epoch > self._epochs[-1]:
             return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
         if epoch == self._epochs[-1]:
@@ -71,17 +71,17 @@ class LeaderEpochs:
         higher = bisect_right(self._epochs, epoch)
         end_offset = Offset(self._starts[higher])
         if higher == 0:
-            # The epoch lies before everything the log still holds: it ended where the log begins.
+            # The epoch is older than everything left in the log, so it ended where the log starts.
             return EpochEnd(epoch, end_offset)
         return EpochEnd(LeaderEpoch(self._epochs[higher - 1]), end_offset)
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
-        """The epoch of the record at `offset`, UNDEFINED_EPOCH when it is before the first entry."""
+        """Returns the epoch of the record at `offset`, UNDEFINED_EPOCH if that is before the first entry."""
         position = bisect_right(self._starts, offset)
         return LeaderEpoch(self._epochs[position - 1]) if position else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
-        """Forgets epochs that begin at or behind the new log end. Returns whether anything changed."""
+        """Drops epochs that start at or after the new log end. Returns whether anything changed."""
         changed = False
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
@@ -90,7 +90,7 @@ class LeaderEpochs:
         return changed
 
     def truncate_from_start(self, start_offset: Offset) -> bool:
-        """Forgets epochs that ended before the new log start. Returns whether anything changed."""
+        """Drops epochs that ended at or before the new log start. Returns whether anything changed."""
         position = bisect_right(self._starts, start_offset)
         if position == 0 or (position == 1 and self._starts[0] == start_offset):
             return False
@@ -99,17 +99,17 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> bool:
-        """Forgets everything, for a log that starts anew elsewhere. Returns whether anything changed."""
+        """Drops all entries, for a log that restarts at another offset. Returns whether anything changed."""
         changed = bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()
         return changed
 
     def format(self) -> bytes:
-        """The content of leader-epoch-checkpoint."""
+        """Returns the content of the leader-epoch-checkpoint file."""
         return format_epoch_checkpoint(self.entries)
 
     @classmethod
     def parse(cls, content: bytes) -> "LeaderEpochs":
-        """Raises MalformedCheckpoint."""
+        """Parses the content of a leader-epoch-checkpoint file. Raises MalformedCheckpoint."""
         return cls(parse_epoch_checkpoint(content))

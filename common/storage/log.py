@@ -1,13 +1,13 @@
-"""One partition's log: an ordered sequence of record batches in segments, under one folder of a log directory (shell).
+"""One partition's log: an ordered sequence of record batches in segments, in one folder of a log directory (shell).
 
 Counterpart of Kafka's UnifiedLog and LocalLog; the metadata log uses it too. Appending is a plain call: it assigns the
-offsets and moves `log_end_offset` at once, so that pipelined requests get consecutive offsets. The bytes follow through the
-AppendPipeline, which moves `written_offset` in order; readers never see beyond it. Whatever changes files by name (rolling,
-truncating, deleting, renaming) runs one at a time, under a lock or as `Steps`, so that no operation ever meets a file that
-another one of this log has taken away: such an ENOENT would take the whole directory offline.
+offsets and moves `log_end_offset` at once, so pipelined requests get consecutive offsets. The bytes follow through the
+AppendPipeline, which moves `written_offset` in order; readers never see anything beyond it. Operations that change files by
+name (rolling, truncating, deleting, renaming) run under a lock or as `Steps`, so that none of them ever finds a file gone
+that another one has removed. The ENOENT would take the whole directory offline.
 
-One failed operation fails the log as a whole. It acknowledges nothing any more, not even what the disk reports as written
-later, until its owner loads it again.
+One failed operation fails the whole log. From then on it acknowledges nothing, not even appends that the disk reports as
+written later, until its owner loads it again.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
 class Appended(NamedTuple):
-    """The place that batches were given. `written` completes when the kernel has them and all before them.
+    """The offsets assigned to batches. `written` completes when the kernel has these batches and all earlier ones.
 
-    It raises LogDirError when that will never happen. Cancelling it changes nothing for the log.
+    It raises LogDirError if the log fails before that. Cancelling it changes nothing for the log.
     """
 
     first_offset: Offset
@@ -57,9 +57,9 @@ class Appended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """Whole batches of one segment; no parts when there is nothing to read.
+    """Whole batches of one segment. `parts` is empty if there is nothing to read.
 
-    `first_offset` is that of the first batch and may be below the one asked for; `next_offset` is where to go on.
+    `first_offset` belongs to the first batch and may be below the requested offset. `next_offset` is where to continue.
     """
 
     parts: list[FileRegion]
@@ -70,23 +70,23 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True)
 class DeletedSegment:
-    """A segment that retention or a raised log start has removed."""
+    """A segment that was removed by retention or by raising the log start."""
 
     base_offset: Offset
     size: int
 
 
 class Log:
-    """Made by `create` or `load`. Attributes are for reading; `config` may be replaced at any time."""
+    """Created by `create` or `load`. Callers only read the attributes, except that `config` may be replaced at any time."""
 
     log_start_offset: Offset
-    """The first offset that may be read. Never goes back, except by truncation below it."""
+    """The first offset that may be read. Moves back only if the log is truncated below it or starts over."""
     log_end_offset: Offset
-    """The offset that the next record gets."""
+    """The offset of the next record. Advances with every append, before the bytes are written; truncation moves it back."""
     recovery_point: Offset
-    """Everything below it survives a power cut, indexes and leader epochs included.
+    """Everything below it survives a power cut, including indexes and leader epochs.
 
-    Invariant: recovery_point <= written_offset <= log_end_offset."""
+    Invariant: recovery_point <= written_offset <= log_end_offset. Advances after syncs; truncation moves it back."""
 
     def __init__(
         self,
@@ -107,27 +107,29 @@ class Log:
         self.topic_id = topic_id
         self.leader_epochs = leader_epochs
         self.recovery = recovery
-        # The first failure. None again once the log is renamed for deletion.
+        # The first failure; later ones do not replace it. `delete_rename` resets it to None.
         self.failure: LogDirError | None = None
-        # Set by the owner; called once, when the log fails, whatever it was doing.
+        # Set by the owner. Called when `failure` is set.
         self.on_failed: Callable[[], None] | None = None
+        # Set when the log is closed, abandoned or deleted, or when the process shuts down. Never reset.
         self.is_closed = False
         self.log_start_offset = log_start_offset
         self.log_end_offset = Offset(segments[-1].next_offset)
         self.recovery_point = recovery_point
         self._segments = LogSegments(segments)
-        # Held by whatever flushes, cuts, deletes or ends the log.
+        # Held while the log is flushed, truncated, shortened by retention, closed or deleted.
         self._lock = asyncio.Lock()
-        # While segments are cut or closed. An append then is a bug of the owner.
+        # True while segments are truncated or closed. An append during that time is a bug of the owner.
         self._is_changing = False
         self._appends = AppendPipeline(log_dir, self.log_end_offset, self._fail)
-        # Rolls, deletions and files beside the segments: Steps that go on when the caller is gone.
+        # Rolls, deletions and the files beside the segments. These Steps run to their end even if the caller is cancelled.
         self._background = Outstanding(self._fail)
-        # Rolled segments that a power cut may still hurt, oldest first. One leaves when it has nothing `undone` and all
-        # before it have left; then the recovery point moves to its end.
+        # Rolled segments that may not survive a power cut yet, oldest first. A segment leaves once its `undone` is 0 and all
+        # older ones have left; the recovery point then moves to its end.
         self._undurable: deque[Segment] = deque()
+        # Invariant: at most one `_store_epochs_steps` runs at a time; True while it does.
         self._is_storing_epochs = False
-        # leader-epoch-checkpoint on the disk is older than `leader_epochs`. Stored before the recovery point moves.
+        # True if leader-epoch-checkpoint on disk is older than `leader_epochs`. Stored before the recovery point moves.
         self._epochs_changed = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ class Log:
         *,
         start_offset: Offset = FIRST_OFFSET,
     ) -> "Log":
-        """A new log in a new folder, durably there when this returns. Raises LogExists."""
+        """Creates a log in a new folder, durable when this returns. Raises LogExists and LogDirError."""
         if await log_dir.stat(name) is not None:
             raise LogExists(f"{log_dir.path}/{name} is there already")
         await log_dir.mkdir(name)
@@ -149,9 +151,9 @@ class Log:
         segment.file = SegmentFile(log_dir, await log_dir.open(segment.path(), create=True))
         await log_dir.fsync_dir(name)
         if topic_id is not None:
-            # After everything else that can fail: with its topic id the folder counts as that topic's log.
+            # The topic id makes the folder count as that topic's log, so write it after everything else that can fail.
             await store_partition_metadata(log_dir, name, topic_id)
-        # The folder's own entry comes last: after a crash there is a whole log or none.
+        # Sync the folder's own entry last, so that a crash leaves either the whole log or none.
         await log_dir.fsync_dir()
         return cls(
             log_dir,
@@ -176,10 +178,11 @@ class Log:
         log_start_offset: Offset = FIRST_OFFSET,
         clean: bool = False,
     ) -> "Log":
-        """The log in an existing folder. Both offsets are from the checkpoints; `clean` says that the marker was there.
+        """Loads the log from an existing folder. Both offsets come from the checkpoints.
 
-        Without the marker everything from the recovery point on is validated and cut off at the first bad byte; what
-        was lost is in `recovery`. A torn end never makes this fail. Raises MalformedPartitionMetadata and LogDirError.
+        `clean` means that the clean shutdown marker was there. Without it, everything from the recovery point on is
+        validated and the log is truncated at the first bad byte; `recovery` reports the loss. A torn tail never fails the
+        load. Raises MalformedPartitionMetadata and LogDirError.
         """
         topic_id = await load_partition_metadata(log_dir, name)
         loaded = await load_segments(
@@ -203,9 +206,9 @@ class Log:
         return log
 
     async def close(self) -> None:
-        """Flushes everything, writes the index files and lets go of the files. For an orderly end."""
+        """Flushes everything, writes the index files and closes the files, for a clean shutdown."""
         async with self._lock:
-            # A log that failed and was abandoned was never flushed.
+            # A log that failed and was abandoned is closed too, but was never flushed.
             self._check_not_failed()
             if self.is_closed:
                 return
@@ -224,19 +227,19 @@ class Log:
         yield from newest_segment.index_file_steps()
 
     async def delete_rename(self, unique: bytes) -> str:
-        """Ends the log and gives its folder the name `<topic>-<p>.<32 hex>-delete`, durably. Returns the new name.
+        """Closes the log and renames its folder durably to `<topic>-<p>.<32 hex>-delete`. Returns the new name.
 
-        `unique` is 16 bytes. The owner removes the folder when file.delete.delay.ms has passed.
+        `unique` is 16 bytes long. The owner removes the folder after file.delete.delay.ms.
         """
         parsed = parse_partition_folder(self.name)
         assert parsed is not None
         name = marked_partition_folder(parsed.topic, parsed.partition, FolderKind.DELETE, unique)
         async with self._lock:
             self.is_closed = True
-            # Operations that are still queued use the old name and would not find the folder.
+            # Queued operations use the old name. After the rename they would not find the folder.
             await self._settle()
             self._segments.retire_files()
-            # A log that failed is deleted like any other. From here on only a failure of the renaming counts.
+            # A failed log is deleted like any other. From here on only a failure of the rename counts.
             self.failure = None
             self._background.run(self._rename_steps(name))
             await self._background.wait()
@@ -249,16 +252,16 @@ class Log:
         yield self.log_dir.fsync_dir()
 
     async def abandon(self) -> None:
-        """Lets go of the files of a log that has failed although its directory has not, so that it can be loaded again."""
+        """Closes the files of a log that failed while its directory did not, so that the log can be loaded again."""
         assert self.failure is not None, "only a failed log is abandoned"
         async with self._lock:
             self.is_closed = True
-            # A later step would meet files that loading has taken away, or take away what loading has opened.
+            # Steps that ran after the reload could miss files that the reload removed, or remove files that it opened.
             await self._settle()
             self._segments.retire_files()
 
     def _fail(self, error: LogDirError | None) -> None:
-        """Fails the log. None: the operation was given up unfinished, the process is on its way out."""
+        """Fails the log. `error` is None if an operation was given up unfinished because the process is shutting down."""
         if error is None:
             self.is_closed = True
         is_first = error is not None and self.failure is None
@@ -279,7 +282,7 @@ class Log:
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
-        """No append may come while segments are cut or closed: only a follower truncates, and it appends nothing then."""
+        """Forbids appends while segments are truncated or closed. Only followers truncate, and they do not append then."""
         self._is_changing = True
         try:
             yield
@@ -287,32 +290,32 @@ class Log:
             self._is_changing = False
 
     async def _settle(self) -> None:
-        """Returns when nothing of this log is on its way to the disk."""
+        """Returns when no append and no background operation of this log is in flight."""
         while not self._appends.is_idle or self._background.count:
             await self._background.wait()
             await self._appends.wait()
 
     @property
     def written_offset(self) -> Offset:
-        """Everything below it is in the kernel."""
+        """The kernel has every record below this offset, so it can be read."""
         return self._appends.written_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments, queued ones included."""
+        """The size of all segments in bytes, including bytes that are still queued."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def segment_base_offsets(self) -> list[Offset]:
-        """Ascending."""
+        """The base offsets of all segments, ascending."""
         return self._segments.base_offsets
 
     # --- appending -----------------------------------------------------------------------------------------------
     def append_as_leader(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: LeaderEpoch) -> Appended:
-        """Gives validated batches their offsets and epoch, in place, and sends them to the disk.
+        """Stamps offsets and epoch into validated batches, in place, and sends them to the disk.
 
-        The views must be writable and stay unchanged until `written` completes. Raises LogDirError when the log has
-        failed, and LogClosed.
+        The views must be writable. The caller leaves them unchanged until `written` completes. Raises LogClosed, and
+        LogDirError if the log has failed.
         """
         self._check_appendable()
         first_offset = offset = self.log_end_offset
@@ -341,10 +344,10 @@ class Log:
         return Appended(first_offset, Offset(offset - 1), written)
 
     def append_as_follower(self, view: memoryview) -> Appended:
-        """Appends whole validated batches that have their offsets and epochs already.
+        """Appends whole, validated batches that already have their offsets and epochs.
 
-        `view` must stay unchanged until `written` completes. Raises UnexpectedOffset, BatchError for bytes that are not
-        whole batches, LogDirError when the log has failed, and LogClosed.
+        The caller leaves `view` unchanged until `written` completes. Raises UnexpectedOffset, BatchError if the bytes are
+        not whole batches, LogClosed, and LogDirError if the log has failed.
         """
         self._check_appendable()
         batches = split_batches(view)
@@ -376,8 +379,10 @@ class Log:
         return Appended(first_offset, Offset(expected - 1), self._appends.send(segment, position, [view], expected))
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """A leader's epoch begins at the log's end, before there is a batch of it. Followers that ask where an earlier
-        epoch ended are answered from this entry."""
+        """Starts a new leader's epoch at the log end, before the epoch has any batch.
+
+        The leader uses this entry to answer followers that ask where an earlier epoch ended.
+        """
         self._epochs_changed |= self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     def _check_appendable(self) -> None:
@@ -386,25 +391,25 @@ class Log:
             raise RuntimeError(f"{self.name}: append during a truncation")
 
     def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
-        """The newest segment, after a roll if it has no room for these batches."""
+        """Returns the newest segment, after rolling if it has no room for these batches."""
         segment = self._segments.newest
         max_timestamp = max(header.max_timestamp for header, _ in batches)
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
-            # Begins where the old one ends, even if a gap precedes these batches: recovery takes a gap between two segments
-            # for a lost piece. Only a gap too wide for the indexes is left open.
+            # The new segment starts where the old one ends, even if these batches follow a gap: recovery treats a gap
+            # between two segments as lost records. Only a gap too wide for the indexes is left between the segments.
             return self._roll(max(self.log_end_offset, last_offset - RELATIVE_OFFSET_MAX))
         return segment
 
     def _release(self, segment: Segment) -> None:
-        """The segment's file is open."""
+        """Starts the held appends of a segment whose file is now open."""
         self._appends.release(segment)
         if segment is not self._segments.newest:
-            # It was rolled before it was even open.
+            # It was rolled before its file was open, so finishing it was postponed to this point.
             self._background.run(self._finish_rolled_steps(segment))
 
     # --- rolling and flushing ------------------------------------------------------------------------------------
     async def roll(self) -> Offset:
-        """Begins a new segment at the log's end, unless the newest one is empty. Returns the newest base offset."""
+        """Starts a new segment at the log end, unless the newest one is empty. Returns the newest base offset."""
         async with self._lock:
             self._check_usable()
             if self._segments.newest.size:
@@ -431,7 +436,7 @@ class Log:
         handle = yield self.log_dir.open(segment.path(), create=True)
         segment.file = SegmentFile(self.log_dir, handle)
         self._release(segment)
-        # Without this a power cut could lose the name of a file whose content was synced.
+        # Without this, a power cut could lose the directory entry of a file whose content was synced.
         yield self.log_dir.fsync_dir(self.name)
         segment.undone -= 1
         self._advance_recovery_point()
@@ -445,20 +450,20 @@ class Log:
         self._advance_recovery_point()
 
     def _advance_recovery_point(self) -> None:
-        """Moves it past the rolled segments that are safe, in order.
+        """Moves the recovery point past the rolled segments that are durable, in order.
 
-        It waits for the leader epochs too: recovery believes leader-epoch-checkpoint below the recovery point, and reads
-        the epochs from the batches above it. So no append waits for that file, and an epoch that only began is not stored
-        until the recovery point moves. When a disk dies a broker becomes leader of many partitions at once, and a sync for
-        each of them would keep the first records waiting.
+        It also waits for leader-epoch-checkpoint: recovery trusts that file below the recovery point and rebuilds the
+        epochs from the batches above it. So no append waits for the file, and a new epoch is not stored until the recovery
+        point moves. When a disk dies, a broker becomes leader of many partitions at once. One sync per partition would
+        delay the first records.
         """
         if self.failure is not None:
-            # A rolled segment may lack the very append that failed. Those after it are sound, and prove nothing about it.
+            # The append that failed may be missing from a rolled segment. That later syncs succeed proves nothing about it.
             return
         if self._is_storing_epochs or not self._undurable or self._undurable[0].undone:
             return
         if self._epochs_changed:
-            # Comes back here when that is done.
+            # `_store_epochs_steps` calls this method again when it is done.
             self._store_epochs()
             return
         while self._undurable and self._undurable[0].undone == 0:
@@ -467,7 +472,7 @@ class Log:
         assert self.recovery_point <= self.written_offset
 
     async def flush(self, up_to: Offset | None = None) -> Offset:
-        """Syncs what has been appended so far, at least below `up_to`. Returns the recovery point."""
+        """Syncs all appends so far and returns the recovery point. Does nothing if it already covers `up_to`."""
         if up_to is not None and up_to <= self.recovery_point:
             return self.recovery_point
         async with self._lock:
@@ -476,7 +481,7 @@ class Log:
 
     async def _sync(self) -> None:
         self._check_usable()
-        # A roll syncs the older segments by itself.
+        # Rolled segments are synced by their own background steps; wait for them.
         while self._background.count or self._epochs_changed:
             if self._epochs_changed:
                 self._store_epochs()
@@ -487,7 +492,7 @@ class Log:
             return
         assert segment.file is not None
         try:
-            # Runs after all appends queued so far, because operations of one file keep their order.
+            # This runs after all appends queued so far, because operations on one file keep their order.
             await self.log_dir.fsync(segment.file.handle)
         except LogDirError as error:
             self._fail(error)
@@ -496,7 +501,7 @@ class Log:
         self.recovery_point = max(self.recovery_point, target)
 
     def _store_epochs(self) -> None:
-        """Replaces leader-epoch-checkpoint, once more afterwards if the epochs change meanwhile."""
+        """Replaces leader-epoch-checkpoint, and does so again if the epochs change in the meantime."""
         self._epochs_changed = True
         if not self._is_storing_epochs:
             self._is_storing_epochs = True
@@ -514,17 +519,17 @@ class Log:
     async def read(
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> LogRead:
-        """Whole batches from the one that holds `offset`, of at most `max_bytes`, all below `upper_offset`.
+        """Returns whole batches from the one that holds `offset`: at most `max_bytes`, all below `upper_offset`.
 
-        `min_one_batch` gives the first batch even when it is larger. Does not suspend when the place is in memory.
-        Raises OffsetOutOfRange, LogDirError, and BatchError where the disk holds something other than batches.
+        With `min_one_batch` the first batch is returned even if it is larger. Does not suspend if the position is known in
+        memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
         """
         return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
 
     async def read_bytes(
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> bytes:
-        """The bytes that `read` would give; empty when there is nothing to read."""
+        """Like `read`, but returns the bytes themselves; empty if there is nothing to read."""
         span = await self._locate(offset, max_bytes, upper_offset, min_one_batch)
         return await span.segment.read(span.position, span.size) if span.size else b""
 
@@ -565,7 +570,7 @@ class Log:
 
     # --- offsets by time -----------------------------------------------------------------------------------------
     async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after `timestamp`, in offset order; None when there is none."""
+        """Returns the first record, in offset order, that is at or after `timestamp`; None if there is none."""
 
         async def find() -> TimestampOffset | None:
             self._check_usable()
@@ -574,7 +579,7 @@ class Log:
         return await self._segments.in_one_generation(find)
 
     async def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the greatest timestamp; None when no record has one."""
+        """Returns the first record with the largest timestamp, None if no record has a timestamp."""
 
         async def find() -> TimestampOffset | None:
             self._check_usable()
@@ -584,23 +589,25 @@ class Log:
 
     # --- truncation ----------------------------------------------------------------------------------------------
     def lower_recovery_point(self, offset: Offset) -> None:
-        """For the owner, before it cuts the log at `offset`: the recovery point is below wherever the log will end, and can
-        be stored."""
+        """Lowers the recovery point to at or below the point where `truncate_to(offset)` will end the log.
+
+        The owner calls this and stores the recovery point before it truncates.
+        """
         if offset < self.recovery_point:
-            # A cut inside a batch ends the log at the batch's beginning, which is in the same segment.
+            # If `offset` is inside a batch, truncation ends the log at the start of that batch, in the same segment.
             self.recovery_point = Offset(min(offset, self._segments.holding(offset).base_offset))
 
     async def truncate_to(self, offset: Offset) -> Offset:
-        """Cuts the log off at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
+        """Truncates the log at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
 
-        The owner lowers the recovery point and stores it before: an old, higher one would vouch after a crash for bytes
-        that were never synced.
+        The owner must first lower the recovery point and store it. After a crash, an old, higher recovery point would vouch
+        for bytes that were never synced.
         """
         async with self._lock:
             self._check_usable()
             if offset >= self.log_end_offset:
-                # A leader that was deposed before its first append left an epoch that begins at the end. Kept, it would
-                # go on contradicting the new leader, which then answers with the same divergence for ever.
+                # A leader that was deposed before its first append left an epoch that starts at the log end. If we kept
+                # it, it would conflict with the new leader's epochs, and every fetch would report the same divergence.
                 if self.leader_epochs.truncate_from_end(offset):
                     self._store_epochs()
                 return self.log_end_offset
@@ -615,7 +622,7 @@ class Log:
         return self.log_end_offset
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drops everything and goes on at `offset`, as for a follower whose leader's log begins past its end."""
+        """Drops everything and continues at `offset`, as a follower does if the leader's log starts past its own end."""
         async with self._lock:
             self._check_usable()
             with self._changing():
@@ -633,7 +640,7 @@ class Log:
             first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
             end = Offset(min(offset, first_offset))
             kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
-        # From here on nothing suspends until memory and the queue of the disk agree again.
+        # From here on, do not suspend until memory and the disk's queue agree again.
         removed = segments[number + 1 :]
         kept.is_held = True
         self._segments.replace([*segments[:number], kept], removed)
@@ -644,18 +651,18 @@ class Log:
         await self._background.wait()
 
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
-        # The newest goes first, and durably, so that a crash leaves a log that is too long but has no hole.
+        # Remove the newest segment first, and durably, so that a crash leaves a log that is too long but has no hole.
         for segment in reversed(removed):
             if segment.file is None:
                 yield self.log_dir.remove(segment.path())
             else:
                 yield from segment.removal_steps()
             yield self.log_dir.fsync_dir(self.name)
-        # Index files that reach past the new end would be taken for those of what is appended next.
+        # Index files that reach past the new end would be taken for indexes of the records appended next.
         yield from kept.index_removal_steps()
         assert kept.file is not None
         yield self.log_dir.truncate(kept.file.handle, position)
-        # A power cut must not bring back what was cut off, below a recovery point or in front of a newer segment.
+        # A power cut must not bring the truncated bytes back, below a later recovery point or before a newer segment.
         yield self.log_dir.fsync(kept.file.handle)
         self._release(kept)
         for segment in removed:
@@ -674,7 +681,7 @@ class Log:
         await self._background.wait()
 
     def _start_over_steps(self, new: Segment, removed: list[Segment]) -> Steps:
-        # One of the old ones may have the name of the new one.
+        # Rename the old segments away first: one of them may have the same name as the new one.
         for segment in reversed(removed):
             yield from segment.removal_steps()
         new.undone = 1
@@ -690,7 +697,10 @@ class Log:
 
     # --- deletion ------------------------------------------------------------------------------------------------
     def raise_log_start_offset(self, offset: Offset) -> bool:
-        """Makes everything below `offset` unreadable; the segments go with the next deletion. Never lowers it."""
+        """Makes everything below `offset` unreadable. The next deletion removes the segments. Never lowers the start.
+
+        Returns whether anything changed. Raises OffsetOutOfRange if `offset` is beyond the log end.
+        """
         if offset <= self.log_start_offset:
             return False
         if offset > self.log_end_offset:
@@ -701,9 +711,9 @@ class Log:
         return True
 
     async def delete_segments_before(self, offset: Offset) -> list[DeletedSegment]:
-        """Raises the log start to `offset` and removes the segments that lie wholly below it. The newest one stays.
+        """Raises the log start to `offset` and removes the segments entirely below it, except the newest segment.
 
-        The owner makes sure that `offset` is not above the high watermark, or the latest snapshot.
+        The owner makes sure that `offset` is at or below the high watermark, or the end of the latest snapshot.
         """
         async with self._lock:
             self._check_usable()
@@ -711,7 +721,7 @@ class Log:
             return await self._delete_below_start()
 
     async def delete_expired(self, expiry: Expiry, *, now_ms: int, high_watermark: Offset) -> list[DeletedSegment]:
-        """Removes what retention by time or size no longer keeps, and what lies below the log start."""
+        """Removes segments that exceed retention by time or size, and segments below the log start."""
         async with self._lock:
             self._check_usable()
             if self._background.count:
@@ -719,18 +729,18 @@ class Log:
                 self._check_usable()
             segments = list(self._segments)
             count = await expired_segments(segments, expiry, now_ms=now_ms, high_watermark=high_watermark)
-            # The newest one may have grown in the meantime.
+            # The newest segment may have grown in the meantime.
             while count and self._segments[count - 1].next_offset > high_watermark:
                 count -= 1
             if count:
                 if count == len(self._segments):
-                    # Everything is too old, the newest segment included, which can only go when there is a newer one.
+                    # Everything has expired. The newest segment can only be removed once there is a newer one.
                     self._roll(self.log_end_offset)
                 self.raise_log_start_offset(Offset(self._segments[count].base_offset))
             return await self._delete_below_start()
 
     async def _delete_below_start(self) -> list[DeletedSegment]:
-        # A segment on its way to the disk, or whose index is being written, cannot be renamed safely.
+        # A segment cannot be renamed safely while it is being written to disk or its index files are.
         while self._background.count:
             await self._background.wait()
         self._check_usable()
@@ -748,7 +758,7 @@ class Log:
     def _delete_steps(self, removed: list[Segment]) -> Steps:
         for segment in removed:
             yield from segment.removal_steps()
-            # One after the other: an older segment that is back after a power cut, and the next one not, is a hole.
+            # Sync after each one: if a power cut brought back an older segment but not the next, the log would have a hole.
             yield self.log_dir.fsync_dir(self.name)
         for segment in removed:
             yield from segment.delete_steps()

@@ -1,6 +1,6 @@
-"""What of a topic's configuration the log itself follows (core).
+"""The part of a topic's configuration that the log itself uses (core).
 
-`TopicConfig` has these attributes and can be passed as it is; users without a topic (the metadata log) build a `LogConfig`.
+A `TopicConfig` has these attributes and can be passed directly. The metadata log, which has no topic, uses a `LogConfig`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class LogSettings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Settings by themselves, with Kafka's defaults."""
+    """The settings on their own, with Kafka's defaults."""
 
     segment_bytes: int = 1024**3
     segment_ms: int = 7 * 24 * 3_600_000

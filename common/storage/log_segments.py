@@ -1,8 +1,8 @@
-"""The segments of one log, in order, and how to look things up in them while they may be taken away (shell).
+"""The segments of one log in offset order, and searches that survive the removal of segments (shell).
 
-Answers to Kafka's LogSegments. A search suspends for the disk, and meanwhile a truncation, a deletion or the log's end may
-take segments away. Easy to get wrong: what such a search has found is worthless then, and so is an error that it met. Every
-such change counts up `generation`, and whoever sees another one than before asks everything again.
+Counterpart of Kafka's LogSegments. A search suspends while it waits for the disk. Meanwhile a truncation, a deletion or the
+closing of the log can remove segments. The search's result is then worthless, and so is a BatchError that it raised. Every
+such change increments `generation`, and a search that sees a new generation starts over.
 """
 
 from bisect import bisect_right
@@ -16,17 +16,20 @@ from common.storage.segment import Segment
 
 T = TypeVar("T")
 
-# How many segments other than the newest keep their offset index in memory.
+# The number of older segments that keep their offset index in memory.
 LOADED_INDEXES_MAX = 2
 
 
 class LogSegments:
-    """Never empty; ascending."""
+    """Invariant: never empty, in ascending order of base offset."""
 
     def __init__(self, segments: list[Segment]) -> None:
+        # Increments whenever segments or their files are taken away, never for `add`.
         self.generation = 0
         self._segments = segments
+        # Invariant: the base offsets of `_segments`, in the same order.
         self._bases = [segment.base_offset for segment in segments]
+        # Older segments that may have their offset index in memory, in the order of loading. `replace` empties it.
         self._loaded_indexes: deque[Segment] = deque()
 
     def __iter__(self) -> Iterator[Segment]:
@@ -48,21 +51,21 @@ class LogSegments:
         return [Offset(base) for base in self._bases]
 
     def number_of(self, offset: int) -> int:
-        """The number of the segment that holds `offset`; the first one's for an offset below them all."""
+        """Returns the number of the segment that holds `offset`, 0 for an offset below all segments."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def holding(self, offset: int) -> Segment:
-        """That segment."""
+        """Returns the segment that holds `offset`, the first one for an offset below all segments."""
         return self._segments[self.number_of(offset)]
 
     # --- changing ------------------------------------------------------------------------------------------------
     def add(self, segment: Segment) -> None:
-        """A new newest one. Nothing that was found before becomes wrong by it."""
+        """Adds a new newest segment. Searches under way stay valid, so the generation does not change."""
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
     def replace(self, segments: list[Segment], removed: list[Segment]) -> None:
-        """From now on these are the segments. The files of those removed are closed when the last search has ended."""
+        """Sets the segments. The files of the `removed` ones close when the last search in them has ended."""
         for segment in removed:
             if segment.file is not None:
                 segment.file.retire()
@@ -72,7 +75,7 @@ class LogSegments:
         self.generation += 1
 
     def retire_files(self) -> None:
-        """For the end of the log: closes all files, in the same way."""
+        """Closes all files in the same way, when the log is closed."""
         self.generation += 1
         for segment in self._segments:
             if segment.file is not None:
@@ -80,7 +83,7 @@ class LogSegments:
 
     # --- searching -----------------------------------------------------------------------------------------------
     async def in_one_generation(self, search: Callable[[], Awaitable[T]]) -> T:
-        """What `search` finds, asked as often as segments are taken away meanwhile."""
+        """Runs `search` until no segment was removed during the run, and returns its result."""
         while True:
             generation = self.generation
             try:
@@ -93,8 +96,10 @@ class LogSegments:
                 return found
 
     def while_unchanged(self, offset: int) -> Iterator[Segment]:
-        """The segments from the one that holds `offset` on, each held open while the caller looks at it. Ends early when
-        segments were taken away meanwhile: their files may be closed."""
+        """Iterates over the segments from the one that holds `offset`, and keeps each file open while the caller uses it.
+
+        Ends early if segments were removed in the meantime, as their files may be closed.
+        """
         generation = self.generation
         for segment in self._segments[self.number_of(offset) :]:
             if segment.file is None or generation != self.generation:
@@ -103,12 +108,12 @@ class LogSegments:
                 yield segment
 
     def note_index_use(self, segment: Segment) -> None:
-        """Keeps the indexes of a few older segments in memory and lets the others go."""
+        """Notes that an older segment's index was used. Keeps the indexes of a few segments and drops the oldest."""
         if segment.tail is not None or segment in self._loaded_indexes:
             return
         self._loaded_indexes.append(segment)
         if len(self._loaded_indexes) > LOADED_INDEXES_MAX:
             oldest = self._loaded_indexes.popleft()
-            # Until its files are written, the indexes of a rolled segment are only in memory.
+            # The indexes of a rolled segment are only in memory until its index files are written.
             if oldest.undone == 0 and oldest.tail is None:
                 oldest.forget_indexes()

@@ -1,9 +1,9 @@
-"""What makes a directory one of ours: meta.properties, and whether those of one node agree (core).
+"""meta.properties, which marks a formatted log directory, and the check that those of one node agree (core).
 
-Answers to Kafka's MetaProperties and MetaPropertiesEnsemble. Version 0 stems from ZooKeeper times (`broker.id`), version 1
-is written here; `directory.id` may be missing in both and is then added at start. Easy to get wrong: an *unreadable*
-directory is a broken disk and starts offline, while an *unformatted* one beside formatted ones is probably a mount that is
-missing, and must never silently get an id of its own.
+Counterpart of Kafka's MetaProperties and MetaPropertiesEnsemble. Version 0 dates from the ZooKeeper era and has `broker.id`.
+This project writes version 1. `directory.id` may be missing in both versions and is then added at start. An *unreadable*
+directory is a broken disk and starts offline. An *unformatted* directory next to formatted ones is probably a missing mount,
+and must never silently get an id of its own.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,16 +21,16 @@ _NODE_ID_MAX = 2**31 - 1
 
 
 class MalformedMetaProperties(Exception):
-    """The content is no meta.properties; the text says why. The directory counts as unreadable."""
+    """The content is not a valid meta.properties; the text says why. The directory counts as unreadable."""
 
 
 class MetaPropertiesConflict(Exception):
-    """The directories of this node contradict each other or the configuration: one line, with the way out."""
+    """The directories contradict each other or the configuration. The text is one line and says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """One file. A version 0 file may lack any of the ids, a version 1 file only the directory's."""
+    """The content of one file. A version 0 file may lack any of the ids, a version 1 file only the directory id."""
 
     cluster_id: str | None = None
     node_id: int | None = None
@@ -38,11 +38,11 @@ class MetaProperties:
     version: int = VERSION_KRAFT
 
     def with_directory_id(self, directory_id: DirectoryId) -> "MetaProperties":
-        """The same, naming its directory."""
+        """Returns a copy with this directory id."""
         return replace(self, directory_id=directory_id)
 
     def entries(self) -> dict[str, str]:
-        """Keys and values as in the file, sorted by key."""
+        """Returns the keys and values as in the file, sorted by key."""
         entries = {"version": str(self.version)}
         if self.cluster_id is not None:
             entries["cluster.id"] = self.cluster_id
@@ -53,17 +53,17 @@ class MetaProperties:
         return dict(sorted(entries.items()))
 
     def __str__(self) -> str:
-        """As Kafka's tools print it: {cluster.id=..., node.id=1, version=1}."""
+        """Formats it as Kafka's tools do: {cluster.id=..., node.id=1, version=1}."""
         return "{" + ", ".join(f"{key}={value}" for key, value in self.entries().items()) + "}"
 
 
 def format_meta_properties(properties: MetaProperties) -> bytes:
-    """The file's content."""
+    """Returns the content of the file."""
     return javaproperties.dumps(properties.entries(), timestamp=False, sort_keys=True).encode("latin-1")
 
 
 def parse_meta_properties(content: bytes) -> MetaProperties:
-    """Raises MalformedMetaProperties. Keys that mean nothing here are ignored."""
+    """Parses the content of the file and ignores unknown keys. Raises MalformedMetaProperties."""
     try:
         entries: dict[str, str] = javaproperties.loads(content.decode("latin-1"))
     except ValueError as error:
@@ -75,7 +75,7 @@ def parse_meta_properties(content: bytes) -> MetaProperties:
     node_id = _number(entries, node_key, default=None)
     cluster_id = entries.get("cluster.id")
     if cluster_id is not None and not cluster_id.isprintable():
-        # Escapes can make halves of surrogate pairs, which no request can carry, and ends of lines.
+        # Escape sequences can produce line breaks, and lone surrogates, which no request can carry.
         raise MalformedMetaProperties(f"cluster.id is {cluster_id!r}, which is not printable")
     if version == VERSION_KRAFT:
         for key, value in (("cluster.id", cluster_id), ("node.id", node_id)):
@@ -98,7 +98,7 @@ def _number(entries: Mapping[str, str], key: str, *, default: int | None) -> int
     text = text.strip()
     if not (text.isascii() and text.isdigit()):
         raise MalformedMetaProperties(f"{key} is {text!r}, which is not a number")
-    # Python refuses to convert thousands of digits.
+    # int() raises ValueError for thousands of digits, so check the length first.
     if len(text) > 10 or int(text) > _NODE_ID_MAX:
         raise MalformedMetaProperties(f"{key} is {text[:40]}, the greatest number that it takes is {_NODE_ID_MAX}")
     return int(text)
@@ -106,29 +106,29 @@ def _number(entries: Mapping[str, str], key: str, *, default: int | None) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaPropertiesEnsemble:
-    """All configured directories of one node, by path, each in exactly one of the three; in the order of configuration."""
+    """All configured directories of one node by path, in configuration order. Each is in exactly one of the three groups."""
 
     formatted: Mapping[str, MetaProperties]
     unformatted: tuple[str, ...] = ()
     unreadable: Mapping[str, str]
-    """Path -> why, in one line."""
+    """Maps the path to the reason, in one line."""
     metadata_log_dir: str
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the formatted directories belong to."""
+        """The cluster id of the first formatted directory that has one."""
         return next((found.cluster_id for found in self.formatted.values() if found.cluster_id is not None), None)
 
     @property
     def directory_ids(self) -> dict[str, DirectoryId]:
-        """Path -> id, where there is one."""
+        """Maps the path to the directory id, for directories that have one."""
         return {path: found.directory_id for path, found in self.formatted.items() if found.directory_id is not None}
 
 
 def verify_agreement(ensemble: MetaPropertiesEnsemble, *, node_id: int, cluster_id: str | None = None) -> None:
-    """Checks the readable directories against each other and against what the caller expects, if anything.
+    """Checks the formatted directories against each other, `node_id`, and `cluster_id` if given.
 
-    Raises MetaPropertiesConflict. Both formatting and starting want this.
+    Both formatting and starting need this check. Raises MetaPropertiesConflict.
     """
     expected_cluster_id = cluster_id
     owners: dict[DirectoryId, str] = {}
@@ -167,9 +167,9 @@ def _verify_directory_id(path: str, directory_id: DirectoryId, owners: dict[Dire
 
 
 def verify_for_start(ensemble: MetaPropertiesEnsemble, *, node_id: int) -> None:
-    """What a daemon demands before it starts. Raises MetaPropertiesConflict.
+    """The check of a daemon before it starts. Raises MetaPropertiesConflict.
 
-    Unreadable directories pass, except the metadata directory's: they start offline.
+    Unreadable directories pass and start offline, except for the metadata log directory.
     """
     if ensemble.metadata_log_dir in ensemble.unreadable:
         reason = ensemble.unreadable[ensemble.metadata_log_dir]
@@ -197,9 +197,9 @@ def verify_for_start(ensemble: MetaPropertiesEnsemble, *, node_id: int) -> None:
 
 
 def generate_directory_id(draw: Callable[[], Uuid], taken: Collection[DirectoryId]) -> DirectoryId:
-    """A new id for a directory: not reserved, not one of `taken`, and not printed with a leading '-'.
+    """Draws a directory id that is not reserved, not in `taken`, and does not start with '-' when printed.
 
-    Command lines take an argument that begins with '-' for a flag.
+    Command-line tools treat an argument that starts with '-' as a flag.
     """
     while True:
         candidate = DirectoryId(draw())

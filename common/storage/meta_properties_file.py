@@ -1,7 +1,7 @@
-"""meta.properties of a log directory, read and written (shell).
+"""Reads and writes meta.properties of a log directory (shell).
 
-The rules are in `meta_properties`. Easy to get wrong: a file that cannot be parsed says the same about its disk as one that
-cannot be read, so that both make the directory unreadable and neither makes it unformatted.
+The rules are in `meta_properties`. A file that cannot be parsed means the same as one that cannot be read: the directory is
+unreadable. It never counts as unformatted.
 """
 
 from collections.abc import Awaitable
@@ -12,11 +12,11 @@ from common.storage.names import META_PROPERTIES_FILE
 
 
 async def load_meta_properties(log_dir: LogDir) -> MetaProperties | None:
-    """None when the directory is not formatted. Raises MalformedMetaProperties and LogDirError."""
+    """Returns the content, None if the directory is not formatted. Raises MalformedMetaProperties and LogDirError."""
     content = await log_dir.read_file(META_PROPERTIES_FILE)
     return None if content is None else parse_meta_properties(content)
 
 
 def store_meta_properties(log_dir: LogDir, properties: MetaProperties) -> Awaitable[None]:
-    """Durable when it completes."""
+    """Replaces the file. Durable when it completes."""
     return log_dir.replace_file(META_PROPERTIES_FILE, format_meta_properties(properties))

@@ -1,9 +1,9 @@
 """Names of folders and files inside a log directory (core).
 
-Answers to Kafka's UnifiedLog/LocalLog/LogFileUtils naming and to Snapshots for the metadata log. A partition's folder is
-`<topic>-<partition>`, with `.<32 hex>-delete`, `-future` or `-stray` behind it when it is not the current log.
-Easy to get wrong: a topic may contain '-' and '.', so a folder's name is read from its end; and -delete and -stray names
-cut the topic to fit 255 bytes, so such a name does not tell the topic reliably, which partition.metadata does.
+Counterpart of the naming in Kafka's UnifiedLog, LocalLog and LogFileUtils, and in Snapshots for the metadata log. The folder
+of a partition's current log is `<topic>-<partition>`. Other logs add `.<32 hex>-delete`, `.<32 hex>-future` or
+`.<32 hex>-stray`. A topic may contain '-' and '.', so a folder name is parsed from its end. The -delete and -stray names cut
+the topic to fit into 255 bytes, so do not take the topic from them; partition.metadata identifies it by its id.
 """
 
 import re
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 FILE_NAME_MAX = 255
-# What the protocol can carry: a name with a greater number was not made by a broker.
+# The limits of the protocol. A name with a larger number was not written by a broker.
 PARTITION_MAX: Final = 2**31 - 1
 EPOCH_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
@@ -34,7 +34,7 @@ LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
 
 
 class FolderKind(Enum):
-    """What a partition's folder is. The value is the suffix behind the 32 hex digits."""
+    """The kind of a partition's folder. The value is the suffix after the 32 hex digits."""
 
     CURRENT = ""
     DELETE = "-delete"
@@ -44,7 +44,7 @@ class FolderKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolder:
-    """A folder's name taken apart. `unique` is the 32 hex digits, "" for a current log."""
+    """A parsed folder name. `unique` holds the 32 hex digits, "" for a current log."""
 
     topic: str
     partition: int
@@ -59,14 +59,15 @@ _SNAPSHOT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.chec
 
 
 def partition_folder(topic: str, partition: int) -> str:
-    """The folder of a partition's current log."""
+    """Returns the folder name of a partition's current log."""
     return f"{topic}-{partition}"
 
 
 def marked_partition_folder(topic: str, partition: int, kind: FolderKind, unique: bytes) -> str:
-    """The folder of a future, stray or to be deleted log. `unique` is 16 bytes; one move uses the same for both its names.
+    """Returns the folder name of a future or stray log, or of one that is being deleted.
 
-    A future log's name is never cut, because its topic is still read from it: the caller refuses names over 255 bytes.
+    `unique` is 16 bytes long. A move between directories uses the same bytes for both of its names. The name of a future
+    log is never cut, because the topic is parsed from it later; the caller refuses names over 255 bytes.
     """
     rest = f"-{partition}.{unique.hex()}{kind.value}"
     if kind is not FolderKind.FUTURE:
@@ -75,7 +76,7 @@ def marked_partition_folder(topic: str, partition: int, kind: FolderKind, unique
 
 
 def parse_partition_folder(name: str) -> PartitionFolder | None:
-    """The inverse of both; None for a name that no partition's folder has (lost+found and the like)."""
+    """Parses either kind of folder name. Returns None for anything else, such as lost+found."""
     kind, unique, rest = FolderKind.CURRENT, "", name
     if marked := _MARKED.fullmatch(name):
         kind, unique, rest = FolderKind(marked["suffix"]), marked["unique"], marked["rest"]
@@ -86,12 +87,12 @@ def parse_partition_folder(name: str) -> PartitionFolder | None:
 
 
 def segment_file(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
-    """The name of a segment's file: its base offset in twenty digits."""
+    """Returns the name of a segment's file: its base offset in twenty digits, and the suffix."""
     return f"{base_offset:020d}{suffix}"
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """Base offset and suffix of a .log, .index or .timeindex file; None for any other name."""
+    """Returns base offset and suffix of a .log, .index or .timeindex file, None for any other name."""
     match = _SEGMENT.fullmatch(name)
     if match is None or int(match["offset"]) > OFFSET_MAX:
         return None
@@ -99,12 +100,12 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
 
 
 def snapshot_file(end_offset: int, epoch: int) -> str:
-    """The metadata snapshot that holds everything below `end_offset`."""
+    """Returns the file name of the metadata snapshot that covers everything below `end_offset`."""
     return f"{end_offset:020d}-{epoch:010d}{SNAPSHOT_SUFFIX}"
 
 
 def parse_snapshot_file(name: str) -> tuple[int, int] | None:
-    """End offset and epoch of a snapshot's name; None for any other name."""
+    """Returns end offset and epoch from a snapshot's file name, None for any other name."""
     match = _SNAPSHOT.fullmatch(name)
     if match is None or int(match["offset"]) > OFFSET_MAX or int(match["epoch"]) > EPOCH_MAX:
         return None

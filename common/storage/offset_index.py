@@ -1,9 +1,9 @@
-"""The sparse offset index of one segment: from an offset to a position near it (core).
+"""The sparse offset index of one segment, which maps an offset to a nearby position (core).
 
-Answers to Kafka's OffsetIndex. A file entry is 8 bytes: the offset relative to the segment's base and the position in the
-segment. Easy to get wrong: an entry pairs the *last* offset of a batch with the position where that batch *begins*, so that
-the batch found for an offset may still end before it and the search goes on forward from there. Entries come about every
-index.interval.bytes, never for the first batch; without any, the search starts at position 0.
+Counterpart of Kafka's OffsetIndex. A file entry has 8 bytes: the offset relative to the segment's base offset, and the
+position in the segment. An entry pairs the *last* offset of a batch with the position where that batch *starts*. The batch
+found for an offset may therefore end before it, and the search continues forward from there. There is about one entry per
+index.interval.bytes, never one for the first batch. Without entries, the search starts at position 0.
 """
 
 import sys
@@ -15,11 +15,11 @@ ENTRY_SIZE = 8
 
 
 class CorruptIndex(Exception):
-    """The content cannot be the index of this segment; it has to be rebuilt from the segment."""
+    """The content cannot be an index of this segment. The index must be rebuilt from the segment."""
 
 
 class OffsetIndex:
-    """Invariant: relative offsets and positions both ascend strictly."""
+    """The entries of one segment. Invariant: relative offsets and positions both ascend strictly."""
 
     __slots__ = ("_offsets", "_positions", "base_offset")
 
@@ -33,14 +33,14 @@ class OffsetIndex:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(last offset of the batch, position of the batch)."""
+        """All entries as (last offset of the batch, position of the batch), ascending."""
         return [
             (self.base_offset + offset, position) for offset, position in zip(self._offsets, self._positions, strict=True)
         ]
 
     @property
     def last_position(self) -> int:
-        """Where the last indexed batch begins; 0 without entries."""
+        """The position of the last indexed batch; 0 without entries."""
         return self._positions[-1] if self._positions else 0
 
     @property
@@ -49,35 +49,35 @@ class OffsetIndex:
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
     def append(self, last_offset: int, position: int) -> None:
-        """`last_offset` and `position` are above those of all entries so far."""
+        """Adds an entry. `last_offset` and `position` must be higher than in all entries so far."""
         self._offsets.append(last_offset - self.base_offset)
         self._positions.append(position)
 
     def position_for(self, offset: int) -> int:
-        """The position of a batch at or before the one that holds `offset`."""
+        """Returns the position of a batch at or before the one that holds `offset`: where to start searching for it."""
         found = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[found - 1] if found else 0
 
     def position_at_or_before(self, position: int) -> int:
-        """The greatest batch position known that is not above `position`."""
+        """Returns the largest indexed batch position at or before `position`, 0 if there is none."""
         found = bisect_right(self._positions, position)
         return self._positions[found - 1] if found else 0
 
     def truncate_to_position(self, size: int) -> None:
-        """Forgets the batches that begin at or behind `size`, the segment's new length."""
+        """Drops the entries of batches that start at or beyond `size`, the segment's new length."""
         while self._positions and self._positions[-1] >= size:
             self._positions.pop()
             self._offsets.pop()
 
     def copy(self) -> "OffsetIndex":
-        """An index of its own with the same entries."""
+        """Returns an independent index with the same entries."""
         index = OffsetIndex(self.base_offset)
         index._offsets = self._offsets[:]
         index._positions = self._positions[:]
         return index
 
     def to_bytes(self) -> bytes:
-        """The content of the .index file."""
+        """Returns the content of the .index file."""
         interleaved = array("i", bytes(len(self._offsets) * ENTRY_SIZE))
         interleaved[0::2] = self._offsets
         interleaved[1::2] = self._positions
@@ -86,7 +86,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int, segment_size: int) -> "OffsetIndex":
-        """Reads an .index file and checks it against its segment. Raises CorruptIndex."""
+        """Parses an .index file and checks it against its segment. Raises CorruptIndex."""
         if len(content) % ENTRY_SIZE:
             raise CorruptIndex(f"{len(content)} bytes are no multiple of {ENTRY_SIZE}")
         interleaved = array("i", content)
@@ -100,7 +100,7 @@ class OffsetIndex:
             raise CorruptIndex("its offsets lie outside the segment")
         if index._positions[0] < 0 or index._positions[-1] >= segment_size:
             raise CorruptIndex("its positions lie outside the segment")
-        # A crash can leave zeros in a file that was not synced: they never ascend.
+        # A crash can leave zeros in a file that was not synced. Zeros do not ascend, so this check finds them.
         if not (_ascends(index._offsets) and _ascends(index._positions)):
             raise CorruptIndex("its entries do not ascend")
         return index
@@ -111,6 +111,6 @@ def _ascends(numbers: "array[int]") -> bool:
 
 
 def _swap_to_file_order(numbers: "array[int]") -> None:
-    """Files are big-endian; its own inverse."""
+    """Converts between native and file byte order, in either direction. Files are big-endian."""
     if sys.byteorder == "little":
         numbers.byteswap()

@@ -1,9 +1,9 @@
-"""Disk operations that a log has started and that nobody awaits directly (shell).
+"""Disk operations that a log has started and that no task awaits directly (shell).
 
-A log rolls, syncs and deletes in the middle of plain function calls. Such work is a generator that yields operations of a
-LogDir and is driven by their completion: no task is needed, and it cannot be cancelled half-way together with the request
-that happened to start it. Easy to get wrong: awaiting a LogDir's own future lets the cancellation of the awaiting task
-cancel it; whoever waits here waits on a future of his own.
+A log rolls, syncs and deletes from within plain function calls. Such work is a generator that yields LogDir operations and
+is resumed as they complete. It needs no task, and cancelling the request that happened to start it cannot stop it half-way.
+A task that awaited the LogDir's own future would cancel that future when the task is cancelled, so every waiter gets a
+future of its own.
 """
 
 import asyncio
@@ -15,15 +15,16 @@ from common.environment.interface import LogDirError
 T = TypeVar("T")
 
 Steps = Generator[Awaitable[Any], Any, None]
-"""Operations carried out one after the other; each `yield` gives back the result."""
+"""Operations that run one after the other. Each `yield` returns the operation's result."""
 
 
 def watch(
     awaitable: Awaitable[T], on_success: Callable[[T], None], on_failure: Callable[[LogDirError | None], None]
 ) -> None:
-    """Calls one of the two on the loop when a LogDir operation has ended; None stands for "given up unfinished".
+    """Calls one of the two callbacks from the event loop when a LogDir operation ends.
 
-    Operations of a LogDir are futures of the running loop, because they are queued when they are called.
+    `on_failure` gets None if the operation was given up unfinished. LogDir operations are always futures of the running
+    loop, because calling them already queues them.
     """
     assert isinstance(awaitable, asyncio.Future)
 
@@ -43,11 +44,13 @@ def watch(
 
 
 class Outstanding:
-    """Counts what was started; lets others wait until nothing is left."""
+    """Counts the operations under way and lets tasks wait until all of them have ended."""
 
     def __init__(self, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._on_failure = on_failure
+        # Single operations and sequences of steps that have started and not ended yet.
         self._count = 0
+        # One future per waiting task. All of them complete when `_count` drops to 0.
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -55,7 +58,7 @@ class Outstanding:
         return self._count
 
     def start(self, awaitable: Awaitable[T], on_success: Callable[[T], None]) -> None:
-        """Follows one operation. A failure is reported to the log, and counts as an end."""
+        """Tracks one operation until it succeeds or fails. A failure is reported to the log."""
         self._count += 1
 
         def succeed(result: T) -> None:
@@ -65,7 +68,7 @@ class Outstanding:
         watch(awaitable, succeed, self._fail_one)
 
     def run(self, steps: Steps) -> None:
-        """Carries out the steps; the first is queued at once. A step that fails ends the sequence."""
+        """Runs the steps. The first one is queued immediately. A step that fails ends the sequence."""
         self._count += 1
         self._continue(steps, None)
 
@@ -90,7 +93,7 @@ class Outstanding:
                     waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Returns when nothing is outstanding, failed or not."""
+        """Returns when all operations have ended, successfully or not."""
         while self._count:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)

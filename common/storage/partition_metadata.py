@@ -1,8 +1,8 @@
-"""`partition.metadata` in each partition's folder: which topic id the log belongs to (shell).
+"""`partition.metadata` in each partition's folder, which holds the topic id of the log (shell).
 
-Answers to Kafka's PartitionMetadataFile (KIP-516). A topic deleted and created again under its name has another id, and a
-folder with the old id must never serve it. Easy to get wrong: a folder without the file, or with one that cannot be read,
-is no error of the directory; it holds a stray log that nobody may serve or delete by itself.
+Counterpart of Kafka's PartitionMetadataFile (KIP-516). A topic that is deleted and created again under the same name gets a
+new id, and a folder with the old id must never serve it. A folder whose file is missing or malformed is not an error of the
+directory. It holds a stray log, which the broker neither serves nor deletes on its own.
 """
 
 from collections.abc import Awaitable
@@ -15,16 +15,16 @@ VERSION = 0
 
 
 class MalformedPartitionMetadata(Exception):
-    """The content names no topic id; the text says why."""
+    """The content has no valid topic id; the text says why."""
 
 
 def format_partition_metadata(topic_id: TopicId) -> bytes:
-    """The file's content."""
+    """Returns the content of the file."""
     return f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def parse_partition_metadata(content: bytes) -> TopicId:
-    """Raises MalformedPartitionMetadata."""
+    """Parses the content of the file. Raises MalformedPartitionMetadata."""
     fields: dict[str, str] = {}
     for line in content.decode("utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")
@@ -41,7 +41,10 @@ def parse_partition_metadata(content: bytes) -> TopicId:
 
 
 async def load_partition_metadata(log_dir: LogDir, folder: str) -> TopicId | None:
-    """The topic id of the log in `folder`; None when the file is missing. Raises MalformedPartitionMetadata."""
+    """Returns the topic id of the log in `folder`, None if the file is missing.
+
+    Raises MalformedPartitionMetadata and LogDirError.
+    """
     name = f"{folder}/{PARTITION_METADATA_FILE}"
     content = await log_dir.read_file(name)
     if content is None:
@@ -53,5 +56,5 @@ async def load_partition_metadata(log_dir: LogDir, folder: str) -> TopicId | Non
 
 
 def store_partition_metadata(log_dir: LogDir, folder: str, topic_id: TopicId) -> Awaitable[None]:
-    """Durable when it completes."""
+    """Replaces the file. Durable when it completes."""
     return log_dir.replace_file(f"{folder}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))

@@ -1,9 +1,9 @@
-"""Finds the segments of a log at start and brings them into order after a crash (shell).
+"""Loads the segments of a log at start and repairs them after a crash (shell).
 
-Answers to Kafka's LogLoader. After a clean shutdown the files are trusted; otherwise every batch from the recovery point's
-segment on is checked (header, checksum, ascending offsets and leader epochs), the first bad byte ends the log, and indexes
-and leader epochs are built anew from the batches. Easy to get wrong: a power cut may lose the end of an older segment and
-keep a newer one. Such a hole ends the log as well, because a replica that skipped records would count them as its own.
+Counterpart of Kafka's LogLoader. After a clean shutdown the files are trusted. Otherwise every batch from the recovery
+point's segment on is checked (header, checksum, ascending offsets and leader epochs). The first bad byte ends the log, and
+indexes and leader epochs are rebuilt from the batches. A power cut may lose the end of an older segment and keep a newer
+one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What loading had to do. The owner logs it when `lost_anything`, and fetches the rest from the leader."""
+    """The repairs made while loading. If `lost_anything`, the owner logs it and fetches the lost records from the leader."""
 
     validated_segments: int = 0
     truncated_bytes: int = 0
@@ -47,7 +47,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSegments:
-    """A log's parts, at least one segment, the last one ready for appends."""
+    """The result of loading. There is at least one segment, and the last one is ready for appends."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
@@ -58,7 +58,7 @@ class LoadedSegments:
 async def load_segments(
     log_dir: LogDir, folder: str, config: LogSettings, *, recovery_point: int, log_start_offset: int, clean: bool
 ) -> LoadedSegments:
-    """Everything in the folder, repaired where needed. Raises LogDirError and nothing else."""
+    """Loads everything in the folder and repairs it where needed. Raises only LogDirError."""
     loading = _Loading(log_dir, folder, config)
     await loading.open_all()
     stored_epochs = await _load_epochs(log_dir, folder)
@@ -79,7 +79,7 @@ async def load_segments(
 
 
 async def _load_epochs(log_dir: LogDir, folder: str) -> LeaderEpochs | None:
-    """None when there is no file, or one that cannot be believed."""
+    """Returns the epochs from leader-epoch-checkpoint, None if the file is missing or malformed."""
     content = await log_dir.read_file(f"{folder}/{LEADER_EPOCH_CHECKPOINT_FILE}")
     if content is None:
         return None
@@ -96,7 +96,9 @@ class _Loading:
         self.log_dir = log_dir
         self.folder = folder
         self.config = config
+        # Ascending. `open_all` fills it; validation replaces segments one by one, and removes those past the log's end.
         self.segments: list[Segment] = []
+        # The repairs so far. Its `reason` is that of the first loss.
         self.recovery = Recovery()
 
     @property
@@ -104,7 +106,7 @@ class _Loading:
         return self.segments[-1].next_offset
 
     def number_of(self, offset: int) -> int:
-        """The segment that holds `offset`: the last one that begins at or below it."""
+        """Returns the number of the last segment that starts at or below `offset`, 0 if there is none."""
         below = [number for number, segment in enumerate(self.segments) if segment.base_offset <= offset]
         return below[-1] if below else 0
 
@@ -114,13 +116,13 @@ class _Loading:
 
     # --- opening -------------------------------------------------------------------------------------------------
     async def open_all(self) -> None:
-        """Opens every segment, oldest first, and removes what an earlier life left behind."""
+        """Opens every segment, oldest first, and removes leftover files of an earlier run."""
         names = [entry.name for entry in await self.log_dir.list(self.folder) if not entry.is_directory]
         bases = sorted(parsed[0] for name in names if (parsed := parse_segment_file(name)) and parsed[1] == LOG_SUFFIX)
         for name in self._leftovers(names, bases):
             await self.log_dir.remove(f"{self.folder}/{name}")
         self.segments = [Segment(self.log_dir, self.folder, base) for base in bases]
-        # One after the other: a directory with many logs loads many at a time, and its queue is bounded.
+        # Open the files one by one. A directory loads many logs at the same time, and its queue is bounded.
         for number, segment in enumerate(self.segments):
             segment.file = SegmentFile(self.log_dir, await self.log_dir.open(segment.path()))
             stat = await self.log_dir.stat(segment.path())
@@ -139,21 +141,24 @@ class _Loading:
                 yield name
 
     async def add_empty(self, base_offset: int) -> None:
-        """An empty segment, for a log that has none."""
+        """Adds an empty segment to a log that has none."""
         segment = Segment(self.log_dir, self.folder, base_offset)
         segment.file = SegmentFile(self.log_dir, await self.log_dir.open(segment.path(), create=True))
         await self.log_dir.fsync_dir(self.folder)
         self.segments.append(segment)
 
     async def start_over(self, offset: int) -> None:
-        """What is left ends before the log's start: none of it may be served, and appends go on at the start."""
+        """Replaces all segments by an empty one at the log start.
+
+        The remaining records end below the log start, so none of them may be served.
+        """
         self._note_loss(0, len(self.segments), f"the log ended at {self.end_offset}, below its start {offset}")
         await self._remove(0)
         await self.add_empty(offset)
 
     # --- trusting ------------------------------------------------------------------------------------------------
     async def trust_newest(self) -> bool:
-        """Takes the newest segment as it is. False if it does not end with a whole batch, whatever the marker says."""
+        """Loads the newest segment without validating it. Returns False if it does not end with a whole batch after all."""
         old = self.segments[-1]
         newest = Segment(self.log_dir, self.folder, old.base_offset)
         newest.file = old.file
@@ -165,7 +170,7 @@ class _Loading:
         return True
 
     async def epochs_below(self, number: int, stored: LeaderEpochs | None) -> LeaderEpochs:
-        """The leader epochs of the segments before `number`: from the file, or from the batches if there is none."""
+        """Returns the leader epochs of the segments before `number`, from the file or else from the batches."""
         if stored is not None:
             epochs = LeaderEpochs(stored.entries)
             if number < len(self.segments):
@@ -179,13 +184,13 @@ class _Loading:
                     header, _ = found
                     epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
             except BatchError:
-                # A damaged batch below the recovery point: readers will meet it; the epochs end here.
+                # This batch below the recovery point is damaged, so the epochs end here. Readers will get the error.
                 break
         return epochs
 
     # --- validating ----------------------------------------------------------------------------------------------
     async def validate_from(self, first: int, epochs: LeaderEpochs) -> None:
-        """Checks every batch of the segments from `first` on and ends the log where one is wrong."""
+        """Checks every batch of the segments from `first` on and ends the log at the first bad one."""
         number = first
         while number < len(self.segments):
             old = self.segments[number]
@@ -194,7 +199,7 @@ class _Loading:
                 await self._end_before(number, f"the records from {expected} to {old.base_offset} are missing")
                 break
             if old.base_offset < expected:
-                # Its batches would stand under offsets that the log has given away already.
+                # The two segments overlap: the log would have two batches for the same offsets.
                 await self._end_before(
                     number, f"a segment begins at {old.base_offset}, and the one before it ends at {expected}"
                 )
@@ -209,12 +214,12 @@ class _Loading:
         await self._make_durable(first)
 
     async def _validate(self, old: Segment, expected: int, epochs: LeaderEpochs) -> tuple[Segment, str | None]:
-        """The segment with the batches that are right, and why it ends where it does."""
+        """Returns a segment with the valid batches, and the reason why it ends early, None if it does not."""
         segment = Segment(self.log_dir, self.folder, old.base_offset)
         segment.file = old.file
         assert old.file is not None
-        # What is validated must be what the disk has: after an fsync that failed in an earlier life the page cache may
-        # show records that never reached it, and no later fsync would tell.
+        # Validate what the disk really holds. If an fsync failed in an earlier run, the page cache may show records that
+        # never reached the disk, and no later fsync would report it.
         await self.log_dir.sync_and_forget(old.file.handle)
         scan = BatchScan(self.log_dir, old.file.handle, position=0, end=old.size)
         reason = None
@@ -244,7 +249,7 @@ class _Loading:
         self._note_loss(old_size - segment.size, len(self.segments) - number - 1, reason)
         await self._remove(number + 1)
         if segment.size == 0 and number > 0:
-            # Its name may contradict the end of the one before.
+            # Nothing in the empty segment confirms its base offset, which may not match the end of the one before.
             self.recovery = replace(self.recovery, removed_segments=self.recovery.removed_segments + 1)
             await self._remove(number)
             await self._reopen_newest()
@@ -257,7 +262,7 @@ class _Loading:
         await self._remove(number)
 
     async def _reopen_newest(self) -> None:
-        """The segment before the removed ones takes the appends; it may lie below the validated ones."""
+        """Prepares the segment before the removed ones for appends. It may be older than the validated segments."""
         if self.segments[-1].tail is None and not await self.trust_newest():
             await self.validate_from(len(self.segments) - 1, LeaderEpochs())
 
@@ -280,7 +285,10 @@ class _Loading:
                 await self.log_dir.remove(segment.path(suffix))
 
     async def _make_durable(self, first: int) -> None:
-        """The rest of what was validated, names and indexes: the next flush vouches for all of it and syncs one file."""
+        """Makes the names and indexes of the validated segments durable; `_validate` has synced the segments themselves.
+
+        The next flush moves the recovery point past all of them but syncs only the newest segment.
+        """
         for segment in self.segments[first:-1]:
             segment.seal()
             for writing in segment.index_file_steps():
@@ -288,19 +296,19 @@ class _Loading:
             segment.forget_indexes()
         if self.recovery.lost_anything:
             await self._make_cut_durable(self.segments[-1])
-        # A kill may have come between making a segment and syncing its name.
+        # The process may have been killed after it created a segment and before it synced the directory entry.
         await self.log_dir.fsync_dir(self.folder)
 
     async def _make_cut_durable(self, newest: Segment) -> None:
         assert newest.file is not None
         await self.log_dir.fsync(newest.file.handle)
-        # Index files of an earlier life may reach behind the new end.
+        # Index files of an earlier run may reach past the new end.
         await self.log_dir.remove(newest.path(INDEX_SUFFIX))
         await self.log_dir.remove(newest.path(TIME_INDEX_SUFFIX))
 
 
 def _contradiction(header: BatchHeader, expected: int, segment: Segment, epochs: LeaderEpochs) -> str | None:
-    """Why a batch with a right checksum still cannot be the next one."""
+    """Returns why a batch with a valid checksum cannot be the next one, None if it can."""
     if header.base_offset < expected or header.last_offset_delta < 0:
         return f"offsets {header.base_offset} to {header.last_offset} follow {expected - 1}"
     if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:

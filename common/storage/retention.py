@@ -1,8 +1,11 @@
-"""Which segments retention lets go (shell: it asks the disk for times that are not in memory).
+"""Selects the segments that retention deletes (shell: it reads times from disk that are not in memory).
 
-Answers to Kafka's deletion by retention.ms, retention.bytes and a raised log start. Easy to get wrong: segments go from the
-oldest on and only up to the first one that must stay; nothing at or above the high watermark goes; by size a segment goes
-only if what is left still fills the limit; and records without timestamps age with their file.
+Counterpart of Kafka's deletion by retention.ms and retention.bytes, with these rules:
+
+1. Segments are deleted from the oldest on, up to the first one that must stay.
+2. A segment with records at or beyond the high watermark stays.
+3. Retention by size deletes a segment only if the remaining ones still reach the limit.
+4. If no record of a segment has a timestamp, its age is that of the file.
 """
 
 from collections.abc import Sequence
@@ -13,14 +16,14 @@ from common.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """Retention settings; -1 is without limit."""
+    """Retention settings; -1 means no limit."""
 
     retention_ms: int
     retention_bytes: int
 
 
 async def expired_segments(segments: Sequence[Segment], expiry: Expiry, *, now_ms: int, high_watermark: int) -> int:
-    """How many segments, counted from the oldest, may be deleted."""
+    """Returns how many segments, counted from the oldest, may be deleted. Raises LogDirError and BatchError."""
     by_size = _beyond_size(segments, expiry.retention_bytes)
     count = 0
     for segment in segments:

@@ -1,10 +1,10 @@
-"""One segment of a log: its file, where its batches lie, and its two indexes (shell).
+"""One segment of a log: its file, the positions of its batches, and its two indexes (shell).
 
-Answers to Kafka's LogSegment. The newest segment keeps its sparse indexes and the positions of its latest batches in
-memory and writes the index files when it is rolled or closed; older ones read the offset index from disk when somebody
-reads there. After a crash the index files of the newest segment are missing or short, and are rebuilt from the segment.
-Easy to get wrong: `size` counts bytes that are queued for writing; only what is below `written_size` may be read. And a
-descriptor is closed only when no search is under way in the file, because reading a closed one would be a fatal bug.
+Counterpart of Kafka's LogSegment. The newest segment keeps its sparse indexes and the positions of its latest batches in
+memory, and writes the index files when it is rolled or closed. Older segments load the offset index from disk for a read.
+After a crash the index files of the newest segment are missing or short, and are rebuilt from the segment. `size` includes
+bytes that are still queued; only those below `written_size` may be read. A descriptor is closed only when no search uses the
+file, because reading from a closed one would be a fatal bug.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,16 @@ RESUME_POINTS_MAX = 16
 
 
 class SegmentFile:
-    """An open file, closed when the segment is done with it and the last search in it has ended."""
+    """An open file. It is closed once the segment has retired it and the last search in it has ended."""
 
     __slots__ = ("_is_retired", "_log_dir", "_users", "handle")
 
     def __init__(self, log_dir: LogDir, handle: LogFile) -> None:
         self._log_dir = log_dir
         self.handle = handle
+        # The searches under way in the file.
         self._users = 0
+        # Set once by `retire`. Invariant: the file is closed if and only if this is set and `_users` is 0.
         self._is_retired = False
 
     @contextmanager
@@ -50,7 +52,7 @@ class SegmentFile:
                 self._log_dir.close_file(self.handle)
 
     def retire(self) -> None:
-        """Closes it, now or when the last search has ended."""
+        """Closes the file, now or when the last search in it has ended."""
         if not self._is_retired:
             self._is_retired = True
             if self._users == 0:
@@ -58,7 +60,7 @@ class SegmentFile:
 
 
 class Segment:
-    """Offsets are absolute. Invariant: batches lie back to back from position 0 to `size`."""
+    """One segment; its offsets are absolute. Invariant: batches lie back to back from position 0 to `size`."""
 
     __slots__ = (
         "_bytes_since_index",
@@ -84,31 +86,37 @@ class Segment:
         self.log_dir = log_dir
         self.folder = folder
         self.base_offset = base_offset
-        # None until it is open.
+        # None until the file is open.
         self.file: SegmentFile | None = None
-        # The file is being opened or cut: appends wait.
+        # True while the file is being opened or truncated; the pipeline holds appends back meanwhile.
         self.is_held = False
+        # The offset after the last batch. Changes with every batch, and at a truncation.
         self.next_offset = base_offset
+        # Where the next batch goes. Invariant: written_size <= size. `note_batch` moves it, before the bytes are written.
         self.size = 0
+        # The kernel has every byte below it. The pipeline moves it to the end of each batch that is written, in order.
         self.written_size = 0
-        # Both are in memory in the newest segment. None: only on disk.
+        # The newest segment has both in memory. None: only on disk.
         self.index: OffsetIndex | None = OffsetIndex(base_offset)
         self.time_index: TimeIndex | None = TimeIndex(base_offset)
-        # None for all but the newest segment.
+        # None except in the newest segment.
         self.tail: BatchPositions | None = BatchPositions(base_offset)
-        # None: not known yet, it is in the time index on disk. -1: no batch has a timestamp.
+        # None: not loaded yet from the time index on disk. -1: no batch has a timestamp.
         self.max_timestamp: int | None = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
-        # The time of the first batch that has one: the age of the segment counts from it.
+        # The timestamp of the first batch that has one. segment.ms counts from it.
         self.first_timestamp: int | None = None
-        # How many operations must end before the segment, its indexes and the way to them survive a power cut.
+        # The number of operations that must end before the segment, its indexes and their directory entries survive a power
+        # cut. Creating the file and rolling add one each.
         self.undone = 0
+        # Bytes in batches since the last index entry. The next batch gets an entry once this exceeds the index interval.
         self._bytes_since_index = 0
-        # Offset -> position of the batch that begins there: where sequential readers will go on.
+        # Maps an offset to the position of the batch that starts there: where sequential readers will continue. At most
+        # RESUME_POINTS_MAX entries; the oldest goes first.
         self._resume_points: dict[int, int] = {}
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
-        """The name of one of its files in the log directory."""
+        """Returns the path of one of the segment's files, relative to the log directory."""
         return f"{self.folder}/{segment_file(self.base_offset, suffix)}"
 
     # --- appending -----------------------------------------------------------------------------------------------
@@ -134,7 +142,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def is_full_for(self, *, size: int, max_timestamp: int, last_offset: int, config: LogSettings) -> bool:
-        """Whether batches of this size, time and last offset belong into a new segment."""
+        """Whether batches of this size, timestamp and last offset need a new segment."""
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
         if self.size == 0:
@@ -152,15 +160,15 @@ class Segment:
 
     # --- loading -------------------------------------------------------------------------------------------------
     async def load_as_newest(self, *, size: int, index_interval: int) -> None:
-        """Fills a new object for a segment of `size` trusted bytes from the index files and the batches behind them.
+        """Fills a new object for a trusted segment of `size` bytes, from the index files and the batches after them.
 
-        Raises BatchError when the last batches are none.
+        Raises BatchError if the segment does not end with whole batches.
         """
         index_content = await self.log_dir.read_file(self.path(INDEX_SUFFIX))
         times_content = await self.log_dir.read_file(self.path(TIME_INDEX_SUFFIX))
         assert self.file is not None
         try:
-            # How far the offsets reach is not known yet; the batch of the last entry tells whether the index is ours.
+            # The end offset is not known yet. The batch of the last entry shows whether the index belongs to this segment.
             end = self.base_offset + RELATIVE_OFFSET_MAX
             index = OffsetIndex.from_bytes(
                 index_content or b"", base_offset=self.base_offset, end_offset=end, segment_size=size
@@ -174,7 +182,7 @@ class Segment:
         await self.take_up(index, times, size=size, index_interval=index_interval)
 
     async def take_up(self, index: OffsetIndex, times: TimeIndex, *, size: int, index_interval: int) -> None:
-        """Fills a new object from indexes of its first part and a walk through the batches behind the last entry."""
+        """Fills a new object from indexes that cover its first part, and scans the batches from the last entry on."""
         self.index, self.time_index = index, times
         self.size = index.last_position
         scan = self._scan(index.last_position, size)
@@ -194,7 +202,7 @@ class Segment:
                 not self.next_offset <= header.base_offset <= header.last_offset
                 or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             ):
-                # Trusted bytes can be damaged too, and such offsets cannot even be put into an index.
+                # Even trusted bytes can be damaged, and an index cannot hold such offsets.
                 raise CorruptBatch(
                     f"the batch at {position} has offsets {header.base_offset} to {header.last_offset}, "
                     f"{self.next_offset} is next"
@@ -210,19 +218,19 @@ class Segment:
         self.written_size = self.size
 
     def forget_indexes(self) -> None:
-        """Leaves the indexes to the disk: a gigabyte of log has five megabytes of them."""
+        """Drops the indexes from memory: a gigabyte of log has five megabytes of indexes."""
         self.index = self.time_index = self.tail = None
 
     # --- index files ---------------------------------------------------------------------------------------------
     def seal(self) -> None:
-        """Ends its time as the newest segment; the index files are to be written next."""
+        """Ends appending to this segment. The caller writes the index files next."""
         assert self.time_index is not None
         assert self.max_timestamp is not None
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.tail = None
 
     def index_file_steps(self) -> Steps:
-        """Writes both index files, with what the indexes hold now."""
+        """Writes both index files with the current content of the indexes."""
         assert self.index is not None
         assert self.time_index is not None
         times = self.time_index.to_bytes()
@@ -230,21 +238,21 @@ class Segment:
         yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), times)
 
     def removal_steps(self) -> Steps:
-        """Takes the segment out of the log: once renamed it is not found at the next start. `delete_steps` follow."""
+        """Removes the segment from the log: the renamed file is no longer loaded at start. `delete_steps` must follow."""
         yield self.log_dir.rename(self.path(), self.path() + DELETED_SUFFIX)
         yield from self.index_removal_steps()
 
     def index_removal_steps(self) -> Steps:
-        """Takes the index files away, before the segment changes under them or goes itself."""
+        """Removes the index files. Truncating the segment would make them wrong."""
         yield self.log_dir.remove(self.path(INDEX_SUFFIX))
         yield self.log_dir.remove(self.path(TIME_INDEX_SUFFIX))
 
     def delete_steps(self) -> Steps:
-        """Frees the space of a removed segment. A read under way holds the file until it has ended."""
+        """Deletes the file of a removed segment. The kernel frees the space when the last read has closed it."""
         yield self.log_dir.remove(self.path() + DELETED_SUFFIX)
 
     async def load_index(self) -> OffsetIndex:
-        """The offset index; from the file if need be, rebuilt when that is missing or wrong."""
+        """Returns the offset index and keeps it in memory. Rebuilds it if the file is missing or corrupt."""
         if self.index is not None:
             return self.index
         content = await self.log_dir.read_file(self.path(INDEX_SUFFIX))
@@ -256,18 +264,18 @@ class Segment:
                 )
         if index is None:
             index = (await self._rebuild_indexes())[0]
-        # Somebody else may have loaded it meanwhile, or the segment may have become the newest again.
+        # Another task may have loaded the index meanwhile, or the segment may have become the newest again.
         if self.index is None:
             self.index = index
         return self.index
 
     async def load_time_index(self) -> TimeIndex:
-        """The time index; from the file if need be, rebuilt when that is missing or wrong. Not kept."""
+        """Returns the time index without keeping it in memory. Rebuilds it if the file is missing or corrupt."""
         if self.time_index is not None:
             return self.time_index
         content = await self.log_dir.read_file(self.path(TIME_INDEX_SUFFIX))
         times = None
-        # An empty file says as little as none: a sealed segment has an entry for every batch with a timestamp.
+        # Treat an empty file like a missing one: a sealed segment with timestamps has at least one entry.
         if content:
             with suppress(CorruptIndex):
                 times = TimeIndex.from_bytes(content, base_offset=self.base_offset, end_offset=self.next_offset)
@@ -278,14 +286,14 @@ class Segment:
         return times
 
     async def load_max_timestamp(self) -> int:
-        """The greatest timestamp in the segment; -1 when no batch has one."""
+        """Returns the largest timestamp in the segment, -1 if no batch has one."""
         if self.max_timestamp is None:
             await self.load_time_index()
         assert self.max_timestamp is not None
         return self.max_timestamp
 
     async def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """From the batches, at Kafka's default distance. Raises BatchError for a damaged segment."""
+        """Rebuilds both indexes from the batches with Kafka's default interval. Raises BatchError for a damaged segment."""
         rebuilt = Segment(self.log_dir, self.folder, self.base_offset)
         rebuilt.file = self.file
         index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
@@ -299,21 +307,21 @@ class Segment:
         return HeaderScan(self.log_dir, self.file.handle, position=position, end=end)
 
     def scan(self, position: int) -> HeaderScan:
-        """The batch headers from a batch boundary to the last one that may be read."""
+        """Returns a scan of the batch headers from `position`, a batch boundary, to `written_size`."""
         return self._scan(position, self.written_size)
 
     async def read(self, position: int, size: int) -> bytes:
-        """Bytes below `written_size`; fewer than asked only if the segment was cut meanwhile."""
+        """Reads bytes below `written_size`. Returns fewer than `size` only if the segment was truncated meanwhile."""
         assert self.file is not None
         with self.file.in_use():
             return await self.log_dir.read(self.file.handle, position, size)
 
     def resume_point(self, offset: int) -> int | None:
-        """The position of the batch that begins at `offset`, if an earlier read ended there."""
+        """Returns the position of the batch that starts at `offset`, if it is the first or an earlier read ended there."""
         return 0 if offset == self.base_offset else self._resume_points.get(offset)
 
     async def first_part(self, size: int, *, end_offset: int, index_interval: int) -> "Segment":
-        """What this segment would be if it ended at the batch boundary `size`. The two share the file."""
+        """Returns a copy of this segment that ends at `size`, a batch boundary. Both use the same open file."""
         index = (await self.load_index()).copy()
         times = (await self.load_time_index()).copy()
         index.truncate_to_position(size)
@@ -325,7 +333,7 @@ class Segment:
         return part
 
     async def find_batch(self, offset: int) -> tuple[int, int] | None:
-        """(first offset, position) of the first batch that ends at or behind `offset`; None behind the last one."""
+        """Returns (first offset, position) of the first batch that ends at or after `offset`; None past the last batch."""
         position = self.resume_point(offset)
         if position is None:
             position = (await self.load_index()).position_for(offset)
@@ -337,15 +345,15 @@ class Segment:
         return None
 
     async def find_end(self, start: int, *, size_limit: int, upper_offset: int, min_one_batch: bool) -> tuple[int, int]:
-        """Where to end a read of whole batches that begins at `start`: (position, next offset behind it).
+        """Returns where a read of whole batches from `start` ends: (position, offset of the next batch).
 
-        The position is `start` itself when nothing fits.
+        If nothing fits, the position is `start`.
         """
         end = self.written_size
         if end <= size_limit and self.next_offset <= upper_offset:
             return end, self.next_offset
         index = await self.load_index()
-        # The batch of `upper_offset` itself may not be written yet, the one before it is.
+        # The batch of `upper_offset` itself may not be written yet, but the one before it is.
         near = min(index.position_at_or_before(size_limit), index.position_for(upper_offset - 1))
         scan = self._scan(max(start, near), end)
         position, next_offset = start, -1

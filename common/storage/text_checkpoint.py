@@ -1,8 +1,8 @@
-"""The text of Kafka's checkpoint files: version, number of entries, one entry a line (core).
+"""The text format of Kafka's checkpoint files: version, number of entries, one entry per line (core).
 
-Answers to Kafka's CheckpointFile with its two formatters: `topic partition offset` for the files of a log directory and
-`epoch start_offset` for a partition's leader epochs. Easy to get wrong: a file that is cut short or has one line too many
-must be refused as a whole, because a missing recovery point or epoch is worse than none at all.
+Counterpart of Kafka's CheckpointFile with its two formatters: `topic partition offset` for the files of a log directory, and
+`epoch start_offset` for a partition's leader epochs. A file that is cut short or has a line too many is rejected as a whole,
+because losing a single recovery point or epoch unnoticed is worse than having none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,16 +16,16 @@ TopicPartition = tuple[str, int]
 
 
 class MalformedCheckpoint(Exception):
-    """The content is not a checkpoint of this kind; the text says what is wrong in which line."""
+    """The content is not a valid checkpoint of this kind; the text says what is wrong and usually names the line."""
 
 
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Sorted by topic and partition, so that equal contents are equal bytes."""
+    """Returns the content of the file. It is sorted by topic and partition, so equal offsets give equal bytes."""
     return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 
 def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
-    """Raises MalformedCheckpoint."""
+    """Parses the content of an offset checkpoint file. Raises MalformedCheckpoint."""
     offsets: dict[TopicPartition, int] = {}
     for number, fields in _parse(content, fields_per_line=3):
         key = (fields[0], _number(fields[1], number, PARTITION_MAX))
@@ -36,12 +36,12 @@ def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
 
 
 def format_epoch_checkpoint(entries: Sequence[tuple[int, int]]) -> bytes:
-    """`entries` are (leader epoch, start offset), ascending."""
+    """Returns the content of the file. `entries` are (leader epoch, start offset), ascending."""
     return _format(f"{epoch} {start_offset}" for epoch, start_offset in entries)
 
 
 def parse_epoch_checkpoint(content: bytes) -> list[tuple[int, int]]:
-    """Raises MalformedCheckpoint, for entries that do not ascend as well."""
+    """Parses the content of the file. Raises MalformedCheckpoint, also if the entries do not ascend."""
     entries = [
         (_number(epoch, line, EPOCH_MAX), _number(start, line, OFFSET_MAX))
         for line, (epoch, start) in _parse(content, fields_per_line=2)
@@ -58,7 +58,7 @@ def _format(lines: Iterable[str]) -> bytes:
 
 
 def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]]]:
-    """The entries as (line number, fields)."""
+    """Returns the entries as (line number, fields)."""
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:
@@ -80,11 +80,11 @@ def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]
 
 
 def _number(text: str, line: int, at_most: int) -> int:
-    # int() accepts underscores, signs and other scripts' digits, none of which a checkpoint has.
+    # int() also accepts underscores, signs and the digits of other scripts. A checkpoint has none of these.
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise MalformedCheckpoint(f"line {line}: '{text[:40]}' is not a number")
     number = int(text)
     if number > at_most:
-        # What the protocol cannot carry would fail far from here, in the middle of a request.
+        # The protocol cannot carry such a number. If it got past here, it would fail later, in the middle of a request.
         raise MalformedCheckpoint(f"line {line}: {number} is greater than {at_most}")
     return number

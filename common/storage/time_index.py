@@ -1,9 +1,9 @@
-"""The sparse time index of one segment: from a timestamp to an offset near it (core).
+"""The sparse time index of one segment, which maps a timestamp to a nearby offset (core).
 
-Answers to Kafka's TimeIndex. A file entry is 12 bytes: a timestamp and an offset relative to the segment's base, meaning
-that no batch up to that offset has a later timestamp. The offset is the last one of the first batch that reached the
-timestamp. Easy to get wrong: timestamps come from clients and go up and down, so an entry is added only when the maximum so
-far has risen, and the last entry, written when a segment is closed, is the maximum of the whole segment.
+Counterpart of Kafka's TimeIndex. A file entry has 12 bytes: a timestamp, and an offset relative to the segment's base
+offset. It means that no batch up to that offset has a later timestamp. The offset is the last one of the first batch that
+reached the timestamp. Timestamps come from clients and go up and down, so an entry is added only if the maximum so far has
+risen. The last entry, added when the segment is sealed, is the maximum of the whole segment.
 """
 
 import sys
@@ -17,7 +17,7 @@ ENTRY_SIZE = 12
 
 
 class TimeIndex:
-    """Invariant: timestamps ascend strictly, offsets never descend."""
+    """The entries of one segment. Invariant: timestamps ascend strictly, offsets never descend."""
 
     __slots__ = ("_offsets", "_timestamps", "base_offset")
 
@@ -31,16 +31,16 @@ class TimeIndex:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(timestamp, offset)."""
+        """All entries as (timestamp, offset), ascending."""
         return [(time, self.base_offset + offset) for time, offset in zip(self._timestamps, self._offsets, strict=True)]
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """The greatest timestamp and its offset."""
+        """The largest timestamp and its offset, None without entries."""
         return (self._timestamps[-1], self.base_offset + self._offsets[-1]) if self._timestamps else None
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if the maximum has risen. Batches without timestamps (-1) never do."""
+        """Adds an entry if the maximum has risen. Never adds one for a batch without a timestamp (-1)."""
         if timestamp < 0:
             return
         relative = offset - self.base_offset
@@ -50,25 +50,25 @@ class TimeIndex:
         self._offsets.append(relative)
 
     def offset_for(self, timestamp: int) -> int:
-        """An offset before which every batch is older than `timestamp`: where a search for it may begin."""
+        """Returns where a search for `timestamp` can start: all batches that end below this offset are older."""
         found = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[found - 1] if found else self.base_offset
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Forgets entries at or behind `offset`, the segment's new end."""
+        """Drops entries at or after `offset`, the segment's new end."""
         while self._offsets and self._offsets[-1] >= offset - self.base_offset:
             self._offsets.pop()
             self._timestamps.pop()
 
     def copy(self) -> "TimeIndex":
-        """An index of its own with the same entries."""
+        """Returns an independent index with the same entries."""
         index = TimeIndex(self.base_offset)
         index._timestamps = self._timestamps[:]
         index._offsets = self._offsets[:]
         return index
 
     def to_bytes(self) -> bytes:
-        """The content of the .timeindex file."""
+        """Returns the content of the .timeindex file."""
         times, offsets = self._timestamps[:], self._offsets[:]
         if sys.byteorder == "little":
             times.byteswap()
@@ -82,7 +82,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int) -> "TimeIndex":
-        """Reads a .timeindex file and checks it against its segment. Raises CorruptIndex."""
+        """Parses a .timeindex file and checks it against its segment. Raises CorruptIndex."""
         if len(content) % ENTRY_SIZE:
             raise CorruptIndex(f"{len(content)} bytes are no multiple of {ENTRY_SIZE}")
         index = cls(base_offset)

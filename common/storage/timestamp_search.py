@@ -1,8 +1,8 @@
-"""Finds records by time: the first one at or after a timestamp, and the newest of all (shell).
+"""Finds records by time: the first one at or after a timestamp, and the newest one (shell).
 
-Answers to what Kafka's ListOffsets asks with a timestamp and with -3. Easy to get wrong: timestamps are not ordered, so the
-answer is the first record *in offset order* that is new enough, in the first segment that has one. Where a batch cannot be
-opened, or would be too large for that, the answer is its first offset, from which a consumer misses nothing.
+This serves ListOffsets requests with a timestamp and with -3 (the maximum timestamp). Timestamps are not ordered, so the
+result is the first record *in offset order* that is new enough, in the first segment that has one. If a batch cannot be
+decompressed, or would become too large, the result is its first offset: a consumer that starts there misses nothing.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from common.records.decompression import NotDecompressed, decompress
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
 
-# What a compressed batch may become while one search is at it.
+# The size up to which a search decompresses a batch.
 OPENED_BYTES_MAX = 16 << 20
-# A small batch can hold millions of records, and others wait meanwhile.
+# A small batch can hold millions of records. After this many, the search lets the event loop run other tasks.
 _RECORDS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampOffset:
-    """A record's time and place, and the epoch of the leader that wrote it."""
+    """A record's timestamp and offset, and the epoch of the leader that wrote it."""
 
     timestamp: int
     offset: Offset
@@ -31,8 +31,10 @@ class TimestampOffset:
 
 
 async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offset: Offset) -> TimestampOffset | None:
-    """The first record at or behind `from_offset`, in offset order, that is not older than `timestamp`; None when there is
-    none. Raises LogDirError and BatchError."""
+    """Returns the first record from `from_offset` on, in offset order, that is at or after `timestamp`; None if none is.
+
+    Raises LogDirError and BatchError.
+    """
     for segment in segments.while_unchanged(from_offset):
         if await segment.load_max_timestamp() < timestamp:
             continue
@@ -44,7 +46,7 @@ async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offse
 
 
 async def newest(segments: LogSegments, *, from_offset: Offset) -> TimestampOffset | None:
-    """The first record that has the greatest timestamp of all; None when no record has one. Raises the same."""
+    """Returns the first record with the largest timestamp, None if no record has one. Raises LogDirError and BatchError."""
     best: Segment | None = None
     best_timestamp = -1
     generation = segments.generation
