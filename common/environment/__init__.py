@@ -1,1 +1,1 @@
-"""Everything outside the process, behind one object (docs/DESIGN.md, "The environment"): `interface` and the real one."""
+"""Everything outside the process, as one object: its interface and the real one (docs/DESIGN.md, "The environment")."""

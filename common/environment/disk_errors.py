@@ -1,9 +1,9 @@
-"""What an errno from a log directory means for the directory, the process or our own code (core).
+"""Decides from an errno whether the directory, the process or our own code is at fault (core).
 
-The table in docs/DESIGN.md, "Disks", is the rule; `org.apache.kafka.server.log.LogDirFailureChannel` is Apache Kafka's
-simpler answer. The easy thing to get wrong: the errno alone does not decide. ENOSPC from a write says that the directory is
-full and nothing is lost; ENOSPC from an fsync says that the kernel dropped dirty pages, and a second fsync may succeed over
-the loss.
+The rule is the table in docs/DESIGN.md, "Disks". Kafka's LogDirFailureChannel makes no such distinction: any IOException
+takes the directory offline. The errno alone does not decide here. ENOSPC from a write means that the directory is full and
+nothing is lost. ENOSPC from an fsync means that the kernel has dropped dirty pages, and a second fsync may succeed in spite
+of the loss.
 """
 
 import errno
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from common.environment.interface import LogDirError
 
 FSYNC_STEP: Final = "fsync"
-"""`LogDirError.detail` when the kernel's fsync failed, in an operation of several steps too."""
+"""`LogDirError.detail` when an fsync call failed, on its own or as one step of an operation."""
 
 _FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir", "sync_and_forget")
 _PROCESS_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -22,24 +22,24 @@ _OUR_BUGS: Final = (errno.EINVAL, errno.EBADF, errno.EFBIG)
 
 
 class Verdict(Enum):
-    """Who is in trouble."""
+    """What is at fault, and what follows from it."""
 
     DIRECTORY_FAILED = "failed"
-    """The directory goes offline, for good."""
+    """The directory goes offline for good."""
 
     DIRECTORY_FULL = "full"
-    """The directory goes offline with the cause "full"; what it holds is sound."""
+    """The directory goes offline with the cause "full". Its data is intact."""
 
     PROCESS_TROUBLE = "process"
-    """The process ran into a limit of its own; the disk did nothing wrong."""
+    """The process ran into one of its own limits. The disk is not at fault."""
 
     OUR_BUG = "bug"
-    """The operation made no sense; the daemon must stop rather than guess."""
+    """The operation was invalid. The daemon must stop rather than guess."""
 
 
 def classify(error: "LogDirError") -> Verdict:
-    """The verdict on an error that a LogDir reported. An errno that is not named takes the directory offline."""
-    # An fsync may be refused before the kernel hears of it: its folder could not be opened, or too much was queued.
+    """Returns the verdict on an error that a LogDir reported. Any errno not listed here takes the directory offline."""
+    # An fsync can fail before the kernel call: its folder could not be opened, or too much was queued.
     is_fsync = error.operation in _FSYNC_OPERATIONS and error.errno_code not in _PROCESS_LIMITS
     if is_fsync or error.detail == FSYNC_STEP:
         return Verdict.DIRECTORY_FAILED

@@ -1,7 +1,7 @@
-"""What a log directory has queued for its two threads, and by when each operation must be done (shell).
+"""The operations that a log directory has queued for its two threads, and their deadlines (shell).
 
-There are two lanes, one per thread: the writer's, with everything but reads, and the reader's. The event loop owns them; the
-threads have queues of their own (disk_threads.py) and never look here. The life of one operation:
+There is one lane per thread: the writer's, with everything except reads and probes, and the reader's. The event loop owns
+both lanes. The threads have queues of their own (disk_threads.py) and never look here. The life of one operation:
 
                      RealLogDir                DiskThreads             RealLogDir._settle
     submitted ──────────────────> queued ──────────────> running ──────────────────────> done
@@ -13,18 +13,17 @@ threads have queues of their own (disk_threads.py) and never look here. The life
                                     v                       v
                                  abandoned <────────────────┘
 
-1. The future is completed exactly once, on the loop, by the first of these: the refusal, `_settle` with what the thread
-   found, the deadline, or `take_offline` with the error that it was given. Whatever comes later is dropped, except that it
-   still gives back bytes and counters.
-2. Expiring ends only the waiting. The thread may be stuck inside the operation, so the operation keeps its place in the
-   lane, its bytes and its descriptor until the thread returns.
+1. The future completes exactly once, on the event loop, by whichever comes first: the refusal, `_settle` with the thread's
+   result, the deadline, or `take_offline` with its error. Later outcomes are dropped but still give back bytes and counters.
+2. An expired operation only stops the waiting. The thread may be stuck in it, so the operation keeps its place in the lane,
+   its bytes and its descriptor until the thread returns.
 3. A deadline measures the disk, not the queue: it counts from the last progress of the thread that the operation waits for.
-   A thousand syncs of a slow disk may take longer together than one may alone.
-4. A process that stood still (SIGSTOP, a paused machine) finds every deadline passed at once. A timer that fires very late
-   therefore grants all operations a grace before any of them expires.
-5. `take_offline` empties the lanes; the threads drop what they have not begun. `close` refuses new operations and lets the
-   queued ones run to their end. Its own future is an operation in the writer's lane that no thread carries out: it is done
-   when both threads have left, and expires like any other if one never does.
+   A thousand syncs on a slow disk may take longer in total than a single one may.
+4. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
+   late, all operations get a grace period before any of them expires.
+5. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
+   the queued ones finish. Its own future belongs to an operation in the writer's lane that no thread runs. It completes when
+   both threads have left, and expires like any other if one of them never does.
 """
 
 import asyncio
@@ -39,13 +38,13 @@ from common.time_units import NS_PER_S
 
 _OPERATIONS_MAX: Final = 100_000
 _BYTES_MAX: Final = 512 * 1024 * 1024
-# A timer that comes this late says that the whole process stood still, not that the disk did.
+# A timer that fires this late means that the whole process was stalled, and not the disk.
 _STALL_NS: Final = 500_000_000
 _GRACE_NS: Final = NS_PER_S
 
 
 class DiskLanes:
-    """Created and used on one loop. `on_expired` is called for each operation when its deadline has passed."""
+    """Created and used on one event loop. Calls `on_expired` for each operation that misses its deadline."""
 
     __slots__ = (
         "_bytes",
@@ -67,27 +66,27 @@ class DiskLanes:
         self._loop = loop
         self._timeout_ns = operation_timeout_ns
         self._on_expired = on_expired
-        # In the order in which they were queued. Invariant: the front is not finished. A finished operation leaves the
-        # writer's lane when all before it are finished, which costs nothing per operation. It leaves the reader's at once:
-        # in the lane it would keep the bytes that it read.
+        # Both are in queue order. Invariant: the front is not finished. A finished operation leaves the writer's lane once
+        # all operations before it are finished, which needs no search. It leaves the reader's lane immediately, or the lane
+        # would keep the bytes that it read in memory.
         self._for_writer: deque[Queued] = deque()
         self._for_reader: deque[Queued] = deque()
-        # Invariant: the bytes of all appends that the writer has not finished, expired ones included.
+        # Invariant: the total size of all appends that the writer has not finished, including expired ones.
         self._bytes = 0
-        # When each thread last handed something back; 0 before the first time. Only ever rises.
+        # When each thread last handed something back, 0 before the first time. Never decreases.
         self._writer_progress_ns = 0
         self._reader_progress_ns = 0
-        # One timer for both lanes, armed at the earliest deadline of the moment and left to fire when that operation has
-        # long finished: arming one per append would cost more than the append. None only while nothing is queued that could
-        # expire.
+        # One timer for both lanes, armed for the earliest deadline at that moment. It is left to fire even if that operation
+        # has long finished, because arming a timer per append would cost more than the append. Invariant: None only while
+        # nothing is queued that could expire.
         self._timer: Timer | None = None
         self._timer_at_ns = 0
-        # Nothing expires before this. Changes when a timer fires very late.
+        # Nothing expires before this time. Set when the timer fires very late.
         self._grace_until_ns = 0
 
     @property
     def oldest_age_ns(self) -> int:
-        """How long the oldest unfinished operation has been queued or running; 0 when there is none."""
+        """How long the oldest unfinished operation has been queued or running, 0 if there is none."""
         oldest = min((lane[0].queued_ns for lane in (self._for_writer, self._for_reader) if lane), default=0)
         return time.monotonic_ns() - oldest if oldest else 0
 
@@ -105,13 +104,16 @@ class DiskLanes:
             self._watch()
 
     def add(self, queued: Queued) -> None:
-        """Called once it is known which thread the operation waits for first: its deadline depends on that."""
+        """Adds an operation. Its deadline depends on which thread it waits for first, so that must be known already."""
         (self._for_reader if queued.by_reader else self._for_writer).append(queued)
         if self._timer is None:
             self._watch()
 
     def note_finished(self, finished: Sequence[Queued]) -> None:
-        """A thread has handed these back together. Gives back what they held; they stay in their lane until `remove`."""
+        """Notes what a thread has handed back together, and releases its bytes and counters.
+
+        The operations stay in their lane until `remove`.
+        """
         if finished[0].by_reader:
             self._reader_progress_ns = time.monotonic_ns()
         else:
@@ -128,7 +130,7 @@ class DiskLanes:
                     queued.file.writes_in_flight -= 1
 
     def remove(self, finished: Sequence[Queued]) -> None:
-        """Their futures are settled. Not called after `take_all`."""
+        """Removes operations whose futures are settled. Must not be called after `take_all`."""
         if finished[0].by_reader:
             for queued in finished:
                 self._for_reader.remove(queued)
@@ -136,21 +138,21 @@ class DiskLanes:
             self._for_writer.popleft()
 
     def take_all(self) -> list[Queued]:
-        """Empties both lanes. Nothing that was in them expires any more."""
+        """Empties both lanes and returns their operations, which can no longer expire."""
         taken = [*self._for_writer, *self._for_reader]
         self._for_writer.clear()
         self._for_reader.clear()
         return taken
 
     def stop(self) -> None:
-        """No operation will come any more."""
+        """Cancels the timer, once no more operations will come."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     # --- deadlines -----------------------------------------------------------------------------------------------
     def _watch(self) -> None:
-        """Arms the timer, if it is not, at the first deadline."""
+        """Arms the timer for the earliest deadline, unless it is already armed."""
         if self._timer is not None:
             return
         deadline_ns = min(
@@ -174,10 +176,10 @@ class DiskLanes:
         return max(queued.queued_ns, progress_ns) + self._timeout_ns
 
     def _progress_towards_writer_ns(self) -> int:
-        """Time of the last progress that counts for what waits for the writer.
+        """Returns the time of the last progress that counts towards the writer's deadlines.
 
-        A writer that is held back by the reader progresses with it. If the writer itself hangs, the reader's progress says
-        nothing."""
+        While the writer waits for the reader, the reader's progress counts too. If the writer itself hangs, it does not.
+        """
         front = self._for_writer[0] if self._for_writer else None
         if front is None:
             return self._writer_progress_ns
@@ -187,7 +189,7 @@ class DiskLanes:
         now_ns = time.monotonic_ns()
         if now_ns - self._timer_at_ns > _STALL_NS:
             self._grace_until_ns = now_ns + min(_GRACE_NS, self._timeout_ns)
-        # Completions that the threads have posted already come before this.
+        # Let the completions that the threads have already posted run first.
         self._loop.call_soon(self._expire, now_ns)
 
     def _expire(self, now_ns: int) -> None:
@@ -196,7 +198,7 @@ class DiskLanes:
         if now_ns >= self._grace_until_ns:
             for lane in (self._for_writer, self._for_reader):
                 for queued in lane:
-                    # Ascending by the time of queueing, and no deadline is earlier than that plus the timeout.
+                    # A lane ascends by queueing time, and no deadline is earlier than that time plus the timeout.
                     if queued.queued_ns + self._timeout_ns > now_ns:
                         break
                     if not queued.finished and not queued.expired and self._deadline_of(queued) <= now_ns:

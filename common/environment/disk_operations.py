@@ -1,8 +1,11 @@
-"""The blocking calls on one log directory, as its own threads make them (shell).
+"""The blocking system calls on one log directory, made by its own threads (shell).
 
-Everything is opened relative to a held directory descriptor, so that a mount that vanished or was swapped is never written
-past. Easy to get wrong: nothing here may run on the loop, and a failed fsync must stay recognisable (`FsyncFailed`) inside
-an operation of several steps, because it is final whatever its errno is. Never mmap: on a dead XFS that is a SIGBUS.
+1. Nothing here may run on the event loop.
+2. Everything is opened relative to a held directory descriptor. If a mount vanishes or is swapped, no write goes to whatever
+   is at the path then.
+3. A failed fsync must stay recognisable (`FsyncFailed`) in an operation of several steps, because it is final whatever its
+   errno is.
+4. Never use mmap: on a dead XFS it raises SIGBUS.
 """
 
 import contextlib
@@ -23,7 +26,7 @@ PROBE_FILE: Final = ".diskraft-probe"
 BUFFERS_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux.
 _PROBE_SIZE: Final = 4096
 
-# The seams through which tests make a healthy disk fail.
+# Tests replace these to make a healthy disk fail.
 _pwritev = os.pwritev
 _pread = os.pread
 _fdatasync = os.fdatasync
@@ -33,24 +36,28 @@ _open = os.open
 
 
 class FsyncFailed(OSError):
-    """An fsync failed: the directory cannot be trusted any more, whatever the errno says."""
+    """An fsync failed. Whatever its errno, the directory can no longer be trusted."""
 
 
 class DescribedError(OSError):
-    """An error that we found rather than the kernel; its text tells more than the errno."""
+    """An error that we detected and not the kernel. Its text says more than the errno."""
 
 
 class HeldDirectory:
-    """One log directory, held by a descriptor. Used by the two threads of a LogDir, `release_lock_now` by any."""
+    """One log directory, held by a descriptor. Only the two threads of a LogDir use it, except for `release_lock_now`."""
 
     def __init__(self, path: str, process: ProcessResources) -> None:
         self.path = path
+        # Open from `attach` to `close_everything`, -1 otherwise.
         self.dir_fd = -1
         self._process = process
+        # (device, inode) of the directory at `attach`.
         self._identity = (-1, -1)
+        # Open from `lock` to `close_everything`, -1 otherwise. Stays open when the lock is released early.
         self._lock_fd = -1
+        # Invariant: while True, `held_locks` of the process has our entry for `_identity`.
         self._locked = False
-        # Every open data file. A descriptor is closed by whoever takes it out, so never twice.
+        # Every open data file. Only the code that removes a descriptor closes it, so none is closed twice.
         self._open_files: dict[int, None] = {}
 
     # --- the directory itself ------------------------------------------------------------------------------------
@@ -65,7 +72,7 @@ class HeldDirectory:
         dir_fd = self._held_fd()
         if self._locked:
             return
-        # Before `.lock` is opened: closing a second descriptor of it would drop the first one's lock.
+        # Check this before opening `.lock`: closing a second descriptor of the file would drop the first one's lock.
         if self._process.held_locks.setdefault(self._identity, self.release_lock_now) != self.release_lock_now:
             raise LogDirLocked(f"{self.path} is in use by another node of this process")
         self._locked = True
@@ -85,7 +92,7 @@ class HeldDirectory:
             raise
 
     def release_lock_now(self) -> None:
-        """Drops the lock without closing or any other call that reaches the disk."""
+        """Releases the lock without closing the file or any other call that reaches the disk. Safe from any thread."""
         if self._locked:
             self._locked = False
             if self._lock_fd >= 0:
@@ -101,7 +108,7 @@ class HeldDirectory:
             self._lock_fd = -1
 
     def close_everything(self) -> None:
-        """Closes all descriptors, `.lock` and the directory last. Errors of close change nothing any more."""
+        """Closes all descriptors, `.lock` and the directory last. Ignores errors, as they no longer matter."""
         while self._open_files:
             fd, _ = self._open_files.popitem()
             with contextlib.suppress(OSError):
@@ -126,7 +133,10 @@ class HeldDirectory:
             raise DescribedError(errno.ESTALE, "another directory is at this path")
 
     def probe(self) -> None:
-        """Sees every persistent write fault and, around the cache, a read fault; listing and statvfs see neither."""
+        """Writes and reads back a small file. Finds persistent write faults, and read faults by bypassing the page cache.
+
+        Listing the directory or calling statvfs would find neither.
+        """
         dir_fd = self._held_fd()
         self._check_identity()
         temporary = PROBE_FILE + ".tmp"
@@ -148,7 +158,7 @@ class HeldDirectory:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # A file system without direct I/O (tmpfs): drop the clean pages and read again.
+            # The file system has no direct I/O (tmpfs). Drop the clean pages and read normally.
             os.posix_fadvise(written_fd, 0, 0, os.POSIX_FADV_DONTNEED)
             return _pread(written_fd, _PROBE_SIZE, 0)
         try:
@@ -168,15 +178,16 @@ class HeldDirectory:
 
     # --- files ---------------------------------------------------------------------------------------------------
     def open_file(self, name: str, *, create: bool) -> tuple[int, int]:
-        """The descriptor and the size of the file."""
+        """Returns the descriptor and the size of the file."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            # Without O_NOATIME a cached read may start a journal transaction, and on a hung disk that blocks the loop.
+            # Without O_NOATIME even a cached read may start a journal transaction, which blocks the event loop on a hung
+            # disk.
             fd = _open(name, flags | os.O_NOATIME, 0o644, dir_fd=self._held_fd())
         except PermissionError:
             fd = _open(name, flags, 0o644, dir_fd=self._held_fd())
         self._open_files[fd] = None
-        # No read-ahead: a page that is on its way in counts as cached and would stop a sendfile on the loop.
+        # No read-ahead: a page that is still being read counts as cached, and sendfile would block the event loop on it.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return fd, os.fstat(fd).st_size
 
@@ -243,13 +254,13 @@ class HeldDirectory:
         _remove(name, self._held_fd())
 
     def _open_folder(self, name: str) -> int:
-        # "." opens the directory anew: scandir on the held descriptor would share its read position.
+        # Opening "." creates a new descriptor. scandir on the held descriptor would share its read position.
         return _open(name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._held_fd())
 
 
 # --- calls on one descriptor -------------------------------------------------------------------------------------
 def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-    """Writes all buffers at `position`, however short the single writes are. On an error what was written is cut off."""
+    """Writes all buffers at `position`, with as many calls as it takes. On an error it truncates what it has written."""
     start = position
     pending = list(buffers)
     first = 0
@@ -259,7 +270,7 @@ def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memo
             position += written
             if not written and any(memoryview(buffer).nbytes for buffer in pending[first:]):
                 raise DescribedError(errno.EIO, "the write took nothing and gave no error")
-            # A disk that is nearly full takes part of a write and says nothing; the next one gets the error.
+            # A nearly full disk accepts part of a write without an error; the next write then gets ENOSPC.
             while first < len(pending) and written >= (size := memoryview(pending[first]).nbytes):
                 written -= size
                 first += 1
@@ -273,7 +284,7 @@ def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memo
 
 
 def read_range(fd: int, position: int, size: int) -> bytes:
-    """`size` bytes, fewer only at the end of the file."""
+    """Reads `size` bytes, fewer only at the end of the file."""
     data = _pread(fd, size, position)
     if len(data) == size or not data:
         return data
@@ -291,7 +302,7 @@ def truncate(fd: int, size: int) -> None:
 
 
 def sync_data(fd: int) -> None:
-    """fdatasync, which brings a changed size to the disk too."""
+    """Calls fdatasync, which also syncs a changed file size."""
     try:
         _fdatasync(fd)
     except OSError as error:
@@ -299,13 +310,13 @@ def sync_data(fd: int) -> None:
 
 
 def sync_and_forget(fd: int) -> None:
-    """sync_data, then lets the page cache go of the file: only clean pages can be dropped, and now all are clean."""
+    """Calls sync_data, then drops the file from the page cache. Only clean pages can be dropped, and now all are clean."""
     sync_data(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def sync_all(fd: int) -> None:
-    """fsync, for new files and for folders."""
+    """Calls fsync, for new files and for folders."""
     try:
         _fsync(fd)
     except OSError as error:
@@ -325,12 +336,12 @@ def _remove(name: str, dir_fd: int) -> None:
             os.close(fd)
         os.rmdir(name, dir_fd=dir_fd)
     except FileNotFoundError:
-        # Gone already is what was wanted.
+        # It is already gone, which is what the caller wanted.
         return
 
 
 def _aligned_buffer(size: int) -> memoryview:
-    # Direct I/O wants memory aligned to the block size. mmap would give it too; the house never maps.
+    # Direct I/O needs memory aligned to the block size. An anonymous mmap would be aligned too, but this module never maps.
     raw = bytearray(2 * size)
     skip = -ctypes.addressof(ctypes.c_char.from_buffer(raw)) % size
     return memoryview(raw)[skip : skip + size]

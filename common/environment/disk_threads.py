@@ -1,9 +1,9 @@
-"""The two threads of a log directory and what they do with their queues (shell).
+"""The two threads of a log directory and their queues (shell).
 
-The writer carries out everything but reads, in the order in which it was queued. Appends of one file that continue each
-other are joined into one write, and results go back to the event loop once per group, which makes a thread hop affordable.
-A descriptor may be closed only when neither thread can still be using it, because the kernel gives its number out again at
-once. So the thread that leaves last closes everything, and a stuck one keeps its descriptors.
+The writer runs everything except reads and probes, in queue order. It joins consecutive appends to one file into a single
+write, and hands results back to the event loop in groups, which is what makes the thread hop affordable. A descriptor may be
+closed only when neither thread can still be using it, because the kernel reuses its number immediately. So the thread that
+leaves last closes everything. If a thread is stuck in the kernel, all descriptors stay open.
 """
 
 import asyncio
@@ -29,9 +29,10 @@ Job = Callable[[], object]
 
 
 class OpenFile:
-    """An open descriptor and what is under way on it. Closed, by the writer, when nothing refers to it any more.
+    """An open descriptor and the state of the operations on it.
 
-    The lifetime of the object is the reference count: handle, queued operations and regions still to be sent all hold it.
+    The handle, queued operations and regions that are still to be sent all hold a reference. When the last reference is
+    dropped, the writer closes the descriptor.
     """
 
     __slots__ = (
@@ -51,33 +52,35 @@ class OpenFile:
         self.fd = fd
         self.name = name
         self._close = close
-        # Owned by the writer thread. After a failed group was cut back to `broken_at`, a later append beyond that would
-        # leave a hole: it fails with the same error, until the file is truncated or written from there.
+        # Owned by the writer thread. Set when a group of appends failed and was cut back to `broken_at`. An append past
+        # `broken_at` would leave a hole, so it fails with the same error. A truncation, or an append at or before
+        # `broken_at`, resets it to None.
         self.broken: OSError | None = None
         self.broken_at = 0
-        # All below is owned by the event loop. Where the file ends once everything queued is done: a read sees nothing that
-        # was queued after it.
+        # Everything below is owned by the event loop.
+        # Where the file will end once all queued operations are done. Reads are clamped to it when they are queued.
         self.end = end
-        # Appends, truncations and syncs that the writer has not handed back. Invariant: while there are any, they leave
-        # everything below `unwritten_from` as it is, so a read of that may overtake them.
+        # Appends, truncations and syncs that are queued or running. Up when one is queued, down when it is settled.
         self.writes_in_flight = 0
+        # A read that ends at or below this position may overtake the queued writes. Only meaningful while
+        # `writes_in_flight` is above 0.
         self.unwritten_from = 0
-        # Reads that the reader has not handed back. A truncation waits for them.
+        # Reads that are queued or running. While there are any, a truncation waits for the reader.
         self.reads_in_flight = 0
-        # The sizes that truncations asked for, in order; never shortened.
+        # The sizes of all truncations since the file was opened, in queue order. Only grows: regions remember their index.
         self.truncations: list[int] = []
 
     def __del__(self) -> None:
         self._close(self.fd)
 
     def truncate(self, size: int) -> None:
-        """Run by the writer."""
+        """Runs on the writer thread."""
         disk_operations.truncate(self.fd, size)
         self.broken = None
 
 
 class Operation:
-    """One queued call: made on the loop, carried out by a thread, settled on the loop."""
+    """One queued call. The event loop creates it, a thread runs it, and the event loop settles it."""
 
     __slots__ = (
         "by_reader",
@@ -111,21 +114,22 @@ class Operation:
         self.future = future
         self.queued_ns = queued_ns
         self.file = file
-        # Which thread carries it out. Settled before it is queued.
+        # True if the reader runs it, False for the writer. Set before it is queued.
         self.by_reader = False
-        # The other thread must first finish something; the time at which it did, 0 when there was nothing. Set on the event
-        # loop before it is queued, cleared once by the thread that it waited for.
+        # True while it waits for the other thread to get through its queue. That thread then calls `free`.
         self.held_back = False
+        # When `free` was called; 0 if it never waited.
         self.freed_ns = 0
         # What the thread found; read on the event loop after it was handed back.
         self.result: object = None
         self.error: OSError | LogDirLocked | None = None
-        # Owned by the event loop: its thread has handed it back; its deadline passed before that. Both may be true.
+        # Owned by the event loop. Set when the thread has handed it back.
         self.finished = False
+        # Owned by the event loop. Set if the deadline passed first: its failure has been reported, its result is ignored.
         self.expired = False
 
     def free(self) -> None:
-        """Run by the thread that it waited for."""
+        """Ends the wait. Runs on the thread that it waited for."""
         self.freed_ns = time.monotonic_ns()
         self.held_back = False
 
@@ -137,7 +141,7 @@ class Operation:
 
 
 class Append:
-    """A queued append. The same life as an Operation, without a function: groups of them are carried out together."""
+    """A queued append. It lives like an Operation but has no function, because appends are written in groups."""
 
     __slots__ = (
         "buffers",
@@ -185,7 +189,7 @@ Queued = Operation | Append
 
 
 class _Group:
-    """Appends of one file that continue each other, to be written in one go."""
+    """Consecutive appends to one file, to be written together."""
 
     __slots__ = ("appends", "buffers", "end", "file", "start")
 
@@ -209,7 +213,7 @@ class _Group:
         self.end += append.size
 
     def write(self) -> None:
-        """Writes all or nothing, as far as the disk lets it; the outcome is the same for every append in it."""
+        """Writes all or nothing, as far as the disk allows. Every append in the group gets the same outcome."""
         file = self.file
         if file.broken is not None and self.start > file.broken_at:
             error: OSError | None = file.broken
@@ -228,7 +232,11 @@ class _Group:
 
 
 class DiskThreads:
-    """Writer and reader of one directory. The event loop calls the public methods, and runs the callbacks."""
+    """The writer and the reader of one directory.
+
+    The event loop calls the public methods, except that any thread may call `close_file`. The callbacks passed in run on
+    the event loop.
+    """
 
     def __init__(
         self,
@@ -243,10 +251,13 @@ class DiskThreads:
         self._all_left = all_left
         self._writer_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
         self._reader_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
+        # Set once by `abandon`. After that the threads start nothing that is still queued.
         self._abandoned = False
-        # What the writer may be waiting for the reader with; opened when the directory is given up.
+        # Events on which the writer may be waiting for the reader. `abandon` sets them all.
         self._gates: list[threading.Event] = []
+        # Guards `_inside`, which both threads change.
         self._leaving = threading.Lock()
+        # The threads that have not left. Only shrinks; the one that empties it closes all descriptors.
         self._inside: tuple[str, ...] = ("writer", "reader")
 
     @property
@@ -256,7 +267,7 @@ class DiskThreads:
 
     def start(self) -> None:
         for role, run in (("writer", self._run_writer), ("reader", self._run_reader)):
-            # Daemon threads: the interpreter must not wait for one that is stuck in the kernel.
+            # Daemon threads, because the interpreter must not wait for a thread that is stuck in the kernel.
             threading.Thread(target=run, name=f"{role} of {self._directory.path}", daemon=True).start()
 
     def write(self, queued: Queued) -> None:
@@ -266,7 +277,7 @@ class DiskThreads:
         self._reader_queue.put(queued)
 
     def read_after_writes(self, operation: Operation) -> None:
-        """The reader gets it when the writer has done all that is queued for it now."""
+        """Queues the operation for the reader once the writer has finished everything queued so far."""
         operation.held_back = True
         self._writer_queue.put(partial(self._hand_over, operation))
 
@@ -275,7 +286,10 @@ class DiskThreads:
         self._reader_queue.put(operation)
 
     def hold_back_until_read(self, operation: Operation) -> None:
-        """The writer, which gets it next, begins it when the reader has done all that is queued for it now."""
+        """Makes the operation wait until the reader has finished everything queued so far.
+
+        The caller queues the operation for the writer right afterwards.
+        """
         operation.held_back = True
         reads_done = threading.Event()
         self._gates = [gate for gate in self._gates if not gate.is_set()] + [reads_done]
@@ -295,15 +309,15 @@ class DiskThreads:
         self._writer_queue.put(partial(self._reader_queue.put, free))
 
     def close_file(self, fd: int) -> None:
-        """Called wherever the last reference to an OpenFile is dropped, on any thread."""
+        """Queues closing the descriptor. May run on any thread: wherever the last reference to an OpenFile is dropped."""
         self._writer_queue.put(partial(self._directory.close_file, fd))
 
     def finish(self) -> None:
-        """Both threads leave when they have done what is queued."""
+        """Lets both threads leave when they have finished what is queued."""
         self._writer_queue.put(None)
 
     def abandon(self) -> None:
-        """Both threads leave as soon as they can; what is queued is not begun any more."""
+        """Lets both threads leave as soon as they can, without starting anything that is still queued."""
         self._abandoned = True
         for gate in self._gates:
             gate.set()
@@ -316,11 +330,11 @@ class DiskThreads:
         staying = True
         while staying:
             batch = [queue.get()]
-            # This thread alone takes from the queue, so a queue that is not empty gives at once.
+            # Only this thread takes from the queue, so get() on a non-empty queue returns immediately.
             while not queue.empty() and len(batch) < _BATCH_MAX:
                 batch.append(queue.get())
             staying = self._carry_out(batch)
-            # Until the next batch comes nothing of this one may be kept alive, descriptors least of all.
+            # Do not keep operations, and with them their descriptors, alive until the next batch comes.
             batch.clear()
         self._reader_queue.put(None)
         self._leave("writer")
@@ -337,7 +351,10 @@ class DiskThreads:
         self._leave("reader")
 
     def _carry_out(self, batch: Sequence[Queued | Job | None]) -> bool:
-        """Does the batch in order; False if it says to leave. Appends of different files may pass each other."""
+        """Runs the batch in order, except that appends to different files may overtake each other.
+
+        Returns False if the thread must leave.
+        """
         groups: dict[int, _Group] = {}
         finished: list[Queued] = []
         for queued in batch:
@@ -358,7 +375,7 @@ class DiskThreads:
             if not isinstance(queued, Operation):
                 queued()
             elif not self._abandoned:
-                # What is written already must not wait for an fsync of another file.
+                # Appends that are already written must not wait for an fsync of another file.
                 self._hand_back(finished)
                 queued.run()
                 finished = [queued]
@@ -386,7 +403,7 @@ class DiskThreads:
         try:
             self._loop.call_soon_threadsafe(self._settle, finished)
         except RuntimeError:
-            # The loop is closed, so no caller waits any more.
+            # The event loop is closed, so no task is waiting.
             return
 
     def _leave(self, role: str) -> None:

@@ -1,8 +1,8 @@
-"""How a daemon process begins and ends: loop, signals, garbage collector, unexpected exceptions (shell).
+"""Starts and ends a daemon process: event loop, signals, garbage collector, unexpected exceptions (shell).
 
-`run_daemon` never returns: a process whose disk hangs can only leave through `ProcessResources.exit`. Everything unexpected
-ends the daemon, in a loop callback or a thread as much as in its main task, because a daemon that limps on serves wrong
-answers. The easy thing to get wrong: asserts guard the codec and the replay, so `python -O` is refused.
+`run_daemon` never returns, because a process whose disk hangs can only leave through `ProcessResources.exit`. Any unexpected
+exception ends the daemon, whether in the main task, in a callback or in a thread: a daemon that limps on gives wrong
+answers. Asserts guard the codec and the replay, so `run_daemon` refuses `python -O`.
 """
 
 import asyncio
@@ -24,20 +24,21 @@ import uvloop
 from common.environment.process import PROCESS, ProcessResources
 from common.environment.real import RealEnvironment
 
-# A full collection walks everything alive, so it is left to be rare; what is loaded at start is frozen besides.
+# A full collection walks all live objects, so these thresholds make it rare. `freeze_loaded_objects` exempts what was loaded
+# at start.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 # How long the main task may take to end after one of its tasks has failed.
 _UNWINDING_SECONDS: Final = 2.0
 
-# glibc's parameters of malloc, by their numbers in malloc.h.
+# glibc's mallopt parameters, numbered as in malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _MALLOC_PARAMETERS: Final = ((_M_MMAP_THRESHOLD, 32 * 1024 * 1024), (_M_TRIM_THRESHOLD, 128 * 1024 * 1024))
 
 
 class ShutdownSignals:
-    """SIGTERM and SIGINT: the first asks for a controlled shutdown, the second ends the process with status 1."""
+    """Handles SIGTERM and SIGINT. The first signal requests a controlled shutdown, the second exits with status 1."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, process: ProcessResources = PROCESS) -> None:
         self._process = process
@@ -46,7 +47,7 @@ class ShutdownSignals:
             loop.add_signal_handler(number, self._received, number)
 
     async def wait(self) -> None:
-        """Returns when the first of the signals has come."""
+        """Returns when the first signal arrives."""
         await asyncio.shield(self._requested)
 
     def _received(self, number: signal.Signals) -> None:
@@ -61,9 +62,9 @@ Main = Callable[[RealEnvironment, ShutdownSignals], Coroutine[Any, Any, int]]
 
 
 def run_daemon(main: Main, *, node_name: str) -> NoReturn:
-    """Runs `main(env, shutdown_signals)` on a new uvloop and ends the process with the status it returns.
+    """Runs `main(env, shutdown_signals)` on a new uvloop and exits with the status that it returns.
 
-    Logging must be configured before. An exception that leaves `main` is logged and ends the process with status 1.
+    The caller configures logging first. An exception raised by `main` is logged and ends the process with status 1.
     """
     if not __debug__:
         sys.stderr.write("python -O removes the checks that these daemons rely on; start them without it\n")
@@ -78,15 +79,16 @@ def run_daemon(main: Main, *, node_name: str) -> NoReturn:
 
 
 def freeze_loaded_objects() -> None:
-    """Takes what is alive now out of the garbage collector's sight. Call once after the metadata was loaded."""
+    """Exempts all live objects from garbage collection. Call it once, after loading the metadata."""
     gc.collect()
     gc.freeze()
 
 
 class _LastWord:
-    """Ends the process when its block ends, however that comes about: ports and locks must be free before it goes.
+    """Exits the process when its block ends, normally or with an exception, and frees ports and locks first.
 
-    It acts inside the loop: closing the loop first would cancel and await what is left over, and that may hang.
+    It exits while the event loop is still running: closing the loop would cancel and await the remaining tasks, which may
+    hang.
     """
 
     def __init__(self) -> None:
@@ -116,8 +118,8 @@ def _callback_failed(main_task: asyncio.Task[None], loop: asyncio.AbstractEventL
     _log_failure("callback_failed", context.get("exception"), reason=context.get("message"))
     if not main_task.cancelling():
         PROCESS.exit(1)
-    # A task has failed already and the others are being cancelled; requests that still come in meet a closed TaskGroup. To
-    # exit now would hide the cause, which the main task is about to tell.
+    # A task has already failed and the others are being cancelled, so requests that still come in hit a closed TaskGroup.
+    # Exiting now would hide the cause, which the main task is about to log.
     loop.call_later(_UNWINDING_SECONDS, PROCESS.exit, 1)
 
 
@@ -132,8 +134,11 @@ def _log_failure(event: str, error: BaseException | None, **fields: object) -> N
 
 
 def _keep_freed_memory() -> None:
-    """Buffers of a megabyte come and go with every large request. Given back to the kernel each time, they come again as
-    pages to be zeroed: a quarter of the CPU time of a produce. Only glibc is asked; others may do as they like."""
+    """Makes glibc's malloc keep freed memory. Other C libraries keep their defaults.
+
+    Every large request allocates and frees megabyte buffers. If malloc returned them to the kernel each time, the kernel
+    would zero the pages again for the next request, which costs a quarter of a produce request's CPU time.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for parameter, value in _MALLOC_PARAMETERS:
@@ -141,7 +146,7 @@ def _keep_freed_memory() -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    # Segments, indexes and connections soon pass the customary 1,024.
+    # Segments, indexes and connections soon need more than the usual 1,024.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,8 +1,8 @@
-"""What the daemons know of the world: one `Environment`, passed in, never global.
+"""The interface of the daemons to the outside world: one `Environment`, which is passed in and never global.
 
-Shells talk to the clock, the network and the disks through these classes and through nothing else. Production passes
-`RealEnvironment`, tests and the simulator pass a seeded one and run the same daemons. The easy thing to get wrong:
-a LogDir operation is *queued when it is called*, not when it is awaited, so two calls in one step keep their order.
+Shells reach the clock, the network and the disks only through these classes. Production passes `RealEnvironment`. Tests and
+the simulator pass a seeded environment and run the same daemons. Note that a LogDir operation is *queued when it is called*,
+not when it is awaited, so calls keep their order.
 """
 
 import random
@@ -20,10 +20,11 @@ from common.parts import FileRegion, Part
 
 
 class LogDirError(Exception):
-    """An operation on a log directory failed. `errno_code` is the kernel's, or ETIMEDOUT when the deadline passed.
+    """An operation on a log directory failed. `errno_code` comes from the kernel, or is ETIMEDOUT if the deadline passed.
 
-    `operation` is the name of the LogDir method ("region" for one that was being sent); `name` the file or folder in the
-    directory, "" for the directory itself. `detail` is "fsync" when the kernel's fsync failed, whatever the operation.
+    `operation` is the name of the LogDir method, or "region" for a region that was being sent. `name` is the file or folder
+    in the directory, "" for the directory itself. `detail` is "fsync" if an fsync call failed, in any operation; otherwise
+    it is an explanation or "".
     """
 
     def __init__(self, log_dir: str, operation: str, errno_code: int, name: str = "", detail: str = "") -> None:
@@ -43,20 +44,20 @@ class LogDirError(Exception):
 
 
 class LogDirLocked(Exception):
-    """Another process, or another node in this one, holds the directory's lock."""
+    """Another process, or another node in this process, holds the directory's lock."""
 
 
 class ConnectFailed(Exception):
-    """No connection could be made; the text says to whom and why."""
+    """The connection could not be established. The text names the address and the reason."""
 
 
 class ListenFailed(Exception):
-    """The address cannot be listened on; the text names it and the reason."""
+    """The process cannot listen on the address. The text names the address and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Size in bytes, last modification in wall-clock milliseconds."""
+    """The metadata of a file: size in bytes, last modification in wall-clock milliseconds."""
 
     size: int
     modified_ms: int
@@ -71,7 +72,7 @@ class DirectoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class SpaceStat:
-    """Bytes and inodes of the file system that holds the directory."""
+    """The capacity of the file system that holds the directory. `usable_bytes` is what is left for this user."""
 
     total_bytes: int
     usable_bytes: int
@@ -79,21 +80,22 @@ class SpaceStat:
 
 
 class LogFile(ABC):
-    """An open file of a LogDir. Opaque: it is handed back to the LogDir that opened it."""
+    """An open file of a LogDir. Opaque: pass it only to the LogDir that opened it."""
 
     name: str
 
 
 class LogDir(ABC):
-    """The only way to anything under one log directory, its checkpoint files and meta.properties included.
+    """One log directory. All access to its content, including checkpoint files and meta.properties, goes through it.
 
-    Names are relative to the directory ("t-0/00000000000000000000.log"). Every method that returns an Awaitable queues
-    its operation at the call and returns at once; operations of one file are carried out first in, first out. All errors
-    are LogDirError; after `take_offline` every pending and later operation raises the error given to it. Every operation
-    has a deadline, counted from when what was queued before it made progress last; one that passes it fails with ETIMEDOUT
-    and its late completion is ignored.
-    `on_error`, set by the owner, sees every LogDirError on the loop before the awaiting task does, and also those that
-    nobody awaits; only not the one that the owner gave to `take_offline`, nor anything after it.
+    1. Names are relative to the directory ("t-0/00000000000000000000.log").
+    2. A method that returns an Awaitable queues its operation when it is called. Operations on one file run in that order.
+    3. All errors are LogDirErrors; only `lock` can also raise LogDirLocked. After `take_offline`, every pending and later
+       operation raises the error passed to it.
+    4. Every operation has a deadline, counted from the last progress of the operations ahead of it. An operation that misses
+       its deadline fails with ETIMEDOUT, and its late completion is ignored.
+    5. `on_error` is set by the owner. It is called from the event loop with every LogDirError, before the awaiting task
+       gets it and even if no task awaits it. It is not called for the error passed to `take_offline`, nor after that.
     """
 
     path: str
@@ -102,76 +104,80 @@ class LogDir(ABC):
     @property
     @abstractmethod
     def oldest_operation_age_ns(self) -> int:
-        """How long the oldest unfinished operation has waited; 0 when idle. The slow-disk signal."""
+        """How long the oldest unfinished operation has been waiting, 0 if idle. This is the slow-disk signal."""
 
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod
     def attach(self, *, create: bool = False) -> Awaitable[None]:
-        """Opens and holds the directory (dir_fd). First operation of all. `create` makes a missing directory."""
+        """Opens the directory and holds its descriptor. Must be the first operation. `create` creates a missing one."""
 
     @abstractmethod
     def lock(self) -> Awaitable[None]:
-        """Takes `.lock` (fcntl.lockf, as Apache Kafka's JVM sees it). Raises LogDirLocked when it is held elsewhere."""
+        """Locks `.lock` with fcntl.lockf, like Kafka's JVM. Raises LogDirLocked if it is already locked."""
 
     @abstractmethod
     def probe(self) -> Awaitable[None]:
-        """Creates, writes, fsyncs, renames and unlinks a small file, reads around the cache, and compares the (device,
-        inode) held with the path's (ESTALE when they differ, so that a vanished or swapped mount is noticed)."""
+        """Creates, writes, fsyncs, renames and unlinks a small file, and reads it back past the page cache.
+
+        Fails with ESTALE if the path no longer leads to the held directory, as when a mount vanished or was swapped.
+        """
 
     @abstractmethod
     def statvfs(self) -> Awaitable[SpaceStat]: ...
 
     @abstractmethod
     def take_offline(self, error: LogDirError) -> None:
-        """Fails everything pending and to come with `error`; the threads close all descriptors, `.lock` and dir_fd last."""
+        """Fails all pending and later operations with `error`. The threads close all descriptors, the directory's last."""
 
     @abstractmethod
     def close(self) -> Awaitable[None]:
-        """Finishes what is queued, closes all descriptors and releases the lock. For an orderly end; nothing to do after
-        `take_offline`. Regions that are still being sent end their connections."""
+        """Finishes the queued operations, closes all descriptors and releases the lock, for a clean shutdown.
+
+        Not needed after `take_offline`. Regions that are still being sent end their connections.
+        """
 
     @abstractmethod
     def release_lock_now(self) -> None:
-        """Releases `.lock` from the calling thread, for an exit while a thread of this directory is stuck."""
+        """Releases `.lock` on the calling thread, for an exit while a thread of this directory is stuck."""
 
     # --- files ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def open(self, name: str, *, create: bool = False) -> Awaitable[LogFile]:
-        """Opens for reading and writing. ENOENT without `create` is an error."""
+        """Opens a file for reading and writing. A missing file is an error unless `create` is set."""
 
     @abstractmethod
     def close_file(self, file: LogFile) -> None:
-        """Closes after what is queued for the file. Regions still being sent keep their own hold on it."""
+        """Closes the file after the operations queued for it. Regions that are still being sent keep it open."""
 
     @abstractmethod
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
-        """Writes all of `buffers` at `position` (pwritev). Completes when the kernel has them; not an fsync.
+        """Writes all of `buffers` at `position` with pwritev. Completes when the kernel has them, without an fsync.
 
-        The buffers must stay unchanged until then. Queued appends of one file that continue each other are joined into one
-        group; a group that fails part-way is cut back to its start and fails as a whole.
+        The caller leaves the buffers unchanged until then. Consecutive queued appends to one file are joined into a group.
+        If a group fails, the file is truncated to the group's start and the whole group fails.
         """
 
     @abstractmethod
     def read(self, file: LogFile, position: int, size: int) -> Awaitable[bytes]:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Reads `size` bytes from `position`, fewer only at the end of the file."""
 
     @abstractmethod
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
-        """A handle for Connection.send. The range must have been written (its append completed)."""
+        """Returns a handle for Connection.send. The range must be written: its append has completed."""
 
     @abstractmethod
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]: ...
 
     @abstractmethod
     def fsync(self, file: LogFile) -> Awaitable[None]:
-        """fdatasync plus size. Any error of it takes the directory offline for good (docs/DESIGN.md, "Disks")."""
+        """Syncs data and file size (fdatasync). A failure takes the directory offline for good (docs/DESIGN.md, "Disks")."""
 
     @abstractmethod
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
-        """fsync, then drops the file's pages from the cache, so that what is read next is what the disk really has.
+        """Syncs the file, then drops its pages from the cache, so that the next read returns what the disk really holds.
 
-        After an fsync that failed in an earlier life the kernel may go on showing bytes that never reached the disk, and
-        later fsyncs succeed over them.
+        If an fsync failed in an earlier run, the kernel may still show bytes that never reached the disk, although later
+        fsyncs succeed.
         """
 
     # --- names ---------------------------------------------------------------------------------------------------
@@ -186,30 +192,30 @@ class LogDir(ABC):
 
     @abstractmethod
     def list(self, name: str = "") -> Awaitable[list[DirectoryEntry]]:
-        """Entries of a folder, sorted by name."""
+        """Returns the entries of a folder, sorted by name."""
 
     @abstractmethod
     def remove(self, name: str) -> Awaitable[None]:
-        """Removes a file or a folder with all in it. Missing already is no error."""
+        """Removes a file, or a folder with everything in it. A missing name is not an error."""
 
     @abstractmethod
     def stat(self, name: str) -> Awaitable[FileStat | None]:
-        """None when there is no such name."""
+        """Returns the metadata of a file or folder, None if it does not exist."""
 
     @abstractmethod
     def read_file(self, name: str) -> Awaitable[bytes | None]:
-        """A whole small file; None when there is none."""
+        """Reads a whole small file. Returns None if it does not exist."""
 
     @abstractmethod
     def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
-        """Writes `name`.tmp, fsyncs it, renames it over `name`, fsyncs the folder."""
+        """Replaces a file durably: writes and fsyncs `name`.tmp, renames it over `name`, and fsyncs the folder."""
 
 
 class Connection(ABC):
-    """One TCP connection, the same kind for client, broker and controller traffic.
+    """One TCP connection, for client, broker or controller traffic.
 
-    `send` never blocks: parts queue up and leave in order. `queued_bytes` lets the owner stop producing; the receiver's
-    `writable()` is called when the queue has drained to empty after it had bytes left over.
+    `send` never blocks: it queues the parts, and they are sent in order. The owner watches `queued_bytes` to know when to
+    stop producing. If a send could not empty the queue at once, the receiver's `writable()` is called when it is empty.
     """
 
     peer: str
@@ -224,12 +230,18 @@ class Connection(ABC):
 
     @abstractmethod
     def send(self, parts: Sequence[Part]) -> None:
-        """Queues parts. On a closed connection it does nothing: `connection_lost` tells. An error while a FileRegion is
-        being sent reaches its LogDir's on_error and aborts the connection."""
+        """Queues parts. Does nothing on a closed connection, as `connection_lost` reports the loss.
+
+        If reading a FileRegion fails while it is being sent, its LogDir's `on_error` gets the error and the connection is
+        aborted.
+        """
 
     @abstractmethod
     def take_buffer(self) -> None:
-        """Called inside `data_received`: the view stays valid afterwards, the connection goes on with a new buffer."""
+        """Keeps the view passed to `data_received` valid; the connection continues with a new buffer.
+
+        Call it only within `data_received`.
+        """
 
     @abstractmethod
     def pause_reading(self) -> None: ...
@@ -239,21 +251,21 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Sends what is queued, then closes."""
+        """Closes the connection after sending what is queued."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Closes now; what is queued is dropped."""
+        """Closes the connection immediately and drops what is queued."""
 
 
 class Receiver(Protocol):
-    """What the owner of a Connection gives; all calls come on the loop. None of them may raise."""
+    """Callbacks from a Connection to its owner. All of them run on the event loop, and none may raise."""
 
     def data_received(self, view: memoryview) -> None:
-        """`view` is valid during the call, unless the connection's take_buffer() is called in it."""
+        """Receives bytes. `view` is only valid during the call, unless the callee calls the connection's take_buffer()."""
 
     def connection_lost(self, reason: str | None) -> None:
-        """Exactly once, last. `reason` is None for an orderly end of stream or our own close."""
+        """The last call, made exactly once. `reason` is None if the peer ended the stream or we closed the connection."""
 
     def writable(self) -> None: ...
 
@@ -261,61 +273,61 @@ class Receiver(Protocol):
 class Listener(ABC):
     host: str
     port: int
-    """The bound port, the real one when 0 was asked for."""
+    """The bound port. If port 0 was requested, this is the one that the kernel chose."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stops listening. Accepted connections stay."""
+        """Stops listening. Accepted connections stay open."""
 
 
 class Environment(ABC):
-    """Everything outside the process. One per node, so that many nodes can live in one process."""
+    """Everything outside the process. There is one per node, so that many nodes can run in one process."""
 
     rng: random.Random
     log: FilteringBoundLogger
-    """A logger bound to the node; `log.info("event_name", key=value)`."""
+    """A logger bound to the node. Call it like `log.info("event_name", key=value)`."""
 
     @abstractmethod
     def now_ns(self) -> int:
-        """Monotonic."""
+        """Returns the monotonic clock, on which all deadlines are based."""
 
     @abstractmethod
     def wall_ms(self) -> int: ...
 
     @abstractmethod
     async def sleep_until(self, deadline_ns: int) -> None:
-        """Returns when now_ns() >= deadline_ns, never earlier."""
+        """Returns once now_ns() >= deadline_ns, never earlier."""
 
     @abstractmethod
     def timeout_at(self, deadline_ns: int) -> AbstractAsyncContextManager[None]:
-        """Cancels its body at the deadline and raises TimeoutError then. One of the only two timers there are."""
+        """Cancels its body at the deadline and then raises TimeoutError."""
 
     @abstractmethod
     def call_at(self, deadline_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back on the loop at the deadline; returns the function that cancels it. Same clock as sleep_until."""
+        """Calls `callback` from the event loop at the deadline. Returns the function that cancels it."""
 
     @abstractmethod
     def uuid(self) -> Uuid:
-        """A new random uuid: not one of the first 100 and not printed with a leading '-'."""
+        """Returns a random uuid that is not one of the reserved first 100 and does not start with '-' when printed."""
 
     @abstractmethod
     def listen(self, host: str, port: int, accept: Callable[[Connection], Receiver]) -> Listener:
-        """Starts listening at once; "" means all interfaces, port 0 any. Raises ListenFailed."""
+        """Starts listening immediately. "" means all interfaces, port 0 any free port. Raises ListenFailed."""
 
     @abstractmethod
     async def connect(
         self, host: str, port: int, accept: Callable[[Connection], Receiver], *, deadline_ns: int
     ) -> Connection:
-        """Connects; `accept` gives the receiver before the first data. Raises ConnectFailed, at the deadline too."""
+        """Connects. `accept` returns the receiver, before any data arrives. Raises ConnectFailed, also at the deadline."""
 
     @abstractmethod
     def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
-        """The directory at an absolute path. Does nothing yet: `attach` is the first operation."""
+        """Returns the directory at an absolute path, without touching the disk. Its first operation must be `attach`."""
 
     @abstractmethod
     def serve_metrics(self, host: str, port: int, collector: Collector) -> Callable[[], None]:
-        """Answers Prometheus on its own thread; returns the function that stops it. Raises ListenFailed."""
+        """Serves Prometheus on a thread of its own. Returns the function that stops it. Raises ListenFailed."""
 
     @abstractmethod
     def exit(self, code: int) -> NoReturn:
-        """Ends the process at once: sockets shut down, directory locks released, then out, stuck threads or not."""
+        """Exits the process immediately, even with stuck threads, after closing sockets and releasing directory locks."""

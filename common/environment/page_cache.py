@@ -1,9 +1,9 @@
-"""Answers whether the loop may sendfile a range without waiting for a disk (shell).
+"""Checks whether the event loop can sendfile a range without waiting for a disk (shell).
 
-`cachestat` (Linux 6.5) counts the pages of exactly that range which are in the page cache. A page counts from the moment
-its read is *started*, so a full count alone is no proof; `preadv2(RWF_NOWAIT)` of the last byte also fails while that page
-is being read or the inode is locked. Any doubt, an old kernel or a seccomp filter included, means no: the reader thread
-reads instead.
+`cachestat` (Linux 6.5) counts how many pages of a range are in the page cache. A page counts as soon as its read has
+*started*, so a full count alone proves nothing. `preadv2(RWF_NOWAIT)` of the last byte also fails while that page is being
+read or the inode is locked. Any error, for example from an old kernel or a seccomp filter, means no, and the reader thread
+reads the range instead.
 """
 
 import ctypes
@@ -15,17 +15,17 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class PageCache:
-    """The residency check, with buffers of its own. One per environment, used on its loop only."""
+    """The residency check. Each environment has one and uses it only on its event loop, as the buffers are shared."""
 
     def __init__(self) -> None:
-        # PyDLL keeps the interpreter lock: the call takes a microsecond, handing the lock back and forth takes longer.
+        # PyDLL keeps the GIL. The call takes a microsecond; releasing and reacquiring the GIL would take longer.
         self._syscall = ctypes.PyDLL(None).syscall
         self._range = (ctypes.c_uint64 * 2)()  # offset, length
         self._counts = (ctypes.c_uint64 * 5)()  # cached, dirty, writeback, evicted, recently evicted
         self._byte = bytearray(1)
 
     def is_resident(self, fd: int, position: int, size: int) -> bool:
-        """True only if each page of the range is in the cache and the last can be read at once."""
+        """Whether every page of the range is in the cache and the last one can be read without blocking."""
         if size <= 0:
             return False
         self._range[0] = position
@@ -38,5 +38,5 @@ class PageCache:
         try:
             return os.preadv(fd, (self._byte,), position + size - 1, os.RWF_NOWAIT) == 1
         except OSError:
-            # EAGAIN: not readable at once. Anything else is for the reader thread to meet and to report.
+            # EAGAIN means that reading would block. Any other error will recur on the reader thread, which reports it.
             return False

@@ -1,9 +1,9 @@
-"""What the kernel keeps per process and not per node: record locks and open sockets (shell).
+"""Resources that the kernel keeps per process and not per node: record locks and open sockets (shell).
 
-`fcntl.lockf` never conflicts inside one process, and closing *any* descriptor of a locked file drops the lock, so two nodes
-that share a process would walk over each other: `held_locks` makes them conflict first. The sockets are listed so that an
-exit can shut down every one of them: a thread stuck in the kernel keeps the process's descriptors open after its death,
-and the kernel goes on accepting connections for it. `PROCESS` is the one object of the daemons that is global.
+`fcntl.lockf` never conflicts within one process, and closing *any* descriptor of a locked file drops the lock. Two nodes in
+one process could therefore lock the same directory; `held_locks` makes the second one fail. The sockets are listed so that
+an exit can shut down every one of them. A thread stuck in the kernel keeps a dead process's descriptors open, and the kernel
+would keep accepting connections on them. `PROCESS` is the only global object of the daemons.
 """
 
 import contextlib
@@ -15,15 +15,19 @@ from typing import NoReturn
 
 
 class ProcessResources:
-    """Locks and sockets of every node in this process. Only dictionary operations: safe from any thread, never blocking."""
+    """Locks and sockets of every node in this process.
+
+    Nodes use only single dictionary operations on the fields, which are safe from any thread and never block.
+    """
 
     def __init__(self) -> None:
-        # (device, inode) of each locked directory, and how to drop its lock without touching the disk.
+        # Maps (device, inode) of each locked directory to the function that drops its lock without touching the disk.
         self.held_locks: dict[tuple[int, int], Callable[[], None]] = {}
+        # Every open socket, listening or connected. Owners remove a socket when they close it.
         self.sockets: dict[socket.socket, None] = {}
 
     def exit(self, code: int) -> NoReturn:
-        """Ends the process from any thread: peers see the end of their connections, ports and locks are free, then out."""
+        """Exits the process from any thread, after it has shut down all sockets and released all locks."""
         for sock in list(self.sockets):
             close_socket(sock)
         for release in list(self.held_locks.values()):
@@ -31,12 +35,12 @@ class ProcessResources:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-        # A normal return would join threads that a hung disk never gives back.
+        # A normal exit would join threads that may never return from a hung disk.
         os._exit(code)
 
 
 def close_socket(sock: socket.socket) -> None:
-    """Shuts the socket down before it is closed, so that a peer or a port is released even if a duplicate lives on."""
+    """Shuts the socket down and closes it. The shutdown frees the peer and the port even if a duplicate stays open."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """The real environment: this machine's clock, network, disks and randomness (shell).
 
-Made inside the running loop, one per node; `PROCESS` is what the nodes of a process share. Apache Kafka has its counterpart
-scattered over `Time`, `Selector`, `SocketServer` and `LogManager`. The easy thing to get wrong: an ordinary end of the
-process waits for threads that a hung disk holds for ever and leaves the ports open; only `exit` ends it.
+Each node creates one inside the running event loop; the nodes of a process share `PROCESS`. Its counterparts in Kafka are
+`Time`, `Selector`, `SocketServer` and `LogManager`. A normal exit of the process would wait for threads that a hung disk may
+never return, and would leave the ports open. Only `exit` ends it reliably.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from common.time_units import NS_PER_MS
 
 
 class RealEnvironment(Environment):
-    """See Environment. `node_name` goes on every line of the log."""
+    """See Environment. `node_name` is part of every log line."""
 
     def __init__(self, node_name: str, *, process: ProcessResources = PROCESS) -> None:
         self.rng = random.Random(int.from_bytes(os.urandom(32), "big"))
@@ -59,11 +59,11 @@ class RealEnvironment(Environment):
     def uuid(self) -> Uuid:
         while True:
             raw = bytearray(os.urandom(16))
-            # Version 4, as Java makes them; so it is none of the reserved first 100 either.
+            # Version 4, as in Java. Such a uuid is never one of the reserved first 100.
             raw[6] = raw[6] & 0x0F | 0x40
             raw[8] = raw[8] & 0x3F | 0x80
             uuid = Uuid(bytes(raw))
-            # A leading '-' would read as an option on a command line.
+            # Command-line tools would treat a leading '-' as an option.
             if not uuid_text(uuid).startswith("-"):
                 return uuid
 
@@ -112,9 +112,9 @@ class RealEnvironment(Environment):
         def stop() -> None:
             if self._process.sockets.pop(listening, self) is self:
                 return
-            # Shut down too: a thread that waits for connections would keep the port for as long as it waits.
+            # This also shuts the socket down: the thread that waits for connections would otherwise keep the port.
             close_socket(listening)
-            # The server notices within its polling interval; nobody waits for that.
+            # The server stops within its polling interval. Use a thread, so that the caller does not wait for it.
             threading.Thread(target=server.shutdown, name="metrics stopping", daemon=True).start()
 
         return stop

@@ -1,9 +1,8 @@
-"""A TCP connection on a socket of our own, driven by the loop's readiness callbacks (shell).
+"""A TCP connection on its own socket, driven by the event loop's readiness callbacks (shell).
 
-Why not on transports: docs/DESIGN.md, "The environment". Bytes go out by sendmsg,
-file regions by sendfile if that cannot wait for a disk, otherwise the log directory's reader thread reads them first. The
-easy thing to get wrong: while a region is being read by the thread the socket stays writable, so the writer callback must
-be off, or the loop spins.
+Why it does not use asyncio's transports: docs/DESIGN.md, "The environment". Bytes are sent with sendmsg. File regions are
+sent with sendfile if that cannot wait for a disk; otherwise the log directory's reader thread reads them first. The socket
+stays writable during that read, so the writer callback must be removed, or the event loop would spin.
 """
 
 import asyncio
@@ -23,17 +22,17 @@ from common.parts import Part
 
 RECEIVE_BUFFER_MIN: Final = 64 * 1024
 RECEIVE_BUFFER_MAX: Final = 1024 * 1024
-# Reads in a row that left most of the buffer empty before it shrinks again.
+# The buffer shrinks again after this many consecutive reads that left most of it empty.
 _SMALL_READS_MAX: Final = 64
-# One sendfile, and one residency check before it.
+# The most that one sendfile call sends. The residency check before it covers the same range.
 _SENDFILE_MAX: Final = 1024 * 1024
 _PARTS_PER_SEND_MAX: Final = 64
-# What one connection may send before the loop turns to the others.
+# The most that one connection sends before the event loop serves the others.
 _TURN_BYTES: Final = 4 * 1024 * 1024
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
-# Where these come from sendfile, the socket's side failed and not the file's: what ends a connection, and what Linux makes
-# of an ICMP message about it.
+# If sendfile fails with one of these, the socket failed and not the file. They are the errors that end a connection, and
+# those that Linux derives from ICMP messages.
 _SOCKET_ERRNOS: Final = frozenset(
     {
         errno.ECONNABORTED,
@@ -52,15 +51,15 @@ _SOCKET_ERRNOS: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-# The file cannot be sent this way at all, or not now for lack of memory: reading it tells what is the matter.
+# sendfile does not work for this file, or memory is short. The reader thread then reads the range and finds any real error.
 _SENDFILE_REFUSED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOMEM, errno.ENOBUFS})
 
-# The seams through which tests make sendfile fail.
+# Tests replace this to make sendfile fail.
 _sendfile = os.sendfile
 
 
 class RealConnection(Connection):
-    """See Connection. Given a connected, non-blocking socket; `start` before anything else."""
+    """See Connection. Takes a connected, non-blocking socket. Nothing is received before `start`."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, process: ProcessResources) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,24 +76,29 @@ class RealConnection(Connection):
         self._small_reads = 0
         self._reading = False
         self._paused = False
-        # Parts that have not left. Of a region at the front, `_region_sent` bytes have.
+        # The parts that are not sent yet. If the front is a region, its first `_region_sent` bytes are already sent.
         self._queue: deque[Part] = deque()
+        # Invariant: the unsent bytes in `_queue`.
         self._queued_bytes = 0
         self._region_sent = 0
+        # Whether the writer callback is registered. Invariant: False while `_region_read` is set.
         self._writing = False
+        # Whether a `_flush_soon` is scheduled on the event loop.
         self._flush_scheduled = False
+        # The reader thread's read of the region at the front. Nothing is sent until it completes.
         self._region_read: asyncio.Future[bytes] | None = None
-        # The owner is owed a writable().
+        # A flush left bytes in the queue, so `writable()` must be called when it is empty. That call resets it.
         self._left_over = False
-        # Nothing more is taken; the socket closes when the queue is empty.
+        # `send` ignores new parts, and the socket closes when the queue is empty. Set by `close` and at the peer's end of
+        # stream; never reset.
         self._closing = False
         process.sockets[sock] = None
 
     def start(self, receiver: Receiver) -> None:
-        """Begins to read. The connection may have been closed by then."""
+        """Starts reading. The connection may already be closed."""
         self._receiver = receiver
         if self._sock is None:
-            # Closed by the very function that gave the receiver.
+            # The function that returned the receiver has closed the connection.
             self._loop.call_soon(receiver.connection_lost, None)
         else:
             self._update_reading()
@@ -144,7 +148,7 @@ class RealConnection(Connection):
         self._adapt_buffer(size, len(view))
 
     def _adapt_buffer(self, received: int, capacity: int) -> None:
-        """A connection that fills its buffer gets a larger one, one that no longer does gives it back."""
+        """Enlarges the buffer of a connection that fills it, and shrinks it when most of it stays empty."""
         if received == capacity:
             self._small_reads = 0
             if capacity < RECEIVE_BUFFER_MAX:
@@ -160,7 +164,7 @@ class RealConnection(Connection):
             self._small_reads = 0
 
     def _end_of_stream(self) -> None:
-        # The peer may have closed its side only: it still gets what is queued for it.
+        # The peer may have closed only its sending side, so it still gets what is queued.
         self._closing = True
         self._update_reading()
         if not self._queue:
@@ -178,7 +182,7 @@ class RealConnection(Connection):
                 queue.append(part)
                 size += part_size
         self._queued_bytes += size
-        # At the end of the step, so that responses which are ready together leave in one call.
+        # Flush at the end of this step, so that responses that are ready together go out in one call.
         if not self._flush_scheduled and not self._writing and self._region_read is None and queue:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_soon)
@@ -197,7 +201,7 @@ class RealConnection(Connection):
             front = queue[0]
             sent = self._send_region(front) if isinstance(front, RealFileRegion) else self._send_bytes()
             if sent is None:
-                # Lost, or waiting for the reader thread.
+                # The connection was lost, or the reader thread reads the region.
                 return
             if sent == 0:
                 break
@@ -223,13 +227,16 @@ class RealConnection(Connection):
             self._loop.remove_writer(self._fd)
 
     def _send_bytes(self) -> int | None:
-        """Sends parts up to the next region. None if the connection was lost, 0 if the socket takes nothing now."""
+        """Sends parts up to the next region and returns the number of bytes sent.
+
+        Returns None if the connection was lost, 0 if the socket takes nothing now.
+        """
         queue = self._queue
         parts: list[bytes | bytearray | memoryview] = []
         flags = 0
         for part in islice(queue, _PARTS_PER_SEND_MAX):
             if isinstance(part, RealFileRegion):
-                # The header of a response and the records behind it share a segment.
+                # Let the response header share a TCP segment with the records after it.
                 flags = socket.MSG_MORE
                 break
             assert isinstance(part, bytes | bytearray | memoryview)
@@ -253,7 +260,7 @@ class RealConnection(Connection):
         return sent
 
     def _send_region(self, region: RealFileRegion) -> int | None:
-        """Sends a stretch of the region at the front. As `_send_bytes`; None too while the reader thread reads it."""
+        """Sends part of the region at the front. Returns like `_send_bytes`, and None if the reader thread must read it."""
         if not region.is_valid:
             self._lose(f"{region.file.name} was truncated or its log directory closed while it was being sent")
             return None
@@ -299,7 +306,8 @@ class RealConnection(Connection):
         region = self._queue[0]
         assert isinstance(region, RealFileRegion)
         if not read.cancelled() and isinstance(error := read.exception(), LogDirError):
-            # Its directory knows. The response cannot be taken back, so the connection ends.
+            # The error has been reported to the log directory's owner. The response is already partly sent, so the
+            # connection must end.
             self._lose(str(error))
             return
         data = read.result()
@@ -324,7 +332,7 @@ class RealConnection(Connection):
         self._lose(None, reset=True)
 
     def _lose(self, reason: str | None, *, reset: bool = False) -> None:
-        """Ends the connection, once; the receiver hears of it when the step is over."""
+        """Ends the connection. Only the first call counts. The receiver is notified after the current step."""
         sock = self._sock
         if sock is None:
             return
@@ -338,8 +346,8 @@ class RealConnection(Connection):
         if reason is None and not reset:
             close_socket(sock)
         else:
-            # A response that was cut short must not look like the end of a complete one, and the kernel need not keep what a
-            # peer does not read.
+            # Reset the connection, so that a truncated response does not look complete. The kernel then also drops data that
+            # the peer does not read.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
             sock.close()
         if self._receiver is not None:
@@ -347,11 +355,11 @@ class RealConnection(Connection):
 
 
 def host_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
-    """The host of a socket address; an IPv4 peer of a dual-stack socket is shown as IPv4."""
+    """Returns the host of a socket address. An IPv4 peer of a dual-stack socket is shown as IPv4."""
     return address[0].removeprefix("::ffff:")
 
 
 def address_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
-    """ "host:port", with brackets around an IPv6 host."""
+    """Returns "host:port", with brackets around an IPv6 host."""
     host = host_text(address)
     return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"

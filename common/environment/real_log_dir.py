@@ -52,12 +52,12 @@ from common.time_units import NS_PER_MS, NS_PER_S
 T = TypeVar("T")
 
 _STUCK_REPORT_NS: Final = NS_PER_S
-# With an operation this old the disk may be hanging, and a sendfile could wait for a lock that the operation holds.
+# If an operation is this old, the disk may be hanging, and sendfile could block on a lock that the operation holds.
 _SUSPICIOUS_AGE_NS: Final = 100_000_000
 
 
 class RealLogFile(LogFile):
-    """The handle of an open file. `open_file` is None once it is closed."""
+    """The handle of an open file. `open_file` is None once the handle is closed."""
 
     __slots__ = ("name", "open_file")
 
@@ -67,7 +67,7 @@ class RealLogFile(LogFile):
 
 
 class RealFileRegion(FileRegion):
-    """A written range of an open file; it keeps the descriptor open for as long as it lives."""
+    """A written range of an open file. It keeps the descriptor open as long as the object exists."""
 
     __slots__ = ("_truncations_before", "file", "log_dir", "position", "size")
 
@@ -81,17 +81,17 @@ class RealFileRegion(FileRegion):
 
     @property
     def is_valid(self) -> bool:
-        """False when its bytes can no longer be had: the directory is gone, or the file was cut inside the range."""
+        """False once the bytes can no longer be read: the directory was given up or closed, or the range truncated."""
         if not self.log_dir.is_open:
             return False
-        # A truncation counts from the moment it is queued, so that none can overtake a sendfile. One that was queued before
-        # the region was made cut nothing of it: the region's bytes were written since.
+        # A truncation counts as soon as it is queued, so none can run while a sendfile still uses the range. Truncations
+        # from before the region was created do not count, because its bytes were written after them.
         end = self.position + self.size
         return all(end <= size for size in self.file.truncations[self._truncations_before :])
 
 
 class RealLogDir(LogDir):
-    """See LogDir. Created, used and taken offline on one loop."""
+    """See LogDir. Created and used on one event loop, which owns all fields."""
 
     def __init__(
         self,
@@ -104,27 +104,30 @@ class RealLogDir(LogDir):
         page_cache: PageCache,
     ) -> None:
         self.path = path
-        # Set by the owner before the first operation. Called on the loop, inside whatever meets the error; it may call
-        # `take_offline` from there.
+        # Set by the owner before the first operation. Called from the event loop, synchronously where the error is found. It
+        # may call `take_offline`.
         self.on_error: Callable[[LogDirError], None] | None = None
-        # Whether descriptors may be used on the loop. Turns false in `close` and `take_offline`, for good.
+        # Whether descriptors may be used on the event loop. `close` and `take_offline` set it to False; it is never True
+        # again. Invariant: False before the threads are asked to close everything.
         self.is_open = True
         self.released: asyncio.Future[None] = loop.create_future()
-        """Done when both threads have left and every descriptor is closed."""
+        """Completes when both threads have left and every descriptor is closed. Never completes if a thread stays stuck."""
         self._loop = loop
         self._log = log
         self._page_cache = page_cache
         self._directory = HeldDirectory(path, process)
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
-        # Invariant: what is here was given to a thread, or is the end that `close` waits for. Empty once given up.
+        # Invariant: every operation in a lane was passed to a thread, except the one that `close` waits for. Empty once
+        # given up.
         self._lanes = DiskLanes(loop, operation_timeout_ns=operation_timeout_ns, on_expired=self._expired)
-        # The threads were started; only then will they ever leave.
+        # Whether the threads were started. Set by the first `attach`, never reset.
         self._started = False
-        # Why no operation is taken any more: closed, or given up. None while the directory is in use. The error that
-        # `take_offline` was given replaces that of `close`.
+        # The error of every new operation once the directory is closed or given up; None before. `take_offline` replaces the
+        # error of `close`. `on_error` is never called with it.
         self._refusal: LogDirError | None = None
-        # `take_offline` was called. From here on the lanes are empty and what the threads hand back is dropped.
+        # Set once by `take_offline`. From then on the lanes are empty, and what the threads hand back is dropped.
         self._given_up = False
+        # When that happened; only for the log line about stuck threads.
         self._given_up_ns = 0
 
     @property
@@ -142,8 +145,8 @@ class RealLogDir(LogDir):
         return self._write("lock", "", self._directory.lock)
 
     def probe(self) -> Awaitable[None]:
-        # On the reader, so that its fsync does not hold up appends. The writer is watched by the deadlines of its own
-        # operations. Before the directory is attached the probe has to wait for the writer, which attaches it.
+        # The probe runs on the reader, so that its fsync does not delay appends. Deadlines already watch the writer. Before
+        # the directory is attached, the probe must wait for the writer, which attaches it.
         operation = self._operation("probe", "", self._directory.probe, None)
         self._queue_for_reader(operation, after_writes=self._directory.dir_fd < 0)
         return operation.future
@@ -171,14 +174,14 @@ class RealLogDir(LogDir):
     def close(self) -> Awaitable[None]:
         closed: asyncio.Future[None] = self._loop.create_future()
         if self._refusal is not None or not self._started:
-            # Given up: the threads close everything by themselves, if they ever return. Or there never were any.
+            # Nothing is left to do: the threads were never started, or they are already closing everything.
             self._refusal = self._refusal or self._closed_error("close", "")
             self.is_open = False
             closed.set_result(None)
             return closed
         self._refusal = self._closed_error("close", "")
         self.is_open = False
-        # Carried out by no thread: `_threads_left` settles it. Held back, because both threads' progress counts for it.
+        # No thread runs this operation; `_threads_left` settles it. It is held back because both threads' progress counts.
         ending = Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns())
         ending.held_back = True
         self._lanes.add(ending)
@@ -200,7 +203,7 @@ class RealLogDir(LogDir):
 
     def close_file(self, file: LogFile) -> None:
         assert isinstance(file, RealLogFile)
-        # Queued operations and regions still being sent keep the descriptor open; the last of them closes it.
+        # Queued operations and regions hold references to the OpenFile. Dropping the last one closes the descriptor.
         file.open_file = None
 
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
@@ -266,7 +269,7 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error(method, file.name))
         operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
         if self._queue_for_writer(operation):
-            # It writes nothing that a read could miss. It is counted because the lanes count it down.
+            # A sync writes nothing, so every read may overtake it. It is counted up because the lanes count it down.
             if open_file.writes_in_flight == 0:
                 open_file.unwritten_from = 1 << 63
             open_file.writes_in_flight += 1
@@ -310,7 +313,7 @@ class RealLogDir(LogDir):
 
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
-        """True if sendfile of the range cannot wait for the disk. False in any doubt."""
+        """Whether sendfile of the range is sure not to wait for the disk. False in case of doubt."""
         return (
             region.file.reads_in_flight == 0
             and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS
@@ -318,11 +321,11 @@ class RealLogDir(LogDir):
         )
 
     def read_region(self, region: RealFileRegion, position: int, size: int) -> "asyncio.Future[bytes]":
-        """Reads part of a region on the reader thread."""
+        """Reads part of a region on the reader thread. Errors are reported like those of any other operation."""
         return self._read("region", region.file, position, size)
 
     def region_failed(self, region: RealFileRegion, error: OSError) -> None:
-        """Takes note of an error that sendfile met on the file's side."""
+        """Reports an error from sendfile that came from the file and not from the socket."""
         self._report(LogDirError(self.path, "region", error.errno or errno.EIO, region.file.name))
 
     # --- queueing ------------------------------------------------------------------------------------------------
@@ -351,8 +354,8 @@ class RealLogDir(LogDir):
         size = max(0, min(size, file.end - position))
         work = partial(disk_operations.read_range, file.fd, position, size)
         operation = self._operation(method, file.name, work, file)
-        # A read sees every write that was queued before it, so it waits for those that touch its range. A write that is
-        # queued after it waits for the read only if it truncates.
+        # The read must see the writes queued before it, so it waits for them if they may touch its range. Of the operations
+        # queued after it, only a truncation waits for the read.
         after_writes = file.writes_in_flight > 0 and position + size > file.unwritten_from
         if self._queue_for_reader(operation, after_writes=after_writes):
             file.reads_in_flight += 1
@@ -465,11 +468,12 @@ def _nothing() -> None:
 def _reject(future: "asyncio.Future[Any]", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        # Marks it as seen. `on_error` has it, so a failure that is never awaited is not lost, and must not end the daemon.
+        # Mark the exception as retrieved. `on_error` has reported it, so a failure that no task awaits must not end the
+        # daemon.
         future.exception()
 
 
 def _check_name(name: str) -> None:
-    """The last line of defence: topic names and paths were checked long before."""
+    """Rejects names that leave the directory. This is the last line of defence, as callers check topic names and paths."""
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"'{name}' is not a name inside a log directory")

@@ -1,8 +1,9 @@
 """Listening, connecting and resolving names for the real environment (shell).
 
-A name is resolved on a thread of its own that may hang with the resolver: the loop's default executor is never used, since
-a call stuck there outlives the loop. Two easy things to get wrong: a process without free descriptors must stop accepting
-for a while or it spins, and a connect to a free local port above 32768 can meet itself.
+1. Each name is resolved on a thread of its own, because the resolver may hang. The event loop's default executor is never
+   used: a call stuck there would outlive the loop.
+2. A process that is out of descriptors must stop accepting for a while, or it would spin.
+3. A connect to a free local port above 32768, the ephemeral range, can connect to itself. Such a connection is refused.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ Accept = Callable[[Connection], Receiver]
 
 
 class RealListener(Listener):
-    """Accepts on a socket that listens already."""
+    """Accepts connections on a socket that is already listening."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class RealListener(Listener):
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._pause_accepting(error)
                     return
-                # That connection failed before it was accepted; there may be others.
+                # This connection failed before it was accepted. There may be others.
                 continue
             self._begin(accepted)
 
@@ -85,7 +86,7 @@ class RealListener(Listener):
             accepted.setblocking(False)
             connection = RealConnection(accepted, self._loop, self._process)
         except OSError:
-            # The peer was gone before anything was said.
+            # The peer disconnected before sending anything.
             accepted.close()
             return
         connection.start(self._accept(connection))
@@ -102,19 +103,22 @@ class RealListener(Listener):
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens. "" means all interfaces, of both families where the machine has both."""
+    """Returns a listening socket. "" means all interfaces, for IPv4 and also IPv6 if the machine has it.
+
+    Raises ListenFailed.
+    """
     where = f"{host or '*'}:{port}"
     try:
         if host:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            # As Java does: a name with addresses of both families means the IPv4 one.
+            # Like Java, prefer IPv4 if the name has addresses of both families.
             family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
             return _listen_on(family, address)
         with contextlib.suppress(OSError):
             return _listen_on(socket.AF_INET6, ("::", port, 0, 0))
         return _listen_on(socket.AF_INET, ("0.0.0.0", port))
     except (OSError, OverflowError, ValueError) as error:
-        # ValueError: a name that no host can have, with a label of 64 characters for example.
+        # ValueError means an impossible host name, for example one with a label of 64 characters.
         raise ListenFailed(f"cannot listen on {where}: {_reason(error)}") from error
 
 
@@ -134,23 +138,24 @@ def _listen_on(family: int, address: object) -> socket.socket:
 
 
 class Resolver:
-    """Names to addresses. Callers that ask for the same name at once share one thread."""
+    """Resolves names to addresses. Concurrent calls for the same name share one thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # The look-ups under way. An entry leaves when its thread has reported the result.
         self._asked: dict[tuple[str, int], asyncio.Future[list[_Address]]] = {}
 
     async def resolve(self, host: str, port: int) -> list[_Address]:
-        """The addresses in the resolver's order. Raises OSError."""
+        """Returns the addresses in the resolver's order. Raises OSError."""
         try:
             return _addresses(host, port, socket.AI_NUMERICHOST)
         except socket.gaierror:
-            pass  # A name, then.
+            pass  # It is not an IP address, so look the name up.
         key = (host, port)
         asked = self._asked.get(key)
         if asked is None:
             asked = self._loop.create_future()
-            # A failure that all callers stopped waiting for is nobody's error.
+            # Retrieve the exception, so that asyncio does not report a failure that no caller waits for any more.
             asked.add_done_callback(lambda done: done.exception())
             thread = threading.Thread(target=self._look_up, args=(key, asked), name=f"resolver of {host}", daemon=True)
             try:
@@ -183,13 +188,13 @@ def _addresses(host: str, port: int, flags: int) -> list[_Address]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except ValueError as error:
-        # The host came from a registration or a file: a label of 64 characters, two dots in a row, a NUL.
+        # The host may come from a registration or a file and have a label of 64 characters, two dots in a row or a NUL.
         raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name ({error})") from error
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]  # (int, bytes): no IPv6 built in
 
 
 async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, host: str, port: int) -> socket.socket:
-    """The first of the host's addresses that takes the connection. Raises ConnectFailed with the last reason."""
+    """Connects to the first of the host's addresses that accepts. Raises ConnectFailed with the last reason."""
     reason = "the name has no address"
     try:
         addresses = await resolver.resolve(host, port)
@@ -199,7 +204,7 @@ async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, 
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            # The process is short of descriptors. That passes, like a peer that is not there.
+            # The process is out of descriptors. Like an unreachable peer, this may pass.
             reason = _reason(error)
             continue
         connected = False

@@ -1,8 +1,8 @@
-"""The timers of the real environment, on a loop whose own clock is coarse (shell).
+"""Timers of the real environment, for an event loop with a coarse clock (shell).
 
-uvloop's clock is cached and counts whole milliseconds, so a plain `call_later` may fire before the monotonic clock reached
-the deadline, and a loop that waits for its deadline then spins. These timers round up and look again before they fire:
-whoever wakes finds its deadline passed.
+uvloop's clock is cached and counts whole milliseconds. A plain `call_later` may fire before the monotonic clock has reached
+the deadline, and a caller that waits for its deadline in a loop would spin. These timers round up, check the clock before
+they fire and rearm if it is too early. A callback therefore always runs at or after its deadline.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from typing import Final
 
 from common.time_units import NS_PER_MS
 
-# Loops overflow on absurd delays; a timer that far away simply looks again once a day.
+# Event loops overflow on very long delays, so such a timer rearms once a day.
 _DELAY_MAX_MS: Final = 24 * 3600 * 1000
 
 
 class Timer:
-    """Calls back once, on the loop, when the monotonic clock has reached the deadline."""
+    """Calls back once, from the event loop, when the monotonic clock has reached the deadline."""
 
     __slots__ = ("_callback", "_deadline_ns", "_handle", "_loop")
 
@@ -29,7 +29,7 @@ class Timer:
         self._handle = self._schedule()
 
     def cancel(self) -> None:
-        """The callback will not be called any more. Harmless after it was."""
+        """Cancels the callback. Does nothing if it has already been called."""
         self._handle.cancel()
 
     def _schedule(self) -> asyncio.Handle:
@@ -47,7 +47,7 @@ class Timer:
 
 
 async def sleep_until(loop: asyncio.AbstractEventLoop, deadline_ns: int) -> None:
-    """Waits for the deadline; one that has passed still lets the loop turn once."""
+    """Waits for the deadline. If it has passed, still yields to the event loop once."""
     woken: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
@@ -62,7 +62,7 @@ async def sleep_until(loop: asyncio.AbstractEventLoop, deadline_ns: int) -> None
 
 
 class TimeoutAt:
-    """`asyncio.timeout` with the deadline kept by a `Timer`."""
+    """Like `asyncio.timeout`, but a `Timer` watches the deadline."""
 
     __slots__ = ("_deadline_ns", "_loop", "_timeout", "_timer")
 
@@ -81,7 +81,7 @@ class TimeoutAt:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # It raises TimeoutError itself; it never swallows what the body raised.
+        # `asyncio.timeout` raises TimeoutError itself, and never swallows an exception of the body.
         await self._timeout.__aexit__(kind, value, traceback)
 
     def _expire(self) -> None:
