@@ -1,4 +1,4 @@
-"""Every async test here runs on both loops; whatever a test opened in the process must be gone after it."""
+"""Runs every async test on both event loops, and checks that each test leaves no socket or lock in the process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories(
 @pytest.fixture
 async def env() -> AsyncIterator[RealEnvironment]:
     yield RealEnvironment("test")
-    # One turn for what connections were closed with in the last step of the test.
+    # Let the callbacks of connections run that the test closed in its last step.
     await asyncio.sleep(0)
     leftover_sockets, leftover_locks = list(PROCESS.sockets), list(PROCESS.held_locks)
     for sock in leftover_sockets:
@@ -38,7 +38,7 @@ MakeLogDir = Callable[..., Awaitable[RealLogDir]]
 
 @pytest.fixture
 async def make_log_dir(env: RealEnvironment, tmp_path: Path) -> AsyncIterator[MakeLogDir]:
-    """Makes attached log directories, `timeout_ms` being each operation's deadline, and closes them after the test."""
+    """Creates attached log directories and closes them after the test. `timeout_ms` is the deadline of each operation."""
     made: list[RealLogDir] = []
 
     async def make(name: str = "disk", *, timeout_ms: int = 10_000) -> RealLogDir:
@@ -60,7 +60,7 @@ async def log_dir(make_log_dir: MakeLogDir) -> RealLogDir:
 
 
 class Reports:
-    """What a LogDir told its owner, who takes the directory offline if `offline` is set."""
+    """The errors that a LogDir reported to its owner. With `offline`, the owner then takes the directory offline."""
 
     def __init__(self, log_dir: RealLogDir, *, offline: bool = False) -> None:
         self.errors: list[LogDirError] = []

@@ -1,4 +1,4 @@
-"""The table of docs/DESIGN.md, "Disks", row by row."""
+"""The table of docs/DESIGN.md, "Disks": the verdict on every kind of disk error."""
 
 import errno
 
@@ -13,7 +13,7 @@ from common.environment.interface import LogDirError
     ["EIO", "EROFS", "ENODEV", "ENXIO", "EUCLEAN", "ESTALE", "EACCES", "EPERM", "EDQUOT", "ETIMEDOUT", "ENOENT", "ELOOP"],
 )
 def test_disk_errors_and_unknown_ones_fail_the_directory(code: str) -> None:
-    """Every errno of a dying disk, and any that nobody thought of, takes the directory offline; reads included."""
+    """Every errno of a dying disk, and any unknown one, takes the directory offline, even from a read."""
     for operation in ("append", "read", "open", "probe"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.DIRECTORY_FAILED
 
@@ -21,31 +21,31 @@ def test_disk_errors_and_unknown_ones_fail_the_directory(code: str) -> None:
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "EINVAL", "ENOMEM"])
 @pytest.mark.parametrize("operation", ["fsync", "fsync_dir", "sync_and_forget", "replace_file", "probe"])
 def test_any_error_of_an_fsync_is_final(code: str, operation: str) -> None:
-    """After a failed fsync the next may succeed over lost data, so the errno does not matter."""
+    """After a failed fsync the next one may succeed although data is lost, so the errno does not matter."""
     assert classify(LogDirError("/d", operation, getattr(errno, code), detail=FSYNC_STEP)) is Verdict.DIRECTORY_FAILED
 
 
 def test_a_full_disk_is_told_from_a_dead_one() -> None:
-    """ENOSPC of a write is synchronous and clean: the directory goes offline with another cause."""
+    """ENOSPC from a write loses no data: the directory goes offline with a different cause."""
     assert classify(LogDirError("/d", "append", errno.ENOSPC)) is Verdict.DIRECTORY_FULL
     assert classify(LogDirError("/d", "replace_file", errno.ENOSPC)) is Verdict.DIRECTORY_FULL
 
 
 @pytest.mark.parametrize("code", ["EMFILE", "ENFILE", "ENOMEM"])
 def test_limits_of_the_process_are_not_the_disks_fault(code: str) -> None:
-    """A process out of descriptors must not take its disks offline, nor when an fsync was what it could not begin."""
+    """A process that is out of descriptors must not take its disks offline, even if it could not start an fsync."""
     for operation in ("open", "fsync", "fsync_dir", "sync_and_forget"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.PROCESS_TROUBLE
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "ETIMEDOUT"])
 def test_an_fsync_that_the_disk_did_not_do_is_final(code: str) -> None:
-    """Whichever step it was in, and when its deadline passed: it vouches for nothing."""
+    """An fsync that failed in any way, or passed its deadline, makes nothing durable."""
     for operation in ("fsync", "fsync_dir", "sync_and_forget"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.DIRECTORY_FAILED
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EBADF", "EFBIG"])
 def test_senseless_calls_are_our_bug(code: str) -> None:
-    """These say that we asked for nonsense; going on would be guessing."""
+    """These errors mean that our call was invalid. To continue would be guessing."""
     assert classify(LogDirError("/d", "append", getattr(errno, code))) is Verdict.OUR_BUG

@@ -1,4 +1,4 @@
-"""The beginning and the end of a daemon process, each in a process of its own."""
+"""Starting and ending a daemon, each in its own process."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from common.environment.real import RealEnvironment
 
 @contextmanager
 def daemon(body: str, *arguments: str, flags: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    """Runs `main(env, signals)` with the given body; killed at the end whatever happens."""
+    """Runs `main(env, signals)` with the given body in a process, which is always killed at the end."""
     indented = "\n".join("    " + line for line in body.strip().splitlines())
     script = f"{PRELUDE}\nasync def main(env, signals):\n{indented}\n\nrun_daemon(main, node_name='node-1')\n"
     with subprocess.Popen(
@@ -48,14 +48,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def test_the_status_of_main_is_the_status_of_the_process() -> None:
-    """On uvloop, and with what was printed flushed."""
+    """The main task runs on uvloop, and its output is flushed."""
     with daemon("print(type(asyncio.get_running_loop()).__module__)\nreturn 7") as process:
         status, output, errors = ended(process)
     assert (status, output, errors) == (7, "uvloop\n", "")
 
 
 def test_python_without_asserts_is_refused() -> None:
-    """One line, status 1."""
+    """The daemon prints one line and exits with status 1."""
     with daemon("return 0", flags=("-O",)) as process:
         status, output, errors = ended(process)
     assert (status, output) == (1, "")
@@ -74,7 +74,7 @@ def test_python_without_asserts_is_refused() -> None:
     ],
 )
 def test_an_unexpected_exception_anywhere_ends_the_daemon(body: str, event: str) -> None:
-    """In the main task, in a callback of the loop, in a thread: logged, status 1, at once."""
+    """An exception in the main task, in a callback or in a thread is logged, and the process exits with status 1."""
     with daemon(body) as process:
         status, output, _errors = ended(process)
     assert status == 1
@@ -109,8 +109,10 @@ async with asyncio.TaskGroup() as group:
 
 @pytest.mark.parametrize("unwind", ["await asyncio.sleep(0)", "await env.sleep_until(env.now_ns() + 10**11)"])
 def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> None:
-    """A task fails, and before the others are cancelled a callback fails because of that: both are logged. An unwinding
-    that never ends is cut short."""
+    """A task fails, and while the others are being cancelled a callback fails because of it. Both failures are logged.
+
+    If the cancellation never ends, the process exits anyway.
+    """
     with daemon(FAILING.format(unwind=unwind)) as process:
         status, output, _errors = ended(process)
     assert status == 1
@@ -121,7 +123,7 @@ def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> N
 
 
 def test_the_first_signal_asks_and_the_second_ends() -> None:
-    """SIGTERM is a controlled shutdown; who sends it twice wants out."""
+    """The first SIGTERM requests a controlled shutdown, the second exits immediately."""
     body = "print('ready', flush=True)\nawait signals.wait()\nprint('asked to stop', flush=True)\nreturn 0"
     with daemon(body) as process:
         assert process.stdout is not None
@@ -169,8 +171,7 @@ env.exit(3)
 
 
 def test_exit_frees_ports_connections_and_locks_with_a_stuck_thread(tmp_path: Path) -> None:
-    """A thread is inside a system call that does not return. The exit ends the connection, frees port and lock, and does
-    not wait for the thread."""
+    """A thread is stuck in a system call. The exit ends the connection, frees port and lock, and does not wait for it."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "disk").mkdir()
     with daemon(STUCK, str(tmp_path / "disk"), str(tmp_path / "fifo")) as process:

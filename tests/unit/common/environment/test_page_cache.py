@@ -1,4 +1,4 @@
-"""The residency check on a real file, where the kernel has cachestat."""
+"""The residency check on a real file, if the kernel has cachestat."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def fd(tmp_path: Path) -> Iterator[int]:
-    """A synced file of 4 MiB and a bit, all of it in the cache."""
+    """Yields a synced file slightly larger than 4 MiB that is entirely in the page cache."""
     fd = os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)
     os.pwrite(fd, bytes(4 * MIB + 100), 0)
     os.fsync(fd)
@@ -25,10 +25,10 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 
 def test_exactly_the_range_counts(fd: int) -> None:
-    """A range is resident if each of its pages is: neighbours that are or are not do not matter."""
+    """A range is resident if each of its pages is. Neighbouring pages do not matter."""
     cache = PageCache()
     assert cache.is_resident(fd, 0, 4 * MIB + 100)
-    # Large pages are evicted whole or not at all, hence so much.
+    # Evict this much, because the kernel evicts large pages whole or not at all.
     os.posix_fadvise(fd, 2 * MIB, 2 * MIB, os.POSIX_FADV_DONTNEED)
     assert cache.is_resident(fd, 1, 2 * MIB - 1)
     assert cache.is_resident(fd, 4 * MIB, 100)
@@ -39,7 +39,7 @@ def test_exactly_the_range_counts(fd: int) -> None:
 
 
 def test_nothing_and_beyond_the_end(fd: int) -> None:
-    """Neither can be promised."""
+    """An empty range, a range past the end of the file and a bad descriptor are never resident."""
     cache = PageCache()
     assert not cache.is_resident(fd, 0, 0)
     assert not cache.is_resident(fd, 4 * MIB, 101)
@@ -47,7 +47,7 @@ def test_nothing_and_beyond_the_end(fd: int) -> None:
 
 
 def test_a_page_that_cannot_be_read_at_once_is_not_resident(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page whose read has begun counts as cached; only RWF_NOWAIT tells that it would block."""
+    """A page counts as cached once its read has started. Only RWF_NOWAIT shows that reading it would block."""
 
     def would_block(*_arguments: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "being read")
@@ -58,7 +58,7 @@ def test_a_page_that_cannot_be_read_at_once_is_not_resident(fd: int, monkeypatch
 
 
 def test_a_kernel_without_the_call(fd: int) -> None:
-    """Any error of the call means no."""
+    """Any error of the system call means that the range is not resident."""
     cache = PageCache()
     cache._syscall = lambda *_: -1  # type: ignore[assignment]
     assert not cache.is_resident(fd, 0, 100)

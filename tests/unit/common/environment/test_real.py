@@ -14,7 +14,7 @@ from common.time_units import NS_PER_MS
 
 
 async def test_whoever_wakes_finds_its_deadline_passed(env: RealEnvironment) -> None:
-    """uvloop counts whole milliseconds of a cached clock: a hundred odd deadlines, none may be met early."""
+    """uvloop's clock is cached and counts whole milliseconds. None of a hundred odd deadlines may fire early."""
     for i in range(100):
         deadline_ns = env.now_ns() + i * 13_337
         await env.sleep_until(deadline_ns)
@@ -22,7 +22,7 @@ async def test_whoever_wakes_finds_its_deadline_passed(env: RealEnvironment) -> 
 
 
 async def test_a_deadline_in_the_past_lets_the_loop_turn(env: RealEnvironment) -> None:
-    """A loop over passed deadlines must not starve everyone else."""
+    """A task that loops over past deadlines must not starve the others."""
     turned: list[int] = []
     asyncio.get_running_loop().call_soon(turned.append, 1)
     await env.sleep_until(0)
@@ -30,7 +30,7 @@ async def test_a_deadline_in_the_past_lets_the_loop_turn(env: RealEnvironment) -
 
 
 async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: RealEnvironment) -> None:
-    """The same clock as sleep_until, in order of deadlines."""
+    """It uses the same clock as sleep_until, and callbacks run in the order of their deadlines."""
     called: list[tuple[str, bool]] = []
     start_ns = env.now_ns()
     env.call_at(start_ns + 7 * NS_PER_MS, lambda: called.append(("late", env.now_ns() >= start_ns + 7 * NS_PER_MS)))
@@ -44,7 +44,7 @@ async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: Real
 
 
 async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment) -> None:
-    """It raises TimeoutError then, and not before the deadline."""
+    """It raises TimeoutError at the deadline and not earlier."""
     deadline_ns = env.now_ns() + 5 * NS_PER_MS
     with pytest.raises(TimeoutError):
         async with env.timeout_at(deadline_ns):
@@ -53,7 +53,7 @@ async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment)
 
 
 async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironment) -> None:
-    """A result, another exception and a cancellation from outside pass through; the timer is gone afterwards."""
+    """A result, another exception and a cancellation from outside pass through, and the timer is cancelled."""
     async with env.timeout_at(env.now_ns() + NS_PER_MS):
         pass
     with pytest.raises(ZeroDivisionError):
@@ -73,14 +73,14 @@ async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironme
 
 
 async def test_a_timeout_that_has_passed_already(env: RealEnvironment) -> None:
-    """It still cancels a body that waits."""
+    """It still cancels a body that suspends."""
     with pytest.raises(TimeoutError):
         async with env.timeout_at(0):
             await asyncio.get_running_loop().create_future()
 
 
 async def test_uuids_are_random_and_never_reserved_nor_taken_for_an_option(env: RealEnvironment) -> None:
-    """Random, never reserved, never read as an option on a command line."""
+    """Uuids are random, never reserved, and never look like a command-line option."""
     made = {env.uuid() for _ in range(2000)}
     assert len(made) == 2000
     assert all(len(uuid) == 16 and int.from_bytes(uuid, "big") >= 100 for uuid in made)
@@ -88,12 +88,12 @@ async def test_uuids_are_random_and_never_reserved_nor_taken_for_an_option(env: 
 
 
 async def test_environments_draw_different_numbers(env: RealEnvironment) -> None:
-    """Seeded by the operating system: election timeouts of two nodes must not agree."""
+    """The operating system seeds each one, so that two nodes do not draw the same election timeouts."""
     assert env.rng.random() != RealEnvironment("other").rng.random()
 
 
 async def test_the_wall_clock_is_in_milliseconds(env: RealEnvironment) -> None:
-    """Later than this test was written, earlier than the year 2200."""
+    """The time is after this test was written and before the year 2200."""
     assert 1_700_000_000_000 < env.wall_ms() < 7_258_118_400_000
 
 
@@ -104,7 +104,7 @@ def scrape(port: int) -> bytes:
 
 
 async def test_metrics_are_served_while_the_loop_is_busy_and_until_stopped(env: RealEnvironment) -> None:
-    """Its own thread answers: this very request blocks the loop."""
+    """A thread of its own serves the metrics: the request in this test blocks the event loop."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""RealConnection over loopback sockets: the other side is a plain blocking or loop-driven socket of the test."""
+"""RealConnection over loopback sockets. The other end is a plain socket of the test, blocking or on the event loop."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 
 class Recorder:
-    """A receiver that keeps all it is told and lets the test wait for it."""
+    """A receiver that records all calls and lets the test wait for them."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -47,7 +47,7 @@ class Recorder:
         self.changed.set()
 
     async def until(self, condition: str) -> None:
-        """Waits until the expression over this object is true."""
+        """Waits until `condition`, an expression over this object, is true."""
         async with asyncio.timeout(10):
             while not eval(condition, {"len": len}, vars(self)):
                 self.changed.clear()
@@ -55,7 +55,7 @@ class Recorder:
 
 
 class Pair:
-    """A connection of ours and the socket at its other end."""
+    """A RealConnection and the socket at its other end."""
 
     def __init__(self, recorder: Recorder, peer: socket.socket) -> None:
         self.recorder = recorder
@@ -65,7 +65,7 @@ class Pair:
         self._loop = asyncio.get_running_loop()
 
     async def receive(self, size: int) -> bytes:
-        """Exactly this many bytes, or fewer at the end of the stream."""
+        """Receives exactly this many bytes, or fewer at the end of the stream."""
         received = bytearray()
         async with asyncio.timeout(10):
             while len(received) < size and (
@@ -81,7 +81,7 @@ class Pair:
 
 @pytest.fixture
 async def pair(env: RealEnvironment) -> AsyncIterator[Pair]:
-    """Accepted by our listener from a plain socket."""
+    """Yields a connection that our listener accepted from a plain socket."""
     accepted: asyncio.Queue[Recorder] = asyncio.Queue()
 
     def accept(connection: Connection) -> Receiver:
@@ -104,7 +104,7 @@ async def pair(env: RealEnvironment) -> AsyncIterator[Pair]:
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
 async def test_bytes_both_ways_and_in_order(pair: Pair) -> None:
-    """Parts of every kind, many of them, over several sends."""
+    """Sends many parts of every kind with several calls."""
     host, port = pair.peer.getsockname()
     assert pair.connection.peer == f"{host}:{port}"
     assert pair.connection.local_host == "127.0.0.1"
@@ -116,12 +116,12 @@ async def test_bytes_both_ways_and_in_order(pair: Pair) -> None:
     await pair.transmit(b"hello")
     await pair.recorder.until("len(data) == 5")
     assert pair.recorder.data == b"hello"
-    # Nothing was left over at any time, so nobody waits to be told.
+    # No send left bytes in the queue, so `writable` must not be called.
     assert pair.recorder.writables == 0
 
 
 async def test_a_slow_reader_gets_everything_in_order(pair: Pair) -> None:
-    """The socket takes a part only; the rest queues up, leaves as the peer reads, and the owner hears when it is gone."""
+    """The socket takes only part of the data. The rest is sent as the peer reads, and then the owner is notified."""
     pair.connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # type: ignore[union-attr]
     payload = os.urandom(4_000_000)
     parts = [payload[i : i + 33_333] for i in range(0, len(payload), 33_333)]
@@ -137,7 +137,7 @@ async def test_a_slow_reader_gets_everything_in_order(pair: Pair) -> None:
 
 
 async def test_the_receive_buffer_grows_with_the_traffic_and_shrinks_again(pair: Pair) -> None:
-    """A busy connection reads up to 1 MiB at once; an idle one gives the memory back."""
+    """A busy connection reads up to 1 MiB at once. One with small reads gives the memory back."""
     await pair.transmit(b"x")
     await pair.recorder.until("data")
     assert len(pair.connection._view or b"") == RECEIVE_BUFFER_MIN
@@ -160,7 +160,7 @@ async def test_the_receive_buffer_grows_with_the_traffic_and_shrinks_again(pair:
 
 
 async def test_a_taken_buffer_stays_as_it_was(env: RealEnvironment) -> None:
-    """A large batch is handed on without a copy: what comes next must land elsewhere."""
+    """A large batch is passed on without a copy, so later data must go into another buffer."""
     kept: list[memoryview] = []
     received = asyncio.Event()
 
@@ -181,10 +181,10 @@ async def test_a_taken_buffer_stays_as_it_was(env: RealEnvironment) -> None:
 
 
 async def test_pausing_stops_the_data_and_resuming_brings_it(pair: Pair) -> None:
-    """What arrives meanwhile waits in the kernel."""
+    """Data that arrives while reading is paused waits in the kernel."""
     pair.connection.pause_reading()
     await pair.transmit(b"early")
-    # A round trip through the same loop: had the reader been on, it would have run by now.
+    # A round trip through the same event loop. An active reader would have run by now.
     pair.connection.send([b"?"])
     await pair.receive(1)
     assert pair.recorder.data == b""
@@ -194,7 +194,7 @@ async def test_pausing_stops_the_data_and_resuming_brings_it(pair: Pair) -> None
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 async def test_close_sends_what_is_queued_first(pair: Pair) -> None:
-    """And takes nothing more."""
+    """After close, send ignores new parts."""
     payload = os.urandom(5_000_000)
     pair.connection.send([payload])
     pair.connection.close()
@@ -208,7 +208,7 @@ async def test_close_sends_what_is_queued_first(pair: Pair) -> None:
 
 
 async def test_abort_drops_what_is_queued(pair: Pair) -> None:
-    """The peer sees a reset, not the clean end of a short answer."""
+    """The peer sees a reset and not the clean end of a short response."""
     pair.connection.send([bytes(5_000_000)])
     pair.connection.abort()
     await pair.recorder.until("lost")
@@ -218,7 +218,7 @@ async def test_abort_drops_what_is_queued(pair: Pair) -> None:
 
 
 async def test_a_half_closed_peer_still_gets_what_is_queued(pair: Pair) -> None:
-    """`printf request | nc` closes its side as soon as it has sent: the answer is on its way already."""
+    """`printf request | nc` closes its sending side after the request, and must still get the response."""
     payload = os.urandom(5_000_000)
     await pair.transmit(b"request")
     await pair.recorder.until("data")
@@ -230,14 +230,14 @@ async def test_a_half_closed_peer_still_gets_what_is_queued(pair: Pair) -> None:
 
 
 async def test_the_end_of_an_idle_stream(pair: Pair) -> None:
-    """An orderly end has no reason."""
+    """If the peer ends the stream, the reason is None."""
     pair.peer.close()
     await pair.recorder.until("lost")
     assert pair.recorder.lost == [None]
 
 
 async def test_a_reset_has_a_reason(pair: Pair) -> None:
-    """The owner is told once what the kernel said."""
+    """The owner gets the kernel's error once."""
     pair.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     pair.peer.close()
     await pair.recorder.until("lost")
@@ -245,7 +245,7 @@ async def test_a_reset_has_a_reason(pair: Pair) -> None:
 
 
 async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:
-    """The owner may abort in the very call that is to give the receiver, as a connection cap does."""
+    """The owner may abort in the call that returns the receiver, as a connection limit does."""
     refused: list[Recorder] = []
 
     def accept(connection: Connection) -> Receiver:
@@ -264,7 +264,7 @@ async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:
 
 # --- regions ---------------------------------------------------------------------------------------------------------
 class CountedSendfile:
-    """Counts the bytes that really went by sendfile."""
+    """Counts the bytes that were really sent with sendfile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
@@ -286,7 +286,7 @@ async def written_file(log_dir: RealLogDir, content: bytes) -> Any:
 async def test_regions_and_bytes_leave_in_order_whichever_way_they_go(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
-    """By sendfile or through the reader thread the peer gets the same bytes."""
+    """The peer gets the same bytes, whether by sendfile or through the reader thread."""
     if not resident:
         monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
     sendfile = CountedSendfile(monkeypatch)
@@ -314,7 +314,7 @@ async def test_regions_and_bytes_leave_in_order_whichever_way_they_go(
 
 
 def page_cache_is_answered() -> bool:
-    """Whether this kernel says anything about a file that was just written here."""
+    """Whether this kernel reports a file that was just written here as resident."""
     with open(__file__, "rb") as file:
         file.read()
         return PageCache().is_resident(file.fileno(), 0, 100)
@@ -323,12 +323,12 @@ def page_cache_is_answered() -> bool:
 async def test_evicted_pages_are_read_by_the_thread(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hole in the cache must not let the loop wait for the disk; only the stretch with the hole is read."""
+    """The event loop must not wait for the disk because of evicted pages. The thread reads only the range around them."""
     sendfile = CountedSendfile(monkeypatch)
     content = os.urandom(4 << 20)
     file = await written_file(log_dir, content)
     await log_dir.fsync(file)
-    # Half of the file, since the kernel evicts large pages whole or not at all.
+    # Evict half of the file, because the kernel evicts large pages whole or not at all.
     os.posix_fadvise(file.open_file.fd, 2 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
     pair.connection.send([log_dir.region(file, 0, len(content))])
     assert await pair.receive(len(content)) == content
@@ -337,7 +337,7 @@ async def test_evicted_pages_are_read_by_the_thread(
 
 
 async def test_close_waits_for_a_region_too(pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the region is with the reader thread at that moment, and its file is closed meanwhile."""
+    """This holds even if the reader thread is reading the region and its file is closed in the meantime."""
     monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
     file = await written_file(log_dir, b"0123456789")
     pair.connection.send([log_dir.region(file, 2, 8)])
@@ -351,7 +351,7 @@ async def test_close_waits_for_a_region_too(pair: Pair, log_dir: RealLogDir, mon
 async def test_a_disk_error_after_the_header_ends_the_connection_and_reaches_the_directory(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
-    """The peer must not take the cut answer for a whole one."""
+    """The peer must not take the truncated response for a complete one."""
 
     def failing(*_arguments: object) -> int:
         raise OSError(errno.EIO, "dead")
@@ -374,7 +374,7 @@ async def test_a_disk_error_after_the_header_ends_the_connection_and_reaches_the
 async def test_a_socket_error_of_sendfile_is_not_the_disks(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    """A consumer that goes away in the middle of an answer must not take a directory offline."""
+    """A consumer that disconnects in the middle of a response must not take a directory offline."""
 
     def broken(*_arguments: object) -> int:
         raise OSError(getattr(errno, code), "the peer is gone")
@@ -393,7 +393,7 @@ async def test_a_socket_error_of_sendfile_is_not_the_disks(
 async def test_a_region_past_the_end_of_its_file(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
-    """Short bytes end the connection; the directory did nothing wrong."""
+    """Missing bytes end the connection. The directory is not at fault."""
     monkeypatch.setattr(RealLogDir, "is_resident", lambda *_: resident)
     reports = Reports(log_dir)
     file = await written_file(log_dir, b"0123456789")
@@ -404,8 +404,10 @@ async def test_a_region_past_the_end_of_its_file(
 
 
 async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, log_dir: RealLogDir) -> None:
-    """The file is cut and written again after the region was made: the new bytes are not those that were promised. A region
-    below the cut is still good."""
+    """The file is truncated and rewritten after the region was created, so the region must not send the new bytes.
+
+    A region below the cut stays valid.
+    """
     reports = Reports(log_dir)
     file = await written_file(log_dir, b"0123456789")
     below, across = log_dir.region(file, 0, 4), log_dir.region(file, 2, 8)
@@ -421,7 +423,7 @@ async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, l
 
 
 async def test_a_cut_before_a_region_was_made_takes_nothing_of_it(pair: Pair, log_dir: RealLogDir) -> None:
-    """The file is cut low, written again, and cut a second time above the region: only the second cut concerns it."""
+    """The file is truncated low, rewritten, and truncated again above the region. Only the second cut concerns it."""
     file = await written_file(log_dir, b"0123456789")
     await log_dir.truncate(file, 2)
     await log_dir.append(file, 2, [b"abcdefgh"])
@@ -432,7 +434,7 @@ async def test_a_cut_before_a_region_was_made_takes_nothing_of_it(pair: Pair, lo
 
 
 async def test_a_region_of_an_offline_directory(pair: Pair, log_dir: RealLogDir) -> None:
-    """Its descriptor may be closed and the number given out again: it must not be touched."""
+    """Its descriptor may be closed and the number reused, so it must not be used."""
     file = await written_file(log_dir, b"0123456789")
     region = log_dir.region(file, 0, 10)
     log_dir.take_offline(LogDirError(log_dir.path, "probe", errno.EIO))
@@ -445,7 +447,7 @@ async def test_a_region_of_an_offline_directory(pair: Pair, log_dir: RealLogDir)
 async def test_a_hung_read_of_a_region_ends_at_its_deadline(
     pair: Pair, make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cold consume on a hung disk: the connection ends with the operation's deadline, other traffic goes on."""
+    """A consumer reads uncached data from a hung disk. Its connection ends at the deadline; other traffic continues."""
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
@@ -470,7 +472,7 @@ async def test_a_hung_read_of_a_region_ends_at_its_deadline(
 async def connected(
     env: RealEnvironment, receiver_class: type[Recorder] = Recorder, *, host: str = "127.0.0.1", to: str = "127.0.0.1"
 ) -> tuple[Recorder, Recorder]:
-    """Two connections of ours, the accepted one first."""
+    """Returns two RealConnections that are connected to each other, the accepted one first."""
     accepted: asyncio.Queue[Recorder] = asyncio.Queue()
 
     def accept(connection: Connection) -> Receiver:
@@ -494,7 +496,7 @@ async def connected(
 
 @pytest.mark.parametrize(("host", "to"), [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1"), ("", "127.0.0.1")])
 async def test_names_and_all_interfaces(env: RealEnvironment, host: str, to: str) -> None:
-    """A name is resolved without the loop's executor; the empty host takes connections of every interface."""
+    """Names are resolved without the event loop's executor. The empty host accepts connections on every interface."""
     server, client = await connected(env, host=host, to=to)
     assert server.connection.peer.startswith("127.0.0.1:")
     client.connection.send([b"hello"])
@@ -518,7 +520,7 @@ async def test_a_refused_connect_names_the_address_and_the_reason(env: RealEnvir
 
 
 async def test_connect_meets_its_deadline(env: RealEnvironment) -> None:
-    """A host that does not answer: a listener whose backlog is full drops what comes."""
+    """A listener with a full backlog drops new connections, like a host that does not answer."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(0)
@@ -538,7 +540,7 @@ async def test_connect_meets_its_deadline(env: RealEnvironment) -> None:
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".b", "two..dots", "nul\0", "\ud800"])
 async def test_names_that_no_host_can_have(env: RealEnvironment, host: str) -> None:
-    """Whoever registers with such an address costs nobody more than a failed connection; nor can one listen there."""
+    """If a broker registers with such a name, connecting fails with ConnectFailed. Listening on one raises ListenFailed."""
     with pytest.raises(ConnectFailed, match="cannot connect to"):
         await env.connect(host, 9092, never, deadline_ns=env.now_ns() + NS_PER_S)
     with pytest.raises(ListenFailed):
@@ -546,7 +548,7 @@ async def test_names_that_no_host_can_have(env: RealEnvironment, host: str) -> N
 
 
 async def test_connect_without_a_descriptor(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is short of files fails to connect, as if nobody listened, and tries again later."""
+    """A process that is out of descriptors gets ConnectFailed, as for an unreachable peer, and can try again later."""
     listener = env.listen("127.0.0.1", 0, never)
 
     def none_left(*_: Any) -> Any:
@@ -572,7 +574,7 @@ async def test_a_resolver_that_gets_no_thread_is_asked_again(env: RealEnvironmen
 
 
 async def test_connect_to_an_unknown_name(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resolver's error is a failure to connect, not an exception of another kind."""
+    """The resolver's error is raised as ConnectFailed."""
 
     def unknown(_host: str, _port: int, **keywords: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -618,7 +620,7 @@ async def test_a_port_that_is_taken(env: RealEnvironment) -> None:
 
 
 async def test_a_listener_without_descriptors_rests(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of descriptors the loop must not spin on accept; the waiting connection is taken when there are some again."""
+    """Out of descriptors, the event loop must not spin on accept. The connection is accepted once descriptors are free."""
     monkeypatch.setattr("common.environment.real_network._ACCEPT_PAUSE_SECONDS", 0.02)
     accepts: list[str] = []
     real_accept = socket.socket.accept

@@ -1,4 +1,4 @@
-"""RealLogDir on real temporary directories; faults come through the seams of disk_operations."""
+"""RealLogDir on real temporary directories. Faults are injected by replacing the system calls of disk_operations."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 
 class Blocker:
-    """Stands in for an os call that hangs on a dead disk, until `release`. `entered` is set when a thread is in it."""
+    """Replaces an os call by one that hangs until `release`, as on a dead disk. `entered` is set once a thread is in it."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -54,7 +54,7 @@ def blocked_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocker]:
 
 
 def open_descriptors(folder: Path) -> list[str]:
-    """What this process has open under the folder."""
+    """Returns the paths under the folder that this process has open."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -68,7 +68,7 @@ def open_descriptors(folder: Path) -> list[str]:
 
 # --- files -----------------------------------------------------------------------------------------------------------
 async def test_operations_of_a_file_keep_the_order_in_which_they_were_called(log_dir: RealLogDir) -> None:
-    """Nothing is awaited between the calls: a read sees the appends before it, a truncation comes after the read."""
+    """Without any await between the calls, a read sees the appends before it, and a truncation comes after the read."""
     file = await log_dir.open("a", create=True)
     first = log_dir.append(file, 0, [b"abc", bytearray(b"def"), memoryview(b"ghi")])
     whole = log_dir.read(file, 0, 100)
@@ -84,7 +84,7 @@ async def test_operations_of_a_file_keep_the_order_in_which_they_were_called(log
 
 
 async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, blocked_read: Blocker) -> None:
-    """The read is held up on the reader thread; the truncation that follows it on the writer must not overtake it."""
+    """The read is stuck on the reader thread. The truncation queued after it for the writer must not overtake it."""
     file = await log_dir.open("a", create=True)
     await log_dir.append(file, 0, [b"0123456789"])
     read = log_dir.read(file, 0, 10)
@@ -97,7 +97,7 @@ async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, b
 
 
 async def test_reads_do_not_wait_for_appends_behind_them(log_dir: RealLogDir, blocked_write: Blocker) -> None:
-    """A consumer of old data is served while an append further on hangs."""
+    """A consumer of old data is served while an append at a higher position hangs."""
     blocked_write.release.set()
     file = await log_dir.open("a", create=True)
     await log_dir.append(file, 0, [b"old"])
@@ -113,7 +113,7 @@ async def test_reads_do_not_wait_for_appends_behind_them(log_dir: RealLogDir, bl
 async def test_a_finished_read_keeps_nothing_while_another_waits_for_the_writer(
     log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Consumers of old data are served while an append hangs; what they have got must not stay in memory until it ends."""
+    """Consumers of old data are served while an append hangs. Their data must not stay in memory until the append ends."""
     alive = 0
 
     class Piece(bytes):
@@ -135,7 +135,7 @@ async def test_a_finished_read_keeps_nothing_while_another_waits_for_the_writer(
     late = log_dir.read(file, 0, 6)
     for _ in range(100):
         assert await log_dir.read(file, 0, 3) == b"old"
-    # The last one may still be in the reader's hand.
+    # The reader thread may still hold the last one.
     assert alive <= 2
     assert log_dir.oldest_operation_age_ns > 0
     blocked_write.release.set()
@@ -147,7 +147,7 @@ async def test_a_finished_read_keeps_nothing_while_another_waits_for_the_writer(
 async def test_queued_appends_are_joined_into_one_write(
     log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What queues up behind a slow write goes out in one call per file, files taking turns or not."""
+    """Appends that queue up during a slow write are written with one call per file, even if the files alternate."""
     a, b = await log_dir.open("a", create=True), await log_dir.open("b", create=True)
     slow = log_dir.append(a, 0, [b"-"])
     await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
@@ -169,7 +169,7 @@ async def test_queued_appends_are_joined_into_one_write(
 
 
 async def test_groups_are_bounded_and_gaps_are_not_joined(log_dir: RealLogDir, blocked_write: Blocker) -> None:
-    """More buffers than the kernel takes at once, and appends that do not continue each other, are all written right."""
+    """More buffers than the kernel takes at once, and appends with gaps between them, are all written correctly."""
     file = await log_dir.open("a", create=True)
     slow = log_dir.append(file, 0, [b"x"])
     await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
@@ -183,7 +183,7 @@ async def test_groups_are_bounded_and_gaps_are_not_joined(log_dir: RealLogDir, b
 
 
 async def test_short_writes_are_continued(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A nearly full disk takes part of a write without an error; the rest must follow, across buffer borders."""
+    """A nearly full disk accepts part of a write without an error. The rest must follow, across buffer boundaries."""
 
     def short(fd: int, buffers: list[bytes], position: int) -> int:
         return os.pwrite(fd, b"".join(buffers)[:7], position)
@@ -197,8 +197,11 @@ async def test_short_writes_are_continued(log_dir: RealLogDir, monkeypatch: pyte
 async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
     log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk takes five bytes of a group and is full then. No append of the group is acknowledged, nothing of it stays,
-    and what was queued behind it fails too instead of leaving a hole; from the cut the file can be written again."""
+    """The disk accepts five bytes of a group and is then full.
+
+    No append of the group is acknowledged, and none of its bytes stay. Appends queued after it fail too, as they would leave
+    a hole. From the cut on, the file can be written again.
+    """
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
     slow = log_dir.append(file, 0, [b"base"])
@@ -227,7 +230,7 @@ async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
 
 
 async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """close_file lets what is queued finish and does not take the descriptor from a region that is still to be sent."""
+    """close_file lets queued operations finish, and a region that is still to be sent keeps the descriptor open."""
     file = await log_dir.open("a", create=True)
     append = log_dir.append(file, 0, [b"x"])
     region = log_dir.region(file, 0, 1)
@@ -240,7 +243,7 @@ async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: 
         await log_dir.append(file, 1, [b"y"])
     assert caught.value.errno_code == errno.EBADF
     del region, append
-    await log_dir.stat("a")  # The closing was queued before it.
+    await log_dir.stat("a")  # The close was queued before it.
     await log_dir.stat("a")
     assert path not in open_descriptors(tmp_path)
 
@@ -275,13 +278,13 @@ async def test_folders_are_listed_renamed_and_replaced_relative_to_the_directory
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a\0b"])
 async def test_names_outside_the_directory_are_refused(log_dir: RealLogDir, name: str) -> None:
-    """The last line of defence against a topic name that is a path."""
+    """This is the last line of defence against a topic name that is a path."""
     with pytest.raises(ValueError, match="not a name"):
         log_dir.open(name)
 
 
 async def test_a_missing_file_is_an_error_that_the_owner_sees_first(log_dir: RealLogDir) -> None:
-    """on_error is called before whoever waits goes on."""
+    """on_error is called before the waiting task continues."""
     reports = Reports(log_dir)
     with pytest.raises(LogDirError) as caught:
         await log_dir.open("absent")
@@ -290,7 +293,7 @@ async def test_a_missing_file_is_an_error_that_the_owner_sees_first(log_dir: Rea
 
 
 async def test_a_failed_fsync_inside_replace_file_says_so(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The classification needs to know that an ENOSPC came from an fsync; the old content stays."""
+    """`classify` must know that an ENOSPC came from an fsync. The old content stays."""
     await log_dir.replace_file("checkpoint", b"old")
 
     def failing(_fd: int) -> None:
@@ -307,7 +310,7 @@ async def test_a_failed_fsync_inside_replace_file_says_so(log_dir: RealLogDir, m
 async def test_a_folder_that_cannot_be_opened_for_its_fsync(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """No fsync was made, so the disk has lost nothing; the process is short of descriptors and pays alone."""
+    """No fsync was made, so the disk has lost nothing. The process is out of descriptors; the directory is not at fault."""
     await log_dir.mkdir("t-0")
     reports = Reports(log_dir)
 
@@ -328,7 +331,7 @@ async def test_a_folder_that_cannot_be_opened_for_its_fsync(
 async def test_every_fsync_of_the_kernel_that_fails_is_final(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """ENOMEM from inside an fsync too: the kernel may have dropped what it should have written."""
+    """Even ENOMEM from inside an fsync is final: the kernel may have dropped the pages that it should have written."""
 
     def failing(_fd: int) -> None:
         raise OSError(code, "injected")
@@ -344,7 +347,7 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
 
 
 async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue is full: the process says no before the disk hears of it, and the directory stays online."""
+    """The queue is full. The fsync is refused before it reaches the disk, and the directory stays online."""
     monkeypatch.setattr("common.environment.disk_lanes._OPERATIONS_MAX", 10)
     file = await log_dir.open("a", create=True)
     reports = Reports(log_dir)
@@ -357,7 +360,7 @@ async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: 
 
 
 async def test_sync_and_forget_syncs_before_it_drops_the_cache(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dirty pages cannot be dropped, and a sync that fails must be seen as one; what is read afterwards is the same."""
+    """Dirty pages cannot be dropped, and a failed sync must be reported as one. Later reads return the same bytes."""
     calls: list[str] = []
 
     def sync(fd: int) -> None:
@@ -392,8 +395,10 @@ async def test_sync_and_forget_syncs_before_it_drops_the_cache(log_dir: RealLogD
 async def test_a_hung_write_meets_its_deadline_and_its_late_completion_is_ignored(
     make_log_dir: MakeLogDir, blocked_write: Blocker
 ) -> None:
-    """The append and what waits behind it fail with ETIMEDOUT while the thread is stuck; when it comes back nothing
-    changes, and the age of the oldest operation goes up and down with it."""
+    """The append and the operations queued after it fail with ETIMEDOUT while the thread is stuck.
+
+    Nothing changes when the thread comes back. The age of the oldest operation rises and falls with it.
+    """
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -415,14 +420,16 @@ async def test_a_hung_write_meets_its_deadline_and_its_late_completion_is_ignore
 async def test_a_slow_disk_that_works_through_its_queue_is_not_hung(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failover has thousands of small files written anew: each sync is well within the deadline, all together are far
-    beyond it. Reads that wait for the writer are as patient, and when the disk does hang in the middle that is found."""
+    """A failover rewrites thousands of small files. Each sync is well within the deadline, but all together far exceed it.
+
+    The same holds for reads that wait for the writer. If the disk does hang in the middle, that is detected.
+    """
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir)
     hang, entered = threading.Event(), threading.Event()
 
     def slow(_fd: int) -> None:
-        """In place of a sync that takes as long: how slow the disk is on which the test runs must not matter."""
+        """Replaces a slow sync, so that the speed of the disk under the test does not matter."""
         if entered.is_set():
             assert hang.wait(30)
         time.sleep(0.05)
@@ -452,7 +459,7 @@ async def with_ten_bytes(make_log_dir: MakeLogDir, *, timeout_ms: int) -> tuple[
 
 
 def slowed(call: Any, seconds: float) -> Any:
-    """A call to a disk that takes its time and then works."""
+    """Wraps a system call so that it is slow but succeeds."""
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(seconds)
@@ -465,7 +472,7 @@ def slowed(call: Any, seconds: float) -> Any:
 async def test_a_read_that_waited_for_the_writer_has_its_own_time_from_then_on(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer gets on all the while; what the idle reader did long ago must not make the read late before it begins."""
+    """The writer makes progress all the time. The reader has long been idle, but the read must not be late at its start."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=1200)
     monkeypatch.setattr(disk_operations, "_fdatasync", slowed(lambda _fd: None, 0.72))
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.8))
@@ -480,7 +487,7 @@ async def test_a_read_that_waited_for_the_writer_has_its_own_time_from_then_on(
 async def test_a_truncation_is_as_patient_as_the_reads_that_it_waits_for(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so is what is queued behind it, for the writer or for the reader: somebody works through all that is before."""
+    """The same holds for operations queued after it, for either thread, as long as those ahead of them make progress."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=600)
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.15))
     monkeypatch.setattr(disk_operations, "_ftruncate", slowed(os.ftruncate, 0.15))
@@ -497,7 +504,7 @@ async def test_a_truncation_is_as_patient_as_the_reads_that_it_waits_for(
 async def test_closing_is_as_patient_as_the_reads_that_it_waits_for(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both threads finish what is queued for them, and neither hangs."""
+    """Both threads finish what is queued, and neither counts as hung."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=600)
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.15))
     reads = [log_dir.read(file, 0, 10) for _ in range(6)]
@@ -510,7 +517,7 @@ async def test_closing_is_as_patient_as_the_reads_that_it_waits_for(
 async def test_a_writer_that_hangs_is_found_while_the_reader_gets_on(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A truncation hangs that had waited for a read. The reads of another file say nothing about it."""
+    """A truncation that has waited for a read hangs. Reads of another file must not extend its deadline."""
     log_dir = await make_log_dir(timeout_ms=300)
     file, other = await log_dir.open("a", create=True), await log_dir.open("b", create=True)
     await log_dir.append(file, 0, [b"0123456789"])
@@ -528,7 +535,7 @@ async def test_a_writer_that_hangs_is_found_while_the_reader_gets_on(
 
 
 async def test_other_directories_do_not_notice_a_hung_one(make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads and queues are per directory: a hung write on one leaves appends and reads of another alone."""
+    """Threads and queues are per directory, so a hung write on one does not affect appends and reads of another."""
     hung, healthy = await make_log_dir("hung"), await make_log_dir("healthy")
     hung_file, file = await hung.open("a", create=True), await healthy.open("a", create=True)
     entered, release = threading.Event(), threading.Event()
@@ -553,7 +560,7 @@ async def test_other_directories_do_not_notice_a_hung_one(make_log_dir: MakeLogD
 async def test_a_process_that_stood_still_does_not_blame_the_disk(
     env: RealEnvironment, make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a SIGSTOP or a blocked loop the timer comes very late. The write finished meanwhile or gets a fresh chance."""
+    """After a SIGSTOP or a blocked event loop the timer fires very late. An unfinished write then gets a grace period."""
     monkeypatch.setattr("common.environment.disk_lanes._STALL_NS", 0)
     log_dir = await make_log_dir(timeout_ms=400)
     reports = Reports(log_dir)
@@ -570,7 +577,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_disk(
 async def test_a_disk_in_trouble_is_reported_even_if_nobody_waits_any_more(
     make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task that waited was cancelled; the deadline and, for another operation, the kernel's error still count."""
+    """The waiting task was cancelled. A missed deadline and, for another operation, the kernel's error still count."""
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -593,7 +600,7 @@ async def test_a_disk_in_trouble_is_reported_even_if_nobody_waits_any_more(
 
 # --- going offline ---------------------------------------------------------------------------------------------------
 async def test_offline_fails_everything_and_closes_everything(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """Pending and later operations raise the error given; the threads close all files, the lock and the directory."""
+    """Pending and later operations raise the given error. The threads close all files, the lock and the directory."""
     await log_dir.lock()
     file = await log_dir.open("a", create=True)
     reports = Reports(log_dir)
@@ -614,13 +621,13 @@ async def test_offline_fails_everything_and_closes_everything(log_dir: RealLogDi
     await log_dir.released
     assert open_descriptors(tmp_path) == []
     assert PROCESS.held_locks == {}
-    # The owner gave the error, so it is not told of it again.
+    # The error came from the owner, so it is not reported back.
     assert reports.errors == []
     await log_dir.close()
 
 
 async def test_offline_from_inside_on_error(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner may give the directory up in the very call that reports the first error."""
+    """The owner may give the directory up within the call that reports the first error."""
 
     def failing(*_arguments: object) -> int:
         raise OSError(errno.EIO, "dead")
@@ -638,8 +645,11 @@ async def test_offline_from_inside_on_error(log_dir: RealLogDir, monkeypatch: py
 async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
     make_log_dir: MakeLogDir, blocked_write: Blocker, tmp_path: Path
 ) -> None:
-    """Offline with a thread inside the kernel: nobody waits for it, the lock can be released at once, and only when the
-    thread comes back are the descriptors closed; a number that it still uses must not be given out again."""
+    """The directory goes offline while a thread is stuck in the kernel. Nothing waits for it.
+
+    The lock can be released immediately. The descriptors are closed only when the thread comes back, because a number that
+    it still uses must not be reused.
+    """
     log_dir = await make_log_dir()
     await log_dir.lock()
     file = await log_dir.open("a", create=True)
@@ -657,12 +667,12 @@ async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
     blocked_write.release.set()
     await log_dir.released
     assert open_descriptors(tmp_path) == []
-    # The thread finished the call it was in, and began no other.
+    # The thread finished its call and started no other.
     assert (tmp_path / "disk/a").read_bytes() == b"x"
 
 
 async def test_offline_frees_a_writer_that_waits_for_a_stuck_reader(make_log_dir: MakeLogDir, blocked_read: Blocker) -> None:
-    """A truncation waits for reads; when the directory is given up it must not wait for ever."""
+    """A truncation waits for reads. When the directory is given up, it must stop waiting."""
     log_dir = await make_log_dir()
     file = await log_dir.open("a", create=True)
     await log_dir.append(file, 0, [b"x"])
@@ -677,7 +687,7 @@ async def test_offline_frees_a_writer_that_waits_for_a_stuck_reader(make_log_dir
 
 
 async def test_close_finishes_what_is_queued(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """An orderly end loses nothing and refuses what comes after."""
+    """Close loses nothing that is queued, and refuses later operations."""
     await log_dir.lock()
     file = await log_dir.open("a", create=True)
     appends = [log_dir.append(file, i, [b"x"]) for i in range(100)]
@@ -692,7 +702,7 @@ async def test_close_finishes_what_is_queued(log_dir: RealLogDir, tmp_path: Path
 
 @pytest.mark.slow
 async def test_close_meets_its_deadline_too(make_log_dir: MakeLogDir, blocked_write: Blocker) -> None:
-    """A disk that hangs at shutdown must not hold the process up, and can still be given up then."""
+    """A disk that hangs at shutdown must not block the process, and can still be given up."""
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir, offline=True)
     file = await log_dir.open("a", create=True)
@@ -708,7 +718,7 @@ async def test_close_meets_its_deadline_too(make_log_dir: MakeLogDir, blocked_wr
 
 
 async def test_operations_before_attach_fail(env: RealEnvironment, tmp_path: Path) -> None:
-    """Nothing may be touched that is not held; a missing directory is an error of attach."""
+    """No operation may touch a directory that is not attached. A missing directory makes attach fail."""
     log_dir = env.log_dir(str(tmp_path / "absent"), operation_timeout_ns=10**10)
     with pytest.raises(LogDirError) as caught:
         await log_dir.stat("a")
@@ -720,7 +730,7 @@ async def test_operations_before_attach_fail(env: RealEnvironment, tmp_path: Pat
 
 
 async def test_the_queue_is_bounded(log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that does not keep up must not eat the memory: the process says no, the directory is not blamed."""
+    """A disk that cannot keep up must not use up the memory. The operation fails with ENOMEM, which spares the directory."""
     monkeypatch.setattr("common.environment.disk_lanes._BYTES_MAX", 1000)
     file = await log_dir.open("a", create=True)
     accepted = log_dir.append(file, 0, [bytes(900)])
@@ -734,7 +744,7 @@ async def test_the_queue_is_bounded(log_dir: RealLogDir, blocked_write: Blocker,
 
 # --- lock and probe --------------------------------------------------------------------------------------------------
 def lock_from_another_process(folder: Path) -> str:
-    """Tries Apache Kafka's lock in a process of its own."""
+    """Tries to take Kafka's lock in another process."""
     script = (
         "import fcntl, os, sys\n"
         "fd = os.open(sys.argv[1], os.O_RDWR)\n"
@@ -749,7 +759,7 @@ def lock_from_another_process(folder: Path) -> str:
 
 @contextmanager
 def lock_held_by_another_process(folder: Path) -> Iterator[None]:
-    """Holds `.lock` in a process that lives as long as the block."""
+    """Holds `.lock` in another process for the duration of the block."""
     script = (
         "import fcntl, os, sys\n"
         "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)\n"
@@ -765,7 +775,7 @@ def lock_held_by_another_process(folder: Path) -> Iterator[None]:
 
 
 async def test_the_lock_is_seen_by_other_processes(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """A record lock, held until the directory is closed."""
+    """It is a record lock that is held until the directory is closed."""
     await log_dir.lock()
     assert lock_from_another_process(tmp_path / "disk") == "held"
     await log_dir.close()
@@ -773,7 +783,7 @@ async def test_the_lock_is_seen_by_other_processes(log_dir: RealLogDir, tmp_path
 
 
 async def test_a_lock_of_another_process_is_respected(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """And it can be had when that process is gone."""
+    """The lock can be taken once that process is gone."""
     with lock_held_by_another_process(tmp_path / "disk"):
         with pytest.raises(LogDirLocked, match="another process"):
             await log_dir.lock()
@@ -782,8 +792,10 @@ async def test_a_lock_of_another_process_is_respected(log_dir: RealLogDir, tmp_p
 
 
 async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_dir: MakeLogDir, tmp_path: Path) -> None:
-    """Record locks do not conflict inside a process; the second node must fail all the same, under any path, and its
-    attempt must not drop the first one's lock."""
+    """Record locks do not conflict within a process. The second node must fail anyway, under any path to the directory.
+
+    Its attempt must not drop the first one's lock.
+    """
     await log_dir.lock()
     (tmp_path / "alias").symlink_to(tmp_path / "disk")
     second = await make_log_dir("alias")
@@ -795,14 +807,14 @@ async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_d
 
 
 async def test_a_healthy_directory_passes_the_probe_and_keeps_nothing_of_it(log_dir: RealLogDir) -> None:
-    """Create, write, fsync, rename, read around the cache, unlink."""
+    """The probe creates, writes, fsyncs and renames a file, reads it past the cache and unlinks it."""
     await log_dir.probe()
     await log_dir.probe()
     assert await log_dir.list() == []
 
 
 async def test_the_probe_notices_a_directory_that_was_swapped_or_vanished(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """The path leads elsewhere although every descriptor still works: nothing may be written past that."""
+    """The path leads elsewhere, although every descriptor still works. The directory must not be used any longer."""
     (tmp_path / "disk").rename(tmp_path / "away")
     with pytest.raises(LogDirError) as caught:
         await log_dir.probe()
@@ -820,7 +832,7 @@ async def test_the_probe_notices_a_directory_that_was_swapped_or_vanished(log_di
 async def test_the_probe_reports_each_step(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, seam: str, code: int, detail: str
 ) -> None:
-    """Whichever step fails, the error has the kernel's errno, and an fsync is recognisable."""
+    """Whichever step fails, the error has the kernel's errno, and a failed fsync is recognisable."""
 
     def failing(*_arguments: object, **_keywords: object) -> int:
         raise OSError(code, "injected")
@@ -832,7 +844,7 @@ async def test_the_probe_reports_each_step(
 
 
 async def test_the_probe_compares_what_it_reads(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that gives back other bytes without an error is dead too."""
+    """A disk that returns wrong bytes without an error counts as dead too."""
     monkeypatch.setattr(disk_operations.HeldDirectory, "_read_around_cache", lambda *_: bytes(4096))
     with pytest.raises(LogDirError) as caught:
         await log_dir.probe()
@@ -840,7 +852,7 @@ async def test_the_probe_compares_what_it_reads(log_dir: RealLogDir, monkeypatch
 
 
 async def test_the_probe_without_direct_io(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where O_DIRECT is refused the pages are dropped and read again."""
+    """If O_DIRECT is refused, the pages are dropped from the cache and read again."""
 
     def no_direct(path: str, flags: int, *arguments: Any, **keywords: Any) -> int:
         if flags & os.O_DIRECT:
@@ -852,7 +864,7 @@ async def test_the_probe_without_direct_io(log_dir: RealLogDir, monkeypatch: pyt
 
 
 async def test_a_failure_that_nobody_awaits_reaches_the_owner_and_not_the_loop(log_dir: RealLogDir) -> None:
-    """The loop's exception handler ends the daemon, so a fire-and-forget operation must not get there."""
+    """The event loop's exception handler ends the daemon, so a fire-and-forget operation must not reach it."""
     seen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(context))
     reports = Reports(log_dir)

@@ -1,6 +1,6 @@
-"""The real environment and the simulated one keep the same promises: each scenario runs on both and must look alike.
+"""The real and the simulated environment follow the same contract: each scenario runs on both with the same result.
 
-What a scenario returns is compared whole, so that a daemon tested on the simulator meets nothing new on a disk.
+The complete results are compared, so that a daemon tested on the simulator meets no surprises on a real disk.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ SECOND = 10**9
 
 
 async def outcome(pending: Awaitable[Any]) -> Any:
-    """The result, or what there is to know of the failure."""
+    """Returns the result, or the details of the failure."""
     try:
         return await pending
     except LogDirError as error:
@@ -31,7 +31,7 @@ async def outcome(pending: Awaitable[Any]) -> Any:
 
 
 async def attached(env: Environment, path: str) -> tuple[LogDir, list[tuple[str, str]]]:
-    """An attached directory, and the errors that its owner is told of."""
+    """Returns an attached directory, and the list that collects the errors reported to its owner."""
     log_dir = env.log_dir(path, operation_timeout_ns=10 * SECOND)
     told: list[tuple[str, str]] = []
     log_dir.on_error = lambda error: told.append((error.operation, errno.errorcode[error.errno_code]))
@@ -138,7 +138,7 @@ async def locks(env: Environment, path: str) -> Any:
 
 
 class Side:
-    """One end of a connection that notes what happens to it."""
+    """One end of a connection, which records what happens to it."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -193,7 +193,7 @@ SCENARIOS = [files_in_order, names, a_missing_file, not_attached, offline, close
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_both_environments_do_the_same(scenario: Scenario, tmp_path: Path) -> None:
-    """The same calls, the same results, errors and reports."""
+    """The same calls give the same results, errors and reports."""
     path = str(tmp_path / "disk")
 
     async def really() -> Any:

@@ -41,7 +41,7 @@ async def fill(log: Log, batches: int, *, epoch: int = 0, records: int = 1, size
 
 
 async def attached(world: SimulatedWorld, *, node: str = "a") -> LogDir:
-    """The directory of a new node on the disk at PATH, made if it is not there."""
+    """Returns an attached directory for a new node on the disk at PATH, creating it if needed."""
     world.disk(PATH)
     log_dir = world.node(node).log_dir(PATH, operation_timeout_ns=10**10)
     await log_dir.attach()
@@ -49,12 +49,12 @@ async def attached(world: SimulatedWorld, *, node: str = "a") -> LogDir:
 
 
 async def created(world: SimulatedWorld, config: LogConfig = SMALL) -> Log:
-    """An empty log on a new disk."""
+    """Creates an empty log on a new disk."""
     return await Log.create(await attached(world), FOLDER, config, TOPIC_ID)
 
 
 def read_in_one_step(log: Log, offset: int, *, max_bytes: int) -> LogRead | None:
-    """What `read` gives without suspending; None when it has to wait for the disk."""
+    """Returns what `read` returns without suspending, None if it has to wait for the disk."""
     reading = log.read(offset, max_bytes=max_bytes)
     try:
         reading.send(None)
@@ -66,7 +66,7 @@ def read_in_one_step(log: Log, offset: int, *, max_bytes: int) -> LogRead | None
 
 
 def content(read: LogRead) -> bytes:
-    """The bytes that a reader would get."""
+    """Returns the bytes that a reader would get."""
     return b"".join(region_bytes(part) for part in read.parts)
 
 
@@ -76,7 +76,7 @@ def region_bytes(region: FileRegion) -> bytes:
 
 
 def offsets_in(data: bytes) -> list[tuple[int, int]]:
-    """(first, last) offset of each whole batch in the bytes."""
+    """Returns the (first, last) offsets of each whole batch in the bytes."""
     found = []
     position = 0
     while position < len(data):
@@ -88,7 +88,7 @@ def offsets_in(data: bytes) -> list[tuple[int, int]]:
 
 
 async def all_offsets(log: Log, *, max_bytes: int = 300) -> list[tuple[int, int]]:
-    """Reads the whole log in pieces; (first, last) offset of every batch."""
+    """Reads the whole log in pieces and returns the (first, last) offsets of every batch."""
     found: list[tuple[int, int]] = []
     offset = log.log_start_offset
     while True:
@@ -100,10 +100,10 @@ async def all_offsets(log: Log, *, max_bytes: int = 300) -> list[tuple[int, int]
 
 
 def log_files(disk: SimulatedDisk) -> dict[str, bytes]:
-    """What lies in the log's folder, by name without the folder."""
+    """Returns the files of the log's folder, by name relative to the folder."""
     return {name.partition("/")[2]: data for name, data in disk.files().items() if name.startswith(f"{FOLDER}/")}
 
 
 def concatenated(batches: Sequence[tuple[BatchHeader, memoryview]]) -> memoryview:
-    """As a follower gets them."""
+    """Joins batches into one view, as a follower gets them."""
     return memoryview(b"".join(view for _, view in batches))

@@ -1,4 +1,4 @@
-"""The positions of the latest batches: searching, ending reads at batch boundaries, and staying small."""
+"""The positions of recent batches: searching, ending reads at batch boundaries, and bounded memory."""
 
 from common.storage.batch_positions import BatchPositions
 

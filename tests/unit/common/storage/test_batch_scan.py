@@ -1,4 +1,4 @@
-"""The walk through the batches of a segment, on a simulated disk that notes how much each read asks for."""
+"""Scanning the batches of a segment, on a simulated disk that records the size of each read."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ async def scanned(log_dir: LogDir, file: LogFile, *, end: int) -> list[tuple[Bat
 
 
 def test_a_large_batch_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each read has a deadline, so none may be as large as an unchecked length asks for. All bytes come, in order."""
+    """Each read has a deadline, so an unchecked batch length must not make one read huge. All bytes arrive in order."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

@@ -1,4 +1,4 @@
-"""Both sparse indexes: Apache Kafka's bytes worked out by hand, lookups, truncation, and refusal of what cannot be one."""
+"""Both sparse indexes: Kafka's bytes worked out by hand, lookups, truncation, and rejection of corrupt content."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from common.storage.time_index import TimeIndex
 
 # Base offset 100: the batch that ends at 103 begins at 4200, the one that ends at 110 begins at 70000.
 OFFSET_BYTES = bytes.fromhex("00000003 00001068 0000000a 00011170")
-# Up to offset 103 nothing is newer than 0x0102030405060708, up to 110 nothing than 0x0102030405060709.
+# No batch up to offset 103 is newer than 0x0102030405060708, and none up to 110 is newer than 0x0102030405060709.
 TIME_BYTES = bytes.fromhex("0102030405060708 00000003 0102030405060709 0000000a")
 
 
@@ -66,7 +66,7 @@ def test_a_time_is_looked_up_where_nothing_before_is_as_new() -> None:
     index.maybe_append(50, 103)
     index.maybe_append(50, 105)  # not newer
     index.maybe_append(40, 107)  # older
-    index.maybe_append(-1, 108)  # without a time
+    index.maybe_append(-1, 108)  # no timestamp
     index.maybe_append(60, 110)
     assert index.entries == [(50, 103), (60, 110)]
     assert [index.offset_for(time) for time in (0, 49, 50, 59, 60, 99)] == [100, 100, 103, 103, 110, 110]
@@ -92,9 +92,9 @@ def test_a_copy_is_independent() -> None:
     ("content", "end_offset", "segment_size"),
     [
         (OFFSET_BYTES[:-1], 111, 70_100),  # cut off
-        (OFFSET_BYTES, 110, 70_100),  # behind the segment's end
+        (OFFSET_BYTES, 110, 70_100),  # beyond the segment's end
         (OFFSET_BYTES, 111, 70_000),
-        (OFFSET_BYTES + bytes(8), 111, 70_100),  # zeros of a file that was not synced
+        (OFFSET_BYTES + bytes(8), 111, 70_100),  # zeros, as in a file that was not synced
         (OFFSET_BYTES[8:] + OFFSET_BYTES[:8], 111, 70_100),
         (b"\xff" * 8, 111, 70_100),
     ],

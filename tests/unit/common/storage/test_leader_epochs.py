@@ -1,4 +1,4 @@
-"""The leader epochs of one log: the answers of KIP-101 and KIP-279, and truncation from both ends."""
+"""The leader epochs of one log: end offsets according to KIP-101 and KIP-279, and truncation from both ends."""
 
 import pytest
 
@@ -13,12 +13,12 @@ def epochs() -> LeaderEpochs:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (7, (7, 50)),  # the latest ends where the log ends
+        (7, (7, 50)),  # the latest epoch ends at the log end
         (4, (4, 35)),
         (2, (2, 20)),
-        (5, (4, 35)),  # unknown here: the largest below it
+        (5, (4, 35)),  # unknown, so the largest epoch below it
         (3, (2, 20)),
-        (1, (1, 10)),  # before everything that is left
+        (1, (1, 10)),  # older than everything left in the log
         (8, (UNDEFINED_EPOCH, UNDEFINED_OFFSET)),
         (-1, (UNDEFINED_EPOCH, UNDEFINED_OFFSET)),
     ],
@@ -39,10 +39,10 @@ def test_an_epoch_is_noted_once_and_contradicting_entries_give_way() -> None:
     assert not cache.assign(LeaderEpoch(7), Offset(40))
     assert cache.assign(LeaderEpoch(8), Offset(50))
     assert not cache.assign(LeaderEpoch(-1), Offset(60))
-    # A new epoch at an offset that other epochs claimed: their records were never written.
+    # A new epoch at an offset that other epochs claimed means that their records were never written.
     assert cache.assign(LeaderEpoch(9), Offset(35))
     assert cache.entries == [(2, 10), (4, 20), (9, 35)]
-    # A lower epoch further on comes from a log that was replaced.
+    # A lower epoch at a higher offset comes from a log that was replaced.
     assert cache.assign(LeaderEpoch(3), Offset(60))
     assert cache.entries == [(2, 10), (3, 60)]
 

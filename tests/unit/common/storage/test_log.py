@@ -1,4 +1,4 @@
-"""The log's everyday life on a simulated disk: appending, reading, rolling, flushing, closing, searching by time."""
+"""Normal operation of a log on a simulated disk: appending, reading, rolling, flushing, closing, searching by time."""
 
 import asyncio
 from collections.abc import Callable
@@ -91,10 +91,10 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
         assert await read(3, 2 * size) == [(2, 3), (4, 5)]
         assert await read(3, 3 * size - 1) == [(2, 3), (4, 5)]
         assert await read(0, 10 * size) == [(offset, offset + 1) for offset in range(0, 20, 2)]
-        # One batch comes whole even if it is too large, unless the caller does not want that.
+        # The first batch is returned whole even if it is too large, unless the caller does not want that.
         assert await read(4, 1) == [(4, 5)]
         assert await read(4, 1, min_one=False) == []
-        # The high watermark, also in the middle of a batch.
+        # The high watermark bounds the read, even in the middle of a batch.
         assert await read(4, 10 * size, upper=8) == [(4, 5), (6, 7)]
         assert await read(4, 10 * size, upper=7) == [(4, 5)]
         assert await read(4, 10 * size, upper=5) == []
@@ -109,7 +109,7 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
 
 
 def test_a_log_rolls_by_size_and_every_segment_is_read_alike() -> None:
-    # Small and large reads, from every offset, through segments whose index is on disk and the one in memory.
+    # Small and large reads from every offset, in segments whose index is on disk and in the newest one.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 39, records=2)
@@ -136,10 +136,10 @@ def test_a_roll_writes_kafkas_indexes_and_moves_the_recovery_point() -> None:
             append(log, timestamp=1000 + number)
         size = log.size_bytes // 4
         assert await log.roll() == 4
-        # The sync of what was rolled is behind its appends, so the records count as safe.
+        # The rolled segment was synced after its appends, so the records count as durable.
         assert log.recovery_point == 4
         files = log_files(world.disk(PATH))
-        # Batches of about 100 bytes: the third begins behind more than 150, and is indexed by its last offset.
+        # Batches have about 100 bytes. The third one starts after more than 150 bytes and is indexed by its last offset.
         assert 75 < size <= 150
         assert files["00000000000000000000.index"] == b"\0\0\0\2" + (2 * size).to_bytes(4, "big")
         assert files["00000000000000000000.timeindex"] == bytes.fromhex(
@@ -160,7 +160,7 @@ def test_a_log_rolls_by_time_of_its_records_and_when_the_index_is_full() -> None
         log.config = LogConfig(index_interval_bytes=0, segment_index_bytes=24)
         for _ in range(4):
             append(log, timestamp=7003)
-        # Two time index entries fit, three offset index entries do.
+        # Two time index entries fit, or three offset index entries.
         assert log.segment_base_offsets == [0, 3, 6, 10]
         await append(log).written
 
@@ -191,7 +191,7 @@ def test_what_keeps_up_is_read_without_the_disk() -> None:
         tail = read_in_one_step(log, log.log_end_offset - 1, max_bytes=1000)
         assert tail is not None
         assert offsets_in(content(tail)) == [(30, 30)]
-        # An older segment has to be searched once; a sequential reader then goes on without.
+        # An older segment takes one search. After that, a sequential reader continues without one.
         assert read_in_one_step(log, 1, max_bytes=1000) is None
         read = await log.read(1, max_bytes=300)
         rest = read_in_one_step(log, read.next_offset, max_bytes=10_000)
@@ -217,7 +217,7 @@ def test_a_follower_takes_batches_as_they_are() -> None:
         log = await created(world)
         first = log.append_as_follower(concatenated([batch(2, offset=0, epoch=3), batch(1, offset=2, epoch=4)]))
         assert (first.first_offset, first.last_offset, log.log_end_offset) == (0, 2, 3)
-        # A gap, as compaction leaves them.
+        # A gap, as left by compaction.
         second = log.append_as_follower(concatenated([batch(2, offset=10, epoch=4)]))
         await second.written
         assert (second.first_offset, second.last_offset) == (10, 11)
@@ -256,7 +256,7 @@ def test_a_gap_at_the_end_of_a_segment_is_read_across() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_gap_too_wide_for_the_indexes_begins_a_segment(first: int) -> None:
-    # Relative offsets have 31 bits. With `first` 0 the gap leaves an empty segment behind.
+    # Relative offsets have 31 bits. If `first` is 0, the gap leaves an empty segment.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         for number in range(first):
@@ -299,7 +299,7 @@ def test_a_closed_log_loads_as_it_was_and_refuses_everything() -> None:
 
 
 def test_records_are_found_by_time() -> None:
-    # Every record of every segment, exact times, times in between, and outside.
+    # Every record of every segment, with exact timestamps, timestamps in between, and timestamps outside the range.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 30)
@@ -330,7 +330,7 @@ def test_times_that_go_back_are_searched_in_offset_order() -> None:
         assert await log.offset_for_timestamp(52) == TimestampOffset(52, Offset(2), LeaderEpoch(0))
         assert await log.offset_for_timestamp(53) == TimestampOffset(70, Offset(6), LeaderEpoch(0))
         assert await log.offset_of_max_timestamp() == TimestampOffset(72, Offset(8), LeaderEpoch(0))
-        # Below the log start nothing counts.
+        # Records below the log start do not count.
         log.raise_log_start_offset(Offset(9))
         assert await log.offset_for_timestamp(0) == TimestampOffset(60, Offset(9), LeaderEpoch(0))
 
@@ -346,7 +346,7 @@ def test_times_that_go_back_are_searched_in_offset_order() -> None:
     ],
 )
 def test_a_compressed_batch_is_searched_record_by_record(compress: Callable[[bytes], Any], first_offset: int) -> None:
-    """Where that cannot be, it is answered as a whole, and nothing is missed."""
+    """If the batch cannot be decompressed, the search returns its first offset, so a consumer misses nothing."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
@@ -393,7 +393,7 @@ def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
 
 
 def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_beginning() -> None:
-    # A broker may become leader of thousands of partitions in one step; a sync for each would stand before every append.
+    # A broker may become leader of thousands of partitions at once. One sync each would delay every append.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 3, epoch=2)
@@ -411,7 +411,7 @@ def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_begin
 
 
 def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
-    # While a roll, index files and the epochs are still being written: none of them may miss its folder.
+    # Rename while a roll, the index files and the epochs are still being written: none of them may miss its folder.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         for number in range(30):
@@ -427,8 +427,8 @@ def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> None:
-    # Searches are suspended at any point while segments go. Each gives the right batch or says "out of range"; none
-    # meets a closed descriptor or a missing file.
+    # Searches are suspended at any point while segments are removed. Each returns the right batch or OffsetOutOfRange;
+    # none hits a closed descriptor or a missing file.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 60)
@@ -455,7 +455,7 @@ def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> No
 
 
 def test_whoever_awaits_an_append_may_be_cancelled() -> None:
-    # The client's connection is gone; the append goes on and later ones are not disturbed.
+    # The client's connection is gone. The append continues, and later ones are not disturbed.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
 
@@ -475,7 +475,7 @@ def test_whoever_awaits_an_append_may_be_cancelled() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_pipelined_appends_through_many_rolls_complete_in_order(seed: int) -> None:
-    # Files open in any order; completions are announced by offset all the same.
+    # Files open in any order, but appends complete in offset order.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig(segment_bytes=150))
         done: list[int] = []

@@ -1,4 +1,4 @@
-"""What a log does when the disk refuses: nothing unwritten is acknowledged, and nothing behind it either."""
+"""Logs on a failing disk: no append that was not written is acknowledged, and no later one either."""
 
 import errno
 
@@ -33,7 +33,7 @@ async def outcome(appended: Appended) -> bool:
 
 
 def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
-    # The second of four fails, the third and fourth are written by the disk: they lie behind a hole.
+    # The second of four appends fails. The disk writes the third and fourth, but they come after a hole.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         assert await outcome(append(log))
@@ -56,7 +56,7 @@ def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
 
 
 def test_a_failure_that_nobody_awaits_is_not_lost_and_not_fatal() -> None:
-    # The clients are gone. The owner hears of it through on_error, and no unread exception ends the daemon.
+    # The clients are gone. `on_error` notifies the owner, and no unretrieved exception ends the daemon.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         seen: list[LogDirError] = []
@@ -97,7 +97,7 @@ def test_a_failed_fsync_leaves_the_recovery_point_and_breaks_the_log() -> None:
         with pytest.raises(LogDirError):
             await log.flush()
         assert log.recovery_point == 1
-        # A second fsync might succeed over lost data: it is never tried.
+        # A second fsync might succeed although data is lost, so it is never tried.
         with pytest.raises(LogDirError):
             await log.flush()
 
@@ -122,7 +122,7 @@ def test_a_node_that_dies_leaves_nobody_waiting_and_nothing_acknowledged() -> No
     [("append", 1), ("append", 30), ("open", 30), ("fsync_dir", 30), ("fsync", 30), ("replace_file", 30)],
 )
 def test_a_log_that_failed_for_want_of_something_is_loaded_again(operation: str, behind: int) -> None:
-    # Too many open files, for a moment: what was not written goes, what was stays, and the log serves again.
+    # The process briefly has too many open files. Unwritten appends are lost, written ones stay, and the log serves again.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig(segment_bytes=300, index_interval_bytes=100))
         await fill(log, 10)
@@ -136,7 +136,7 @@ def test_a_log_that_failed_for_want_of_something_is_loaded_again(operation: str,
         assert end == 11 + sum(written)
         await log.abandon()
         log = await Log.load(log.log_dir, FOLDER, log.config, recovery_point=log.recovery_point)
-        # What was queued behind the failure may have reached the disk all the same, but there is no hole.
+        # Appends queued after the failure may have reached the disk anyway, but there is no hole.
         assert log.log_end_offset >= end
         end = log.log_end_offset
         assert await all_offsets(log) == [(offset, offset) for offset in range(end)]
@@ -154,7 +154,7 @@ def test_a_log_that_failed_for_want_of_something_is_loaded_again(operation: str,
 
 
 def test_a_crash_in_the_middle_of_creation_leaves_a_whole_log_or_none_to_speak_of() -> None:
-    # At every point in time; the next life never meets a folder that it cannot load.
+    # The crash comes at every point in time. The next run never finds a folder that it cannot load.
     for moment in range(12):
 
         async def scenario(world: SimulatedWorld, moment: int = moment) -> None:

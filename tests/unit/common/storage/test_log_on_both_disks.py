@@ -1,4 +1,4 @@
-"""The same scenarios on the simulated and on a real directory: the two must not differ in what a log can see."""
+"""The same scenarios on a simulated and on a real directory. A log must not see any difference."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

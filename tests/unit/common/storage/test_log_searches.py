@@ -1,4 +1,4 @@
-"""Searches that have to wait for the disk, while the log changes under them."""
+"""Searches that wait for the disk while the log changes."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.unit.common.storage.batches import FOLDER, SMALL, created, fill
 @pytest.mark.parametrize("search", ["time", "max", "offset"])
 @pytest.mark.parametrize("how", ["retention", "deletion", "end", "reload"])
 def test_a_search_never_goes_on_in_a_file_that_is_closed(how: str, search: str) -> None:
-    """The descriptor's number may be another file's by then. EBADF would count as a bug and halt the node."""
+    """By then the descriptor's number may belong to another file. EBADF would count as a bug and halt the node."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)

@@ -1,4 +1,4 @@
-"""Truncation and deletion: what goes, what stays readable, what a crash in the middle leaves behind."""
+"""Truncation and deletion: what is removed, what stays readable, and what a crash in the middle leaves."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ KEEP_ALL = Expiry(retention_ms=-1, retention_bytes=-1)
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 7, 15, 16, 29, 39, 40])
 def test_a_log_is_cut_at_the_start_of_a_batch_and_goes_on_from_there(offset: int) -> None:
-    # Offsets at the start and in the middle of batches of two, in old segments and in the newest.
+    # Offsets at the start and in the middle of two-record batches, in old segments and in the newest one.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 20, records=2, epoch=1)
@@ -73,8 +73,8 @@ def test_truncation_waits_for_what_is_under_way_and_lowers_the_recovery_point() 
 
 
 def test_an_epoch_without_records_goes_although_nothing_is_cut() -> None:
-    # A leader notes its epoch before it appends. Deposed at once, it must forget it when it is told to end where it ends,
-    # or it would meet the same divergence at every fetch.
+    # A leader notes its epoch before it appends. If it is deposed at once and has to truncate to its own log end, it must
+    # drop that epoch, or every fetch would report the same divergence.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 20)
@@ -145,8 +145,8 @@ def test_truncation_below_the_first_segment_starts_over_there() -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_a_crash_during_a_truncation_leaves_a_log_without_holes(seed: int) -> None:
-    # The node dies at a point that the seed chooses; what the next life finds is a prefix of the old log, at least
-    # as long as was asked for.
+    # The node dies at a point chosen by the seed. The next run finds a prefix of the old log, at least as long as the
+    # truncation asked for.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 40)
@@ -195,7 +195,7 @@ def test_retention_by_time_takes_the_oldest_up_to_the_high_watermark() -> None:
         expiry = Expiry(retention_ms=100, retention_bytes=-1)
         end = log.log_end_offset
         assert await log.delete_expired(KEEP_ALL, now_ms=10**12, high_watermark=end) == []
-        # The first segment's newest record is from ten times its last offset.
+        # The timestamp of the first segment's newest record is ten times the record's offset.
         first_dies = (bases[1] - 1) * 10 + 101
         assert await log.delete_expired(expiry, now_ms=first_dies - 1, high_watermark=end) == []
         removed = await log.delete_expired(expiry, now_ms=first_dies, high_watermark=end)
@@ -250,7 +250,7 @@ def test_records_without_timestamps_age_with_their_file() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_structural_changes_never_meet_a_file_that_another_one_took(seed: int) -> None:
-    # Rolls, flushes, deletions, reads and truncations at once: an ENOENT among them would take the directory offline.
+    # Rolls, flushes, deletions, reads and truncations run at the same time. Any ENOENT would take the directory offline.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig(segment_bytes=300, index_interval_bytes=100))
         errors: list[object] = []

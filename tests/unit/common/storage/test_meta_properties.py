@@ -1,4 +1,4 @@
-"""meta.properties: the file, and when the directories of one node agree. Every conflict is one line that names the path."""
+"""meta.properties: the file format, and whether the directories of one node agree. A conflict is one line with the path."""
 
 import pytest
 

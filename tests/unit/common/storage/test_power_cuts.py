@@ -1,8 +1,8 @@
-"""What a log is after power cuts, kills and failed fsyncs: a prefix of what was appended, and all that it vouched for.
+"""After power cuts, kills and failed fsyncs a log is a prefix of what was appended and keeps all it reported as durable.
 
-The lives of one log are drawn by a seed: appends, rolls, flushes, truncations, deletions, and ends of every kind. The owner
-keeps the recovery point and the log start as a broker keeps its checkpoints: stored now and then, and before anything is
-appended to a log that was cut.
+A seed draws several runs of one log: appends, rolls, flushes, truncations, deletions, and every kind of end. The owner
+handles the recovery point and the log start like a broker's checkpoints: it stores them now and then, and always before it
+appends to a truncated log.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ SETTINGS = LogConfig(segment_bytes=600, index_interval_bytes=150)
 
 
 class Lives:
-    """One log and its owner, through several lives."""
+    """One log and its owner, through several runs."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
@@ -44,7 +44,7 @@ class Lives:
         self.epoch = 0
         # Leader epoch and timestamp of the record at each offset.
         self.appended: dict[int, tuple[int, int]] = {}
-        # The same of records that were cut off, lost or deleted: until that is synced they may be back.
+        # The same for records that were truncated, lost or deleted. Until that is synced, they may come back.
         self.cut_off: set[tuple[int, tuple[int, int]]] = set()
         self.next_value = 0
         self.recovery_point = self.log_start = Offset(0)
@@ -96,7 +96,7 @@ class Lives:
         end = await log.truncate_to(cut_at)
         self.cut_off |= {(offset, record) for offset, record in self.appended.items() if offset >= end}
         self.appended = {offset: record for offset, record in self.appended.items() if offset < end}
-        # Records that come instead have a later epoch, as under a new leader.
+        # Records that replace them have a later epoch, as under a new leader.
         self.epoch += 1
         self.lower_checkpoint(log)
 
@@ -145,7 +145,7 @@ class Lives:
         return log
 
     async def read(self, log: Log) -> dict[int, tuple[int, int]]:
-        """Every record; each offset follows the one before."""
+        """Reads every record and checks that the offsets are consecutive."""
         found: dict[int, tuple[int, int]] = {}
         offset: int = log.log_start_offset
         while data := await log.read_bytes(Offset(offset), max_bytes=500):
@@ -161,7 +161,7 @@ class Lives:
 
     def check(self, log: Log, found: dict[int, tuple[int, int]]) -> None:
         epoch = -1
-        # Where the log started before the crash. Below it nothing tells the epochs, if the start was not stored.
+        # Where the log started before the crash. If that was not stored, the epochs below it are unknown.
         first = log.leader_epochs.entries[0][1] if log.leader_epochs.entries else log.log_end_offset
         for offset, record in found.items():
             is_kept = self.appended.get(offset) == record
@@ -175,7 +175,7 @@ class Lives:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 100))
 def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first: int) -> None:
-    """No hole, no record at another's offset, no wrong leader epoch; nothing below the recovery point is ever lost."""
+    """No holes, no record at a wrong offset, no wrong leader epoch, and no loss below the recovery point."""
     for seed in range(first, first + 100):
         world = SimulatedWorld(seed)
         try:
@@ -187,9 +187,11 @@ def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first
 
 @pytest.mark.parametrize("steps", range(2, 30, 6))
 def test_a_power_cut_while_segments_are_deleted_or_cut_off_leaves_no_hole(steps: int) -> None:
-    """Every removal is a change of names that may be lost alone. Without a sync between them an older segment could be back
-    and the next one not: recovery throws away everything behind such a hole, or, below the recovery point, does not see
-    it."""
+    """Each removal changes a directory entry, and a power cut may lose any of these changes on its own.
+
+    Without a sync in between, an older segment could come back and the next one not. Recovery would then discard everything
+    past the hole, or not notice a hole below the recovery point.
+    """
 
     async def cut_short(world: SimulatedWorld, changed: asyncio.Future[object]) -> None:
         await world.sleep(steps * 0.000_5)
@@ -220,8 +222,11 @@ def test_a_power_cut_while_segments_are_deleted_or_cut_off_leaves_no_hole(steps:
 
 
 def test_records_that_a_failed_fsync_lost_are_not_believed_by_the_next_life() -> None:
-    """The kernel shows them and syncs without an error. Taken for durable, they would be zeros after the next power cut,
-    below the recovery point, where nobody looks."""
+    """The kernel still shows the lost records, and the next sync succeeds.
+
+    If they were taken for durable, they would be zeros after the next power cut, below the recovery point, where recovery
+    does not look.
+    """
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)

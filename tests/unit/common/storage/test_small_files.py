@@ -1,4 +1,4 @@
-"""The small files of a directory over LogDir: checkpoints, clean-shutdown marker, partition.metadata, meta.properties."""
+"""The small files of a log directory: checkpoints, clean shutdown marker, partition.metadata, meta.properties."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The checkpoint text: golden content as Apache Kafka writes it, and one clear error for everything else."""
+"""The checkpoint text format: content as Kafka writes it, and one clear error for anything else."""
 
 import pytest
 
