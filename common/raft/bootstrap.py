@@ -1,9 +1,9 @@
-"""The records that a new cluster begins with, and the `bootstrap.checkpoint` that carries them from formatting to the log.
+"""The first records of a new cluster, and the `bootstrap.checkpoint` file that holds them until the log does.
 
-No I/O of its own. Answers to Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0; the first
-active controller writes its records into the empty log. Easy to get wrong: metadata.version comes first, then the feature
-that chooses KIP-858's numbering of reserved directory ids (docs/DESIGN.md, "Ids and records"). No record with a directory
-may precede it.
+No I/O of its own. Counterpart of Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0. The
+first active controller writes its records into the empty log. metadata.version comes first, then the feature that selects
+KIP-858's numbering of the reserved directory ids (docs/DESIGN.md, "Ids and records"). No record with a directory may precede
+that feature.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _BOOTSTRAP_EPOCH = LeaderEpoch(0)
 def bootstrap_records(
     metadata_version: int = DEFAULT_LEVEL, numbering: Numbering = Numbering.KIP858
 ) -> list[ApiMessageAndVersion]:
-    """What `kafka-storage format` writes when nothing else is asked for."""
+    """Returns the records that `kafka-storage format` writes by default."""
     levels = [(METADATA_VERSION_FEATURE, metadata_version)]
     if numbering is Numbering.KIP858:
         levels.append((DIRECTORY_NUMBERING_FEATURE, DIRECTORY_NUMBERING_KIP858))
@@ -37,7 +37,7 @@ def bootstrap_records(
 
 
 def make_bootstrap_checkpoint(records: Sequence[ApiMessageAndVersion], *, written_ms: int = 0) -> bytes:
-    """The content of `bootstrap.checkpoint`. Raises ValueError unless metadata.version comes first."""
+    """Encodes the content of `bootstrap.checkpoint`. Raises ValueError unless metadata.version comes first."""
     first = records[0].record if records else None
     if not isinstance(first, FeatureLevelRecord) or first.name != METADATA_VERSION_FEATURE:
         raise ValueError("the first bootstrap record has to be the feature level of metadata.version")
@@ -46,11 +46,11 @@ def make_bootstrap_checkpoint(records: Sequence[ApiMessageAndVersion], *, writte
 
 
 def read_bootstrap_checkpoint(content: bytes) -> list[ApiMessageAndVersion]:
-    """The records of the file, in the versions that they have there. Raises InvalidSnapshot or UnreadableBatch."""
+    """Decodes the records of the file and keeps their versions. Raises InvalidSnapshot or UnreadableBatch."""
     reader = MetadataRecordReader()
     records = []
     for header, view in parse_snapshot(content).batches:
-        # Decoded first: that finds all that can be wrong with the batch.
+        # Decode first: this reports everything that can be wrong with the batch.
         decoded = list(decode_values(header, view, reader))
         versions = [read_frame_head(value)[1] for _, value in iterate_values(view)]
         records += [ApiMessageAndVersion(*pair) for pair in zip(decoded, versions, strict=True)]

@@ -1,4 +1,4 @@
-"""Lets long polls wait for "something has changed" without missing what changes while they look (shell)."""
+"""Lets long polls wait for a change without missing one that happens while they look at the state (shell)."""
 
 import asyncio
 
@@ -6,12 +6,14 @@ from common.environment.interface import Environment
 
 
 class ChangeSignal:
-    """Counts changes. Read `count`, look at the state, then wait for a count that differs from the one read."""
+    """Counts changes. Read `count` first, then look at the state, then wait with that count."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
+        # The number of changes so far. Only `notify` increments it.
         self.count = 0
-        # Insertion ordered; each entry takes itself out.
+        # Keyed by `_sequence`, in the order in which the waits began. `notify` empties it; a wait that ends otherwise
+        # removes its own entry.
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._sequence = 0
 
@@ -23,7 +25,7 @@ class ChangeSignal:
                 future.set_result(None)
 
     async def wait(self, seen_count: int, *, deadline_ns: int) -> bool:
-        """Waits until `count` differs from `seen_count`. False when the deadline came first."""
+        """Waits until `count` differs from `seen_count`. Returns False if the deadline comes first."""
         if self.count != seen_count:
             return True
         if self._env.now_ns() >= deadline_ns:

@@ -1,9 +1,13 @@
-"""From appended batches to the listeners: nothing before it is committed, everything then, in order (shell).
+"""Delivers committed batches to the listeners, in offset order (shell).
 
-Answers to the listener contexts of KafkaRaftClient and to Kafka's BatchAccumulator. Appended batches wait here in memory
-until the high watermark passes them. A *live* listener is called in the same step in which the watermark moves; one that
-is not (just registered, after a restart, or because a snapshot replaced the log) reads from the disk until it has caught
-up. Easy to get wrong: between "nothing is missing" and "live" there may be no await, or a batch falls between the two.
+Counterpart of the listener contexts of KafkaRaftClient and of Kafka's BatchAccumulator. Appended batches wait here in memory
+until the high watermark passes them. Each listener has a feed in one of two states:
+
+    catching up --everything committed was delivered--> live --a snapshot replaced the log--> catching up
+
+`advance` calls a *live* listener directly, in the event loop step in which the watermark moves. A listener that is catching
+up (just registered, or after a snapshot) reads from disk. There must be no await between finding that nothing is missing and
+going live, or a batch committed in between is lost.
 """
 
 import asyncio
@@ -21,24 +25,26 @@ from common.raft.metadata_log import MetadataLog
 from common.records.batch import BatchHeader
 from common.storage.errors import OffsetOutOfRange
 
-# Small pieces: a listener that catches up replays each of them in one step of the loop.
+# Kept small, because a listener that catches up replays each piece in one event loop step.
 _CATCH_UP_BYTES = 256 * 1024
 
 
 class ListenerFeed:
-    """One listener and how far it has come."""
+    """One listener and its position in the log."""
 
     def __init__(self, listener: MetadataListener) -> None:
         self.listener = listener
-        # Everything before has been delivered.
+        # Everything before it has been delivered. Never decreases.
         self.next_offset = Offset(0)
-        # Invariant: a live feed has been given everything that is committed.
+        # Invariant: between the queue's methods, a live feed has received everything that is committed. Set by `keep_up`,
+        # cleared by `fall_behind` and `unregister`.
         self.is_live = False
-        # Unregistered: nothing more is delivered.
+        # Set once, by `unregister`. A closed feed delivers nothing more.
         self.is_closed = False
-        # Set when there is, or may be, something to catch up with.
+        # Wakes `keep_up`: there is, or may be, something to catch up with.
         self.behind = asyncio.Event()
         self.behind.set()
+        # The last leader that this listener was notified of; None before the first.
         self.announced: LeaderAndEpoch | None = None
 
     def fall_behind(self) -> None:
@@ -46,7 +52,7 @@ class ListenerFeed:
         self.behind.set()
 
     def deliver(self, batch: CommittedBatch) -> None:
-        """Raises whatever the listener raises."""
+        """Calls the listener with the next batch. Raises whatever the listener raises."""
         if batch.base_offset != self.next_offset:
             raise QuorumFailure(f"the metadata log continues at {batch.base_offset}, the listener is at {self.next_offset}")
         self.listener.handle_commit(batch)
@@ -54,43 +60,47 @@ class ListenerFeed:
 
 
 class CommitQueue:
-    """The batches that are not committed yet, the listeners, and whoever waits for a commit."""
+    """The uncommitted batches, the listeners, and the futures of callers waiting for a commit."""
 
     def __init__(
         self, log: MetadataLog, reader: MetadataRecordReader, *, node_id: BrokerId, committed_offset: Offset
     ) -> None:
         self._log = log
-        # Decodes what is read for the first time; it knows the numbering from the log's start.
+        # Decodes batches fetched or read from disk. The driver has already set the numbering that the log starts with.
         self._reader = reader
         self._node_id = node_id
-        # Appended by a leader (decoded) or fetched (not yet), ascending and without a gap.
+        # Batches of this node as leader (decoded) or fetched from the leader (not yet decoded), in offset order.
+        # Invariant: no gaps. Empty, or it starts at or after `committed_offset`.
         self._uncommitted: deque[CommittedBatch | tuple[BatchHeader, memoryview]] = deque()
         self.committed_offset = committed_offset
-        """Everything before it may be delivered. A batch boundary at or below the high watermark."""
+        """Everything before it may be delivered. A batch boundary at or below the high watermark. Never decreases."""
         self.committed_bytes = 0
-        """Counts the bytes that were committed since the start."""
+        """Bytes of all batches committed since startup. Never decreases."""
+        # In the order of registration. Replaced, never changed in place, when a listener leaves.
         self.feeds: list[ListenerFeed] = []
+        # The callers of `wait_for`: a heap by offset, then by arrival (`_waiter_count`).
         self._waiters: list[tuple[Offset, int, asyncio.Future[None]]] = []
         self._waiter_count = 0
+        # The arguments of the last `announce`: the current leader, and where this node's own epoch starts if it leads.
         self._leader: LeaderAndEpoch | None = None
         self._epoch_start_offset: Offset | None = None
 
     # --- batches -------------------------------------------------------------------------------------------------
     def push(self, batch: CommittedBatch) -> None:
-        """A batch that this node, as the leader, appends."""
+        """Adds a batch that this node has scheduled as leader."""
         self._uncommitted.append(batch)
 
     def push_fetched(self, header: BatchHeader, view: memoryview) -> None:
-        """A batch that was fetched from the leader and is in the log."""
+        """Adds a batch that was fetched from the leader and is already in the log."""
         self._uncommitted.append((header, view))
 
     def drop_from(self, offset: Offset) -> None:
-        """Batches from `offset` on will not be committed: never appended, or truncated."""
+        """Drops the batches at or after `offset`, which were never appended or have been truncated."""
         while self._uncommitted and _base_offset(self._uncommitted[-1]) >= offset:
             self._uncommitted.pop()
 
     def advance(self, high_watermark: Offset) -> None:
-        """Delivers what is committed now, then wakes those who waited for it. Raises whatever a listener raises."""
+        """Delivers what is committed now, then resolves the futures waiting for it. Raises whatever a listener raises."""
         while self._uncommitted and _last_offset(self._uncommitted[0]) < high_watermark:
             self._deliver(self._decoded(self._uncommitted.popleft()))
         if self._uncommitted:
@@ -117,7 +127,7 @@ class CommitQueue:
             raise QuorumFailure(str(error)) from error
 
     def start_at_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A snapshot has replaced the log. Every listener has to load it."""
+        """Notes that a snapshot has replaced the log. Every listener that has not passed it must load it."""
         self._uncommitted.clear()
         self.committed_offset = max(self.committed_offset, snapshot_id.offset)
         for feed in self.feeds:
@@ -131,13 +141,13 @@ class CommitQueue:
         return feed
 
     def unregister(self, listener: MetadataListener) -> None:
-        """The listener is called no more, even if a call to another one is under way now."""
+        """Stops calling the listener. May be called while another listener is being called."""
         for feed in self.feeds:
             if feed.listener is listener:
                 feed.is_closed = True
                 feed.is_live = False
                 feed.behind.set()
-        # A new list: somebody may be walking along the old one.
+        # Make a new list, because a caller may be iterating over the old one.
         self.feeds = [feed for feed in self.feeds if not feed.is_closed]
 
     @property
@@ -145,27 +155,27 @@ class CommitQueue:
         return all(feed.is_live for feed in self.feeds)
 
     def announce(self, leader: LeaderAndEpoch, epoch_start_offset: Offset | None) -> None:
-        """The leader has changed; `epoch_start_offset` where this node's own epoch begins."""
+        """Notifies all listeners of a leader change. `epoch_start_offset` is set if this node leads."""
         self._leader = leader
         self._epoch_start_offset = epoch_start_offset
         for feed in self.feeds:
             self.announce_to(feed)
 
     def announce_to(self, feed: ListenerFeed) -> None:
-        """Tells one listener the leader, unless it knows, or it is too early."""
+        """Notifies one listener of the leader, unless it already knows or it is too early."""
         leader = self._leader
         if leader is None or leader == feed.announced or feed.is_closed:
             return
         start = self._epoch_start_offset
         leads = leader.leader_id == self._node_id
-        # This node's own leadership waits until the first record of its epoch, and so everything before, was delivered.
+        # Announce this node's own leadership only after delivering the first record of its epoch, and thus all before it.
         if leads and (not feed.is_live or start is None or feed.next_offset <= start):
             return
         feed.announced = leader
         feed.listener.handle_leader_change(leader)
 
     async def keep_up(self, feed: ListenerFeed) -> None:
-        """Brings the listener up to date from the disk whenever it has fallen behind, as long as it is registered."""
+        """Catches the listener up from disk whenever it falls behind, until it is unregistered."""
         while not feed.is_closed:
             await feed.behind.wait()
             feed.behind.clear()
@@ -178,7 +188,7 @@ class CommitQueue:
                 self._resolve_waiters()
 
     async def _catch_up(self, feed: ListenerFeed) -> bool:
-        """One step: the newest snapshot, or a piece of the log. False when neither has anything more."""
+        """Delivers the newest snapshot or a piece of the log. Returns False if there is nothing more to deliver."""
         snapshot_id = self._log.latest_snapshot
         if snapshot_id is not None and feed.next_offset < snapshot_id.offset:
             is_new = feed.next_offset == 0
@@ -190,7 +200,7 @@ class CommitQueue:
                 feed.next_offset, upper_offset=self.committed_offset, max_bytes=_CATCH_UP_BYTES
             )
         except OffsetOutOfRange:
-            # A snapshot replaced the log while it was read.
+            # A snapshot replaced the log during the read. Load that snapshot next.
             return feed.next_offset < self._log.log.log_start_offset
         for header, view in batches:
             batch = self._decoded((header, view))
@@ -215,7 +225,7 @@ class CommitQueue:
 
     # --- waiting for a commit ------------------------------------------------------------------------------------
     def wait_for(self, offset: Offset) -> "asyncio.Future[None]":
-        """Done when `offset` is committed and every live listener has been called for it."""
+        """Returns a future that is done once `offset` is committed and every live listener has been called for it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiter_count += 1
         heappush(self._waiters, (offset, self._waiter_count, future))
@@ -223,12 +233,12 @@ class CommitQueue:
         return future
 
     def fail_waiters(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
-        """What they wait for will not be committed by this leader."""
+        """Fails all waiting futures with NotLeader: this leader will not commit what they wait for."""
         waiters, self._waiters = self._waiters, []
         for _, _, future in waiters:
             if not future.done():
                 future.set_exception(NotLeader(epoch, leader_id))
-                # Whoever waited may be gone; asking marks the error as seen.
+                # Mark the exception as retrieved, because the waiting task may be gone.
                 future.exception()
 
     def _resolve_waiters(self) -> None:

@@ -1,10 +1,13 @@
-"""The quorum driver: the one client that a node has of the metadata log, whatever its roles (shell).
+"""The quorum driver: a node's only client of the metadata log, whatever its roles (shell).
 
-Counterpart of KafkaRaftClient and RaftManager. `open` recovers the log; `run` elects this node or follows the leader, groups
-appends (one append and fsync in flight; what arrives meanwhile forms the next group), moves the high watermark only after
-the fsync, delivers what is committed, and makes snapshots. A node with both roles has one driver with two listeners.
-Offsets are assigned when records are *scheduled*, while they exist only in memory, so a driver that stops leading must take
-back those that it never appended and fail everything that waits for them.
+Counterpart of KafkaRaftClient and RaftManager. A node with both roles has one driver with two listeners.
+
+- `open` recovers the log.
+- `run` elects this node or follows the leader, delivers committed records and writes snapshots.
+- A leader groups its appends: one append and fsync is in flight, and the records scheduled meanwhile form the next group.
+  The high watermark moves only after the fsync.
+- Records get their offsets when they are *scheduled*, while they exist only in memory. A driver that stops leading must
+  therefore take back the offsets of records that it never appended, and fail the tasks that wait for them.
 """
 
 import asyncio
@@ -70,7 +73,7 @@ class QuorumVoter(Protocol):
 
 
 class QuorumConfig(MetadataLogConfig, Protocol):
-    """The keys of server.properties that the driver follows. `ServerConfig` has them all."""
+    """The keys of server.properties that the driver uses. `ServerConfig` has them all."""
 
     @property
     def metadata_log_max_record_bytes_between_snapshots(self) -> int: ...
@@ -89,7 +92,7 @@ class QuorumConfig(MetadataLogConfig, Protocol):
 
 
 class QuorumDriver:
-    """Made by `open`; then `register` and `run` in any order."""
+    """Created by `open`. After that, call `register` and `run` in any order."""
 
     def __init__(
         self,
@@ -104,11 +107,13 @@ class QuorumDriver:
         reader: MetadataRecordReader,
         bootstrap_records: Sequence[ApiMessageAndVersion],
     ) -> None:
-        """For `open`, which recovers `log` and learns from it how `reader` numbers the reserved directory ids."""
+        """Only for `open`, which recovers `log` and finds out from it how `reader` numbers the reserved directory ids."""
         self._env = env
         self._config = config
         self._log = log
+        # Shared with the commit queue. Its numbering follows the log.
         self._reader = reader
+        # The first records of a new cluster. They are written only if this node leads and the log is empty.
         self._bootstrap_records = tuple(bootstrap_records)
         newest = log.latest_snapshot
         committed_offset = Offset(0) if newest is None else newest.offset
@@ -120,16 +125,15 @@ class QuorumDriver:
             last_log_epoch=log.end.epoch,
             high_watermark=committed_offset,
         )
-        # Encoded and given their offsets, but not yet handed to the log.
+        # Encoded batches that have offsets but have not yet been handed to the log.
         # Invariant: they continue the log without a gap. Emptied by the main loop, and on resignation.
         self._pending: list[EncodedBatch] = []
         # The offset that the next scheduled record gets. Invariant, on a leader: the end of the last pending batch, or of
-        # the log when none is pending. Resignation takes it back to the end of the log; a follower's is set after each
-        # fetch.
+        # the log if none is pending. Resignation resets it to the end of the log. A follower updates it after each Fetch.
         self._log_end_offset = log.end.offset
-        # Set when the leader has something to append, or has resigned.
+        # Wakes a leader's main loop: there is something to append, the high watermark moved, or the node resigned.
         self._work = asyncio.Event()
-        # Wakes the fetches of other nodes that wait: new records, a new high watermark, a new leader.
+        # Wakes the long-polling fetches of other nodes: new records, a new high watermark, a new leader.
         self._news = ChangeSignal(env)
         self._endpoints = LeaderEndpoints(voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng)
         self._queue = CommitQueue(log, reader, node_id=replica.node_id, committed_offset=committed_offset)
@@ -157,18 +161,22 @@ class QuorumDriver:
             advance_high_watermark=self._high_watermark_moved,
         )
         self._snapshots = SnapshotWriter(env, log)
+        # Wakes the snapshot task. Set after a delivery that makes a snapshot due.
         self._snapshot_due = asyncio.Event()
+        # Held while a snapshot is being written, so that there is only one at a time.
         self._snapshot_lock = asyncio.Lock()
-        # `committed_bytes` of the queue when the newest snapshot was made. What lies past the snapshot at the start counts
-        # towards the next one, so it begins below zero; the exact share of the log is not worth a scan.
+        # The queue's `committed_bytes` at the last snapshot. Starts below zero, because the log past the newest snapshot
+        # counts towards the next one; an estimate of its bytes is good enough and saves a scan.
         self._bytes_at_snapshot = -_bytes_past(log, committed_offset)
+        # When the last snapshot was written, or tried; at first, when the driver was created.
         self._last_snapshot_ns = env.now_ns()
-        # What `run` has spawned and `close` cancels. Finished tasks leave when another one is spawned.
+        # The tasks that `run` has spawned and `close` cancels. Spawning a task removes the finished ones.
         self._tasks: list[asyncio.Task[None]] = []
-        # None until `run` and, for the group, after it. `_stopped` is what `run` waits for: a result ends it in order.
+        # Set while `run` runs.
         self._task_group: asyncio.TaskGroup | None = None
+        # Created by `run`, which waits for it. A result ends `run` normally, an exception makes it raise.
         self._stopped: asyncio.Future[None] | None = None
-        # A node that is asked to end while it starts is closed before `run` has had its first turn.
+        # Set once, by `close`. A node that is stopped during startup is closed before `run` gets its first turn.
         self._is_closed = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -185,7 +193,7 @@ class QuorumDriver:
         voters: Sequence[QuorumVoter],
         channels: Channels,
     ) -> "QuorumDriver":
-        """Recovers everything from the disk. `log_dir` is attached; `channels(host, port)` makes a NodeChannel.
+        """Recovers everything from disk. `log_dir` must be attached; `channels(host, port)` creates a NodeChannel.
 
         Raises QuorumFailure and LogDirError."""
         endpoints = tuple(QuorumEndpoint(BrokerId(voter.node_id), voter.host, voter.port) for voter in voters)
@@ -194,12 +202,12 @@ class QuorumDriver:
             raise QuorumFailure(f"node {node_id} is one of {len(endpoints)} voters; a quorum of one is served")
         log = await MetadataLog.load(env, log_dir, config)
         stored = await log.load_bootstrap_records()
-        # A file without records, as newer Apache Kafka may leave one, says as little about features as no file.
+        # Treat a file without records, which newer versions of Apache Kafka may write, like a missing file.
         bootstrap = stored or bootstrap_records()
         reader = MetadataRecordReader()
         numbering = await log.find_numbering()
         if numbering is None and is_voter:
-            # A leader of an empty log will write these records first; an observer will read them.
+            # The leader of an empty log writes these records first. An observer will learn the numbering from the log.
             numbering = numbering_of(entry.record for entry in bootstrap)
             if stored is None:
                 env.log.warning("bootstrap_checkpoint_missing", log_dir=log_dir.path)
@@ -226,18 +234,18 @@ class QuorumDriver:
         return driver
 
     def register(self, listener: MetadataListener) -> None:
-        """The listener is given the newest snapshot, then everything committed after it, and from then on each commit."""
+        """Adds a listener. It gets the newest snapshot, then everything committed since, then each new commit."""
         feed = self._queue.register(listener)
         self._queue.announce_to(feed)
         if self._task_group is not None:
             self._spawn(self._queue.keep_up(feed), f"metadata-listener-{len(self._queue.feeds)}")
 
     def unregister(self, listener: MetadataListener) -> None:
-        """Ends the deliveries to a listener. May be called from within any listener."""
+        """Stops deliveries to a listener. May be called from within any listener."""
         self._queue.unregister(listener)
 
     async def run(self, task_group: asyncio.TaskGroup) -> None:
-        """Leads or follows until `close` or cancellation. Raises LogDirError and QuorumFailure, both fatal."""
+        """Leads or follows until `close` or cancellation. Raises LogDirError or QuorumFailure, both fatal."""
         if self._is_closed:
             return
         self._task_group = task_group
@@ -256,8 +264,8 @@ class QuorumDriver:
             self._queue.fail_waiters(self._quorum.epoch, None)
 
     async def close(self) -> None:
-        """Stops leading or following, ends `run`, and closes the log in order. Does not wait for what is scheduled and not
-        yet committed: the caller of an orderly shutdown waits for its commits first."""
+        """Stops leading or following, ends `run`, and closes the log cleanly. Does not wait for scheduled records to be
+        committed; for an orderly shutdown the caller must wait for its commits first."""
         self._is_closed = True
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
@@ -275,13 +283,13 @@ class QuorumDriver:
         self._tasks.append(self._task_group.create_task(self._guarded(work), name=name))
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """The expected ways to fail end `run`; anything else is a bug and ends the daemon through its TaskGroup."""
+        """Reports expected failures through `run`. Any other exception is a bug and ends the daemon via its TaskGroup."""
         try:
             await work
         except (LogDirError, QuorumFailure) as error:
             self._fail(error)
         except (QuorumViolation, UnreadableBatch, UnsupportedFeatureLevel) as error:
-            # The last one comes from a listener, and from a snapshot that is written: a newer release wrote the log.
+            # Listeners and the snapshot writer raise UnsupportedFeatureLevel if a newer release wrote the log.
             self._fail(QuorumFailure(str(error)))
 
     def _fail(self, error: Exception) -> None:
@@ -295,7 +303,10 @@ class QuorumDriver:
         return self._quorum.high_watermark
 
     async def ask_for_high_watermark(self) -> Offset:
-        """The high watermark from a leader that was asked after this call. The leader of a quorum of one already knows."""
+        """Returns a high watermark that the leader reported to a Fetch sent after this call.
+
+        Returns at once on the leader of a quorum of one, which already knows it.
+        """
         asked_ns = self._env.now_ns()
         while not self._quorum.is_leader and self._follower.last_answer_asked_ns < asked_ns:
             await self._follower.next_answer()
@@ -307,7 +318,7 @@ class QuorumDriver:
 
     @property
     def log_end_offset(self) -> Offset:
-        """The offset that the next scheduled record gets."""
+        """The offset that the next scheduled record will get."""
         return self._log_end_offset
 
     @property
@@ -320,7 +331,7 @@ class QuorumDriver:
 
     @property
     def numbering(self) -> Numbering:
-        """How this cluster numbers the reserved directory ids, as far as its log has been read."""
+        """The cluster's numbering of the reserved directory ids, according to the log read so far."""
         return self._reader.numbering
 
     @property
@@ -328,15 +339,15 @@ class QuorumDriver:
         return self._log.latest_snapshot
 
     def load_bootstrap_records(self) -> list[ApiMessageAndVersion]:
-        """What the first active controller writes into an empty log."""
+        """Returns the records that the first active controller writes into an empty log."""
         return list(self._bootstrap_records)
 
     # --- appending -----------------------------------------------------------------------------------------------
     def schedule_append(self, records: Sequence[ApiMessageAndVersion], *, epoch: int, atomic: bool = True) -> Offset:
-        """Gives the records their offsets and queues them for the disk. Returns the last offset.
+        """Assigns offsets to the records and queues them for the disk. Returns the offset of the last record.
 
-        For no records that is the last offset given out so far. Raises NotLeader, and RecordsTooLarge for atomic records
-        that do not fit one batch; then nothing is queued.
+        Without records, returns the last offset assigned so far. Raises NotLeader, or RecordsTooLarge if atomic records do
+        not fit one batch. In both cases nothing is queued.
         """
         if not self._quorum.is_leader or epoch != self._quorum.epoch:
             raise NotLeader(self._quorum.epoch, self._quorum.leader_id)
@@ -353,13 +364,13 @@ class QuorumDriver:
         return Offset(self._log_end_offset - 1)
 
     def wait_for_commit(self, offset: int) -> Awaitable[None]:
-        """Done when `offset` is committed and the listeners have been called for it. Raises NotLeader on resignation."""
+        """Waits until `offset` is committed and the listeners have been called for it. Raises NotLeader on resignation."""
         return self._queue.wait_for(Offset(offset))
 
     def resign(self, epoch: int) -> None:
-        """Stops leading this epoch. Drops what was not handed to the disk yet; its waiters get NotLeader.
+        """Stops leading this epoch. Drops batches not yet handed to the disk, and fails all waiting callers with NotLeader.
 
-        A sole voter is elected again at once, in the next epoch; its listeners see both changes.
+        A sole voter is immediately re-elected in the next epoch. Its listeners see both changes.
         """
         if self._quorum.is_leader and epoch == self._quorum.epoch:
             self._env.log.warning("quorum_resigned", epoch=epoch)
@@ -371,7 +382,7 @@ class QuorumDriver:
         self._log_end_offset = self._log.end.offset
         self._queue.drop_from(self._log_end_offset)
         self._queue.fail_waiters(self._quorum.epoch, self._quorum.leader_id)
-        # The main loop may be waiting for a disk that does not answer. The listeners must not wait with it.
+        # Notify the listeners now: the main loop may be stuck waiting for an unresponsive disk.
         self._carry_out(self._quorum.take_ready())
         self._work.set()
         self._news.notify()
@@ -395,7 +406,7 @@ class QuorumDriver:
                 self._log_end_offset = self._log.end.offset
 
     async def _perform_ready(self) -> None:
-        """Carries out what the quorum asks for: first what must be durable."""
+        """Carries out what the quorum asks for. Persists staged elections first."""
         while (ready := self._quorum.take_ready()).election is not None:
             await self._log.store_election(ready.election, self._quorum.voters)
             self._quorum.election_persisted(self._log_end_offset)
@@ -414,7 +425,7 @@ class QuorumDriver:
             self._deliver(ready.high_watermark)
 
     def _begin_epoch(self, change: LeaderChange) -> None:
-        """The first batch of the epoch, without which nothing of earlier epochs can be committed."""
+        """Schedules the epoch's first batch. Without it nothing from earlier epochs can be committed."""
         message = LeaderChangeMessage(
             leader_id=change.leader_id,
             voters=[LeaderChangeVoter(voter_id=voter) for voter in change.voters],
@@ -439,13 +450,13 @@ class QuorumDriver:
                 f"{group[-1].batch.last_offset}"
             )
         await appended.written
-        # Followers may fetch what is written; only what is synced counts towards the commit.
+        # Followers may fetch what has been written, but only what has been fsynced counts towards a commit.
         self._news.notify()
         await self._log.log.flush(group[-1].batch.next_offset)
         self._quorum.log_flushed(group[-1].batch.next_offset)
 
     def _high_watermark_moved(self) -> None:
-        """Another voter's fetch moved it; the main loop may be waiting for work."""
+        """Wakes the main loop after another voter's Fetch moved the high watermark."""
         self._work.set()
 
     def _deliver(self, high_watermark: Offset) -> None:
@@ -467,7 +478,10 @@ class QuorumDriver:
         return triggers.is_due(record_bytes=self._bytes_since_snapshot(), since_last_ns=since_ns)
 
     async def _make_snapshots(self) -> None:
-        """Whenever a commit finds that one is due. The clock needs no timer: an idle quorum commits NoOp records."""
+        """Writes a snapshot whenever a commit finds that one is due.
+
+        The interval trigger needs no timer, because even an idle quorum commits NoOp records.
+        """
         while True:
             await self._snapshot_due.wait()
             self._snapshot_due.clear()
@@ -475,9 +489,9 @@ class QuorumDriver:
                 await self.write_snapshot()
 
     async def write_snapshot(self) -> OffsetAndEpoch | None:
-        """Writes a snapshot of what is committed now, then deletes what retention no longer keeps.
+        """Writes a snapshot of what is committed now, then deletes what exceeds retention.
 
-        Returns None when there is nothing new, or when an open metadata transaction leaves no place for a snapshot.
+        Returns None if there is nothing new, or if an open metadata transaction leaves no place for a snapshot to end.
         """
         async with self._snapshot_lock:
             counted = self._queue.committed_bytes
@@ -485,27 +499,27 @@ class QuorumDriver:
             self._bytes_at_snapshot = counted
             self._last_snapshot_ns = self._env.now_ns()
             if snapshot_id is not None:
-                # A cut frees whole segments only.
+                # Roll, because a later cut can only free whole segments.
                 await self._log.log.roll()
-            # A listener that still reads old snapshots or the old log must find them.
+            # A listener that is catching up may still be reading old snapshots or the old log.
             if self._queue.all_live:
                 await self._log.delete_surplus()
             return snapshot_id
 
     # --- handlers of the controller listener ---------------------------------------------------------------------
     async def handle_fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
-        """Raises ApiError when the metadata directory fails under it, or the driver is closed."""
+        """Answers a Fetch. Raises ApiError if the metadata directory fails meanwhile or the driver is closed."""
         return await self._answered(self._requests.handle_fetch(context, request))
 
     async def handle_fetch_snapshot(self, context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        """Raises ApiError when the metadata directory fails under it, or the driver is closed."""
+        """Answers a FetchSnapshot. Raises ApiError if the metadata directory fails meanwhile or the driver is closed."""
         return await self._answered(self._requests.handle_fetch_snapshot(context, request))
 
     async def _answered(self, answer: Coroutine[Any, Any, Response]) -> Response:
         try:
             return await answer
         except LogDirError as error:
-            # Fatal, but the daemon expects it from `run`, not from the request's task.
+            # This is fatal, but the daemon expects the error from `run`, not from a request's task.
             self._fail(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         except LogClosed:
@@ -516,17 +530,17 @@ class QuorumDriver:
 
 
 def _bytes_past(log: MetadataLog, snapshot_offset: Offset) -> int:
-    """About how many bytes of the log lie past an offset."""
+    """Estimates how many bytes of the log lie beyond the snapshot's end offset."""
     offsets = log.end.offset - log.log.log_start_offset
     return log.log.size_bytes * (log.end.offset - snapshot_offset) // offsets if offsets > 0 else 0
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
-    """Waits until a cancelled task is gone."""
+    """Waits until a cancelled task has ended."""
     try:
         await task
     except asyncio.CancelledError:
-        # The task's own, unless the caller was cancelled too.
+        # The cancellation is the task's own, unless the caller was cancelled too.
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise

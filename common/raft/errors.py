@@ -1,10 +1,10 @@
-"""What a quorum driver raises. Errors of the disk are LogDirError and none of these (core)."""
+"""The exceptions of the quorum driver. Disk errors are LogDirError instead (core)."""
 
 from common.ids import BrokerId, LeaderEpoch
 
 
 class NotLeader(Exception):
-    """This node does not lead the metadata log in the epoch asked for, or stopped leading before the commit."""
+    """This node does not lead the metadata log in the requested epoch, or stopped leading before the commit."""
 
     def __init__(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
         where = "nobody that this node knows of" if leader_id is None else f"node {leader_id}"
@@ -14,4 +14,4 @@ class NotLeader(Exception):
 
 
 class QuorumFailure(Exception):
-    """The metadata log cannot go on: damaged, of another cluster, or contradicting its quorum. Fatal; one line of text."""
+    """The metadata log is damaged, belongs to another cluster, or contradicts its quorum. Fatal. The text is one line."""

@@ -1,9 +1,9 @@
-"""The fetch loop of a node that does not lead: observers now, voters that follow later (shell).
+"""The fetch loop of a node that does not lead. Today only observers follow, because a quorum has one voter (shell).
 
-Answers to the follower half of KafkaRaftClient. One step asks the leader for what comes behind the local log and carries
-out what the answer says: append, truncate, download a snapshot, or turn to another leader. What is fetched is written before
-it is delivered, but not synced: an observer's log counts for nobody, and its next start cuts off what was torn. Easy to get
-wrong: an answer may belong to an epoch that has ended while it was on its way; then nothing of it may be used.
+Counterpart of the follower half of KafkaRaftClient. One step fetches from the end of the local log and carries out the
+response: append, truncate, download a snapshot, or turn to another leader. Fetched batches are written before they are
+delivered, but not fsynced: no commit depends on an observer's log, and the next start truncates a torn tail. If a response
+names a newer leader or epoch, none of its other content may be used.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ SNAPSHOT_PIECE_BYTES = 1024 * 1024
 
 
 class QuorumChannel(Protocol):
-    """What is used of a NodeChannel."""
+    """The part of NodeChannel used here."""
 
     async def send(self, request: Struct, *, version: int | None = None, deadline_ns: int) -> Any: ...
 
@@ -88,15 +88,17 @@ class Follower:
         self._queue = queue
         self._endpoints = endpoints
         self._channels = channels
+        # By (host, port). A channel is kept until `close`, whether or not its node still leads.
         self._open_channels: dict[tuple[str, int], QuorumChannel] = {}
-        # Events are logged when they change, not on every attempt.
+        # The reason last logged; None after a success. A failure is logged when its reason changes, not on every attempt.
         self._last_trouble: str | None = None
+        # The callers of `next_answer`. Emptied whenever `last_answer_asked_ns` moves.
         self._waiting: list[asyncio.Future[None]] = []
         self.last_answer_asked_ns = -1
-        """When the newest Fetch was sent that the leader answered with its high watermark."""
+        """Send time of the newest Fetch whose response named a high watermark that the local log has reached; -1 before."""
 
     async def step(self) -> None:
-        """One Fetch and what follows from it. Raises QuorumFailure and LogDirError."""
+        """Sends one Fetch and carries out the response. Raises QuorumFailure and LogDirError."""
         view = self._log.view()
         end = self._log.end
         request = fetch_request(
@@ -116,7 +118,7 @@ class Follower:
             return
         leader_changed = self._learn(leader_news(partition, response))
         if not leader_changed and partition.error_code == ErrorCode.NONE and self._quorum.leader_id is None:
-            # Somebody answers without error who is not known to lead: the answer names no leader.
+            # We know no leader, and this response without an error names none either, so do not trust it.
             await self._pause("an answer without a leader")
             return
         try:
@@ -140,7 +142,7 @@ class Follower:
                     await self._pause(error_name(partition.error_code))
 
     async def next_answer(self) -> None:
-        """Returns when the leader has answered a Fetch, and all that is committed by its word is here."""
+        """Waits until the leader has answered a Fetch and the local log has reached the high watermark in the response."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(answered)
         await answered
@@ -152,7 +154,7 @@ class Follower:
 
     # --- asking --------------------------------------------------------------------------------------------------
     async def _send(self, request: Struct, *, wait_ms: int = 0) -> Any:
-        """The answer; None after a failure and a pause."""
+        """Returns the response, or None after a failure and a pause."""
         target = self._endpoints.target(self._quorum.leader_id)
         deadline_ns = self._env.now_ns() + wait_ms * NS_PER_MS + self._request_timeout_ns
         try:
@@ -169,7 +171,7 @@ class Follower:
         return channel
 
     async def _pause(self, trouble: str) -> None:
-        """Before the next attempt, which may go to another voter."""
+        """Logs the failure and sleeps before the next attempt, which may go to another voter."""
         if trouble != self._last_trouble:
             self._last_trouble = trouble
             self._env.log.warning("metadata_fetch_failed", reason=trouble)
@@ -181,7 +183,10 @@ class Follower:
         self._endpoints.answered()
 
     async def _understood(self, response: FetchResponse) -> PartitionData | None:
-        """The one partition of an answer. Raises QuorumFailure when the controller belongs to another cluster."""
+        """Returns the partition of a response, or None after a pause if there is none.
+
+        Raises QuorumFailure if the controller belongs to another cluster.
+        """
         self._check_cluster(response.error_code)
         partition = fetched_partition(response)
         if response.error_code != ErrorCode.NONE or partition is None:
@@ -196,7 +201,7 @@ class Follower:
             )
 
     def _learn(self, news: LeaderNews) -> bool:
-        """Takes in what the answer says of the leader. True when that is new, so that the rest of the answer is old."""
+        """Takes over the leader and addresses that a response names. Returns True if they changed, so the rest is stale."""
         for endpoint in news.endpoints:
             self._endpoints.learn(endpoint)
         if news.leader is None:
@@ -215,7 +220,7 @@ class Follower:
             return
         self._works()
         if batches:
-            # They lie side by side in the answer.
+            # The batches are contiguous in the response.
             assert isinstance(partition.records, bytes | bytearray | memoryview)
             size = sum(header.size for header, _ in batches)
             await self._log.log.append_as_follower(memoryview(partition.records)[:size]).written
@@ -233,7 +238,7 @@ class Follower:
                 future.set_result(None)
 
     def _fetched_batches(self, partition: PartitionData) -> list[tuple[BatchHeader, memoryview]] | None:
-        """The whole batches of an answer; None when they cannot be what the leader has."""
+        """Returns the whole batches of a response, or None if they are damaged or do not continue the log."""
         records = partition.records
         if not isinstance(records, bytes | bytearray | memoryview) or len(records) == 0:
             return []
@@ -267,7 +272,7 @@ class Follower:
                 f"the leader asks to go back to a snapshot at offset {snapshot_id.offset}, "
                 f"and all before {self._quorum.high_watermark} is committed"
             )
-        # It may be here already: made by this node, or downloaded before a crash.
+        # We may already have it: written by this node, or downloaded before a crash.
         if self._log.stored_snapshot(snapshot_id) is None and not await self._download(snapshot_id):
             return
         await self._log.start_at_snapshot(snapshot_id)
@@ -276,7 +281,7 @@ class Follower:
         self._env.log.info("metadata_snapshot_fetched", end_offset=snapshot_id.offset, epoch=snapshot_id.epoch)
 
     async def _download(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """False when it has to be tried again from the Fetch on."""
+        """Downloads and publishes the snapshot. Returns False if the follower has to start over with a Fetch."""
         file = await self._log.begin_snapshot(snapshot_id)
         if await self._fill(file):
             try:
@@ -291,7 +296,7 @@ class Follower:
         return False
 
     async def _fill(self, file: SnapshotFile) -> bool:
-        """Downloads piece by piece. False when the leader changed, or the snapshot is gone."""
+        """Downloads the snapshot piece by piece. Returns False if a request failed or the leader changed."""
         while True:
             request = fetch_snapshot_request(
                 cluster_id=self._cluster_id,

@@ -1,8 +1,8 @@
-"""What a quorum driver tells the part of the daemon that holds the metadata state.
+"""The calls from a quorum driver to the part of the daemon that holds the metadata state.
 
-Shell side of Kafka's RaftClient.Listener. All calls come on the loop, in offset order, and hold committed records only. Easy
-to get wrong: `handle_leader_change` that names this node comes only after every record of earlier epochs was delivered, so
-that whoever becomes the active controller starts with the complete state.
+Counterpart of Kafka's RaftClient.Listener. All calls happen on the event loop, in offset order, with committed records only.
+The `handle_leader_change` that names this node itself comes only after every record of earlier epochs has been delivered, so
+a new active controller starts with the complete state.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -17,7 +17,7 @@ from common.records.metadata_records import KnownRecord
 
 @dataclass(frozen=True, slots=True)
 class LoadedSnapshot:
-    """All there is before `end_offset`. `records` can be iterated once; each record is decoded when it is asked for."""
+    """Everything before `end_offset`. `records` can be iterated only once and decodes each record lazily."""
 
     end_offset: Offset
     epoch: LeaderEpoch
@@ -26,13 +26,13 @@ class LoadedSnapshot:
 
 
 class MetadataListener(Protocol):
-    """The receiving end. An exception out of any of these is fatal for the daemon."""
+    """Receives the committed metadata. An exception from any of these methods is fatal for the daemon."""
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        """The next batch. Control batches come too, without records."""
+        """Applies the next batch. Control batches are delivered too, without records."""
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Awaitable[None] | None:
-        """Replaces everything delivered before. What comes next waits until the awaitable, if there is one, is done."""
+        """Replaces everything delivered before. If it returns an awaitable, the next call waits for it."""
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Another leader, or none, or a new epoch."""
+        """Notes that the leader or the epoch changed. There may be no leader."""

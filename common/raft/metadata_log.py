@@ -1,9 +1,12 @@
 """The metadata log on disk: `__cluster_metadata-0`, its snapshots and its `quorum-state` (shell).
 
-Answers to KafkaMetadataLog and FileQuorumStateStore; the files are Apache Kafka's, byte for byte. A snapshot is written to
-a `.part` file, fsynced, renamed, and the folder fsynced, so that a file with a snapshot's name is whole. Easy to get wrong:
-the log has to begin at 0 or at the end of a snapshot that is there, and to reach at least the end of the newest one.
-After a crash either can be broken, by a cut that was half done or by an unsynced tail that was lost.
+Counterpart of KafkaMetadataLog and FileQuorumStateStore. The files match Apache Kafka's byte for byte. A snapshot is written
+to a `.part` file, fsynced and renamed, and then the folder is fsynced. So a file with a snapshot's name is complete.
+
+The log must satisfy two rules, and a crash can break either one; `load` repairs them:
+
+1. It starts at 0 or at the end offset of an existing snapshot. An interrupted cut breaks this.
+2. It reaches at least the end offset of the newest snapshot. The loss of an unsynced tail breaks this.
 """
 
 from collections.abc import Sequence
@@ -43,7 +46,7 @@ _PIECE = 1024 * 1024
 
 
 class MetadataLogConfig(Protocol):
-    """The keys of server.properties that the metadata log follows."""
+    """The keys of server.properties that the metadata log uses."""
 
     @property
     def metadata_log_segment_bytes(self) -> int: ...
@@ -59,7 +62,7 @@ class MetadataLogConfig(Protocol):
 
 
 class MetadataLog:
-    """Made by `load`. The log itself, the ids of the snapshots beside it, and the election state."""
+    """The log, its list of snapshots, and the election state. Created by `load`."""
 
     def __init__(
         self,
@@ -74,14 +77,16 @@ class MetadataLog:
         self._retention = Retention(bytes_max=config.metadata_max_retention_bytes, ms_max=config.metadata_max_retention_ms)
         self.log = log
         self.log_dir = log.log_dir
-        # Ascending. Invariant: the log begins at 0, or at the end of the first one.
+        # Ascending by id. Invariant: the log starts at 0, or at the end offset of the first one. Replaced, never changed in
+        # place, when a snapshot is published or deleted.
         self.snapshots = snapshots
+        # The content of the quorum-state file. Changes in `store_election`, after the file is durable.
         self.election = election
 
     # --- start ---------------------------------------------------------------------------------------------------
     @classmethod
     async def load(cls, env: Environment, log_dir: LogDir, config: MetadataLogConfig) -> "MetadataLog":
-        """Opens what is there, repaired where a crash left it half done, or creates an empty log. Raises QuorumFailure."""
+        """Opens the log and repairs what a crash left inconsistent, or creates an empty log. Raises QuorumFailure."""
         settings = LogConfig(segment_bytes=config.metadata_log_segment_bytes, segment_ms=config.metadata_log_segment_ms)
         if await log_dir.stat(METADATA_LOG_FOLDER) is None:
             log = await Log.create(log_dir, METADATA_LOG_FOLDER, settings, METADATA_TOPIC_ID)
@@ -94,9 +99,10 @@ class MetadataLog:
         return cls(env, config, log=log, snapshots=snapshots, election=election)
 
     async def load_bootstrap_records(self) -> list[ApiMessageAndVersion] | None:
-        """The records for an empty log, from `bootstrap.checkpoint`; None without one. Raises QuorumFailure if damaged.
+        """Loads the records for an empty log from `bootstrap.checkpoint`. Returns None if there is no such file.
 
-        Newer Apache Kafka formats the directory with a snapshot at offset 0 in its place.
+        Newer versions of Apache Kafka format the directory with a snapshot at offset 0 instead. Raises QuorumFailure if the
+        file is damaged.
         """
         for name in (BOOTSTRAP_CHECKPOINT, snapshot_path(ORIGIN)):
             content = await self.log_dir.read_file(name)
@@ -108,9 +114,9 @@ class MetadataLog:
         return None
 
     async def find_numbering(self) -> Numbering | None:
-        """The numbering that the newest snapshot or the start of the log chose; None for a log without records.
+        """Returns the numbering selected by the newest snapshot or the start of the log, or None for a log without records.
 
-        Raises QuorumFailure for records that cannot be read.
+        Raises QuorumFailure for unreadable records.
         """
         reader = MetadataRecordReader()
         try:
@@ -126,7 +132,7 @@ class MetadataLog:
             raise QuorumFailure(str(error)) from error
 
     async def close(self) -> None:
-        """For an orderly end: everything synced, index files written."""
+        """Closes the log cleanly: syncs everything and writes the index files."""
         await self.log.close()
 
     # --- positions -----------------------------------------------------------------------------------------------
@@ -140,14 +146,14 @@ class MetadataLog:
 
     @property
     def end(self) -> OffsetAndEpoch:
-        """The log's end and the epoch of the record before it, which the newest snapshot may hold."""
+        """The log end offset and the epoch of the record before it. An empty log takes the newest snapshot's epoch."""
         epoch = self.log.leader_epochs.latest_epoch
         if epoch < 0:
             epoch = self.snapshots[-1].snapshot_id.epoch if self.snapshots else ORIGIN.epoch
         return OffsetAndEpoch(self.log.log_end_offset, epoch)
 
     def view(self) -> LogView:
-        """The log as the decisions of the quorum see it."""
+        """Returns the view of the log that `fetch_validation` needs."""
         end = self.end
         return LogView(
             start_offset=self.log.log_start_offset,
@@ -159,7 +165,7 @@ class MetadataLog:
         )
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> OffsetAndEpoch:
-        """The largest epoch <= `epoch` in the log, or in the snapshot that it begins with, and where that epoch ends."""
+        """Returns the largest epoch <= `epoch` in the log, or in the snapshot that it starts from, and its end offset."""
         found = self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
         if found.end_offset < 0:
             return self.end
@@ -170,29 +176,29 @@ class MetadataLog:
 
     # --- the election state --------------------------------------------------------------------------------------
     async def store_election(self, election: ElectionState, voters: Sequence[BrokerId]) -> None:
-        """Durable when this returns."""
+        """Writes the quorum-state file. The state is durable when this returns."""
         await self.log_dir.replace_file(QUORUM_STATE_FILE, encode_quorum_state(election, voters))
         self.election = election
 
     # --- batches -------------------------------------------------------------------------------------------------
     def append_as_leader(self, buffers: Sequence[bytearray], epoch: LeaderEpoch) -> Appended:
-        """Batches of one record group each, already at their offsets."""
+        """Appends encoded batches that already carry their offsets."""
         return self.log.append_as_leader(
             [(read_header(buffer), memoryview(buffer)) for buffer in buffers], leader_epoch=epoch
         )
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:
-        """Whole batches from `offset` on for another node: everything that is written, committed or not."""
+        """Returns whole batches from `offset` on for another node: everything written, committed or not."""
         return list((await self.log.read(offset, max_bytes=max_bytes)).parts)
 
     async def read_batches(
         self, offset: Offset, *, upper_offset: Offset, max_bytes: int = _PIECE
     ) -> list[tuple[BatchHeader, memoryview]]:
-        """Whole batches from `offset` on, all below `upper_offset`. Raises OffsetOutOfRange."""
+        """Reads whole batches from `offset` on, all of them before `upper_offset`. Raises OffsetOutOfRange."""
         return split_batches(await self.log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper_offset))
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
-        """The epoch of the record before `offset`."""
+        """Returns the epoch of the record before `offset`."""
         for snapshot in self.snapshots:
             if snapshot.snapshot_id.offset == offset:
                 return snapshot.snapshot_id.epoch
@@ -207,7 +213,7 @@ class MetadataLog:
         return None
 
     async def read_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
-        """A whole snapshot, checked. Raises QuorumFailure when it is damaged."""
+        """Reads and checks a whole snapshot. Raises QuorumFailure if it is damaged."""
         path = snapshot_path(snapshot_id)
         try:
             return parse_snapshot(await _read_whole(self.log_dir, path))
@@ -215,7 +221,7 @@ class MetadataLog:
             raise QuorumFailure(f"{self.log_dir.path}/{path} cannot be read: {error}") from error
 
     async def read_snapshot_piece(self, snapshot_id: OffsetAndEpoch, *, position: int, size: int) -> bytes:
-        """Bytes of a snapshot, for another node."""
+        """Reads a piece of a snapshot for another node."""
         file = await self.log_dir.open(snapshot_path(snapshot_id))
         try:
             return await self.log_dir.read(file, position, size)
@@ -223,14 +229,14 @@ class MetadataLog:
             self.log_dir.close_file(file)
 
     async def begin_snapshot(self, snapshot_id: OffsetAndEpoch) -> "SnapshotFile":
-        """A new file for the snapshot; what an earlier attempt left is removed."""
+        """Creates a new partial file for the snapshot. Removes the leftover of an earlier attempt."""
         await self.log_dir.remove(partial_snapshot_path(snapshot_id))
         return SnapshotFile(
             self.log_dir, snapshot_id, await self.log_dir.open(partial_snapshot_path(snapshot_id), create=True)
         )
 
     async def publish_snapshot(self, file: "SnapshotFile") -> bool:
-        """Makes a finished file a snapshot, durably. False when the log begins behind it by now, and it is dropped."""
+        """Durably turns a finished file into a snapshot. If the log now starts beyond it, deletes it and returns False."""
         await file.publish()
         if file.snapshot_id.offset < self.log.log_start_offset:
             await self.log_dir.remove(snapshot_path(file.snapshot_id))
@@ -240,16 +246,16 @@ class MetadataLog:
         return True
 
     async def start_at_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Drops the whole log: it goes on behind this snapshot, which another node's log made necessary."""
+        """Drops the whole log and restarts it at the end offset of this snapshot, which was fetched from the leader."""
         await self.log.truncate_fully_and_start_at(snapshot_id.offset)
-        # A crash before this leaves snapshots that the next start removes, because the log begins behind them.
+        # After a crash at this point, the next start removes the older snapshots, because the log starts beyond them.
         await self._delete_snapshots([old for old in self.snapshots if old.snapshot_id != snapshot_id])
 
     async def delete_surplus(self) -> None:
-        """Deletes old snapshots and the log before the next one, as far as retention allows."""
+        """Deletes old snapshots, and the log up to the oldest one kept, until retention is satisfied."""
         while self._retention.oldest_is_surplus(self.snapshots, log_bytes=self.log.size_bytes, wall_ms=self._env.wall_ms()):
             oldest, following = self.snapshots[0], self.snapshots[1]
-            # The snapshot first: a log that still reaches back behind its first snapshot is cut at the next start.
+            # Delete the snapshot first. If we crash in between, the next start cuts the log up to its first snapshot.
             await self._delete_snapshots([oldest])
             await self.log.delete_segments_before(following.snapshot_id.offset)
             self._env.log.info(
@@ -268,7 +274,7 @@ class MetadataLog:
 
 
 class SnapshotFile:
-    """A snapshot on its way to the disk. Only `publish` gives it its name."""
+    """A snapshot that is being written. Only `publish` gives it its final name."""
 
     def __init__(self, log_dir: LogDir, snapshot_id: OffsetAndEpoch, file: LogFile) -> None:
         self.snapshot_id = snapshot_id
@@ -277,13 +283,13 @@ class SnapshotFile:
         self._file = file
 
     async def append(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Writes at the end. Returns when the kernel has the bytes."""
+        """Appends the buffers. Returns when the kernel has the bytes; only `publish` makes them durable."""
         position = self.size
         self.size += sum(len(buffer) for buffer in buffers)
         await self._log_dir.append(self._file, position, buffers)
 
     async def read_whole(self) -> bytes:
-        """What has been written so far."""
+        """Reads back what has been written so far."""
         return await _read_pieces(self._log_dir, self._file)
 
     async def publish(self) -> None:
@@ -293,13 +299,13 @@ class SnapshotFile:
         await self._log_dir.fsync_dir(METADATA_LOG_FOLDER)
 
     async def discard(self) -> None:
-        """Gives up the attempt."""
+        """Closes and deletes the partial file."""
         self._log_dir.close_file(self._file)
         await self._log_dir.remove(partial_snapshot_path(self.snapshot_id))
 
 
 async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:
-    """The snapshots, ascending. Removes those that were left half written or half deleted."""
+    """Lists the snapshots in ascending order. Removes half-written and half-deleted ones."""
     snapshots = []
     for entry in await log_dir.list(METADATA_LOG_FOLDER):
         path = f"{METADATA_LOG_FOLDER}/{entry.name}"
@@ -307,7 +313,7 @@ async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:
             await log_dir.remove(path)
             continue
         snapshot_id = parse_snapshot_name(entry.name)
-        # A snapshot at offset 0 stands for the bootstrap file of newer Apache Kafka.
+        # In newer versions of Apache Kafka the snapshot at offset 0 takes the place of the bootstrap file.
         if snapshot_id is not None and snapshot_id.offset > 0:
             stat = await log_dir.stat(path)
             if stat is not None:
@@ -316,7 +322,7 @@ async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:
 
 
 async def _valid_snapshots(env: Environment, log_dir: LogDir, snapshots: list[StoredSnapshot]) -> list[StoredSnapshot]:
-    """Without the newest ones as far as they are damaged. The older ones are read only when they are needed."""
+    """Drops damaged snapshots from the newest end of the list. Older snapshots are not read until they are needed."""
     while snapshots:
         path = snapshot_path(snapshots[-1].snapshot_id)
         try:
@@ -330,9 +336,9 @@ async def _valid_snapshots(env: Environment, log_dir: LogDir, snapshots: list[St
 
 
 async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[StoredSnapshot]) -> Log:
-    """The log, made to fit its snapshots. Removes from `snapshots` those that the log no longer continues.
+    """Opens the log and makes it consistent with its snapshots. Removes snapshots that end before the log starts.
 
-    Everything is scanned: the log is small, and nothing else tells which of its bytes a power cut has taken.
+    Scans the whole log. It is small, and there is no other way to find out which bytes a power cut took.
     """
     try:
         log = await Log.load(log_dir, METADATA_LOG_FOLDER, settings)
@@ -340,14 +346,15 @@ async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[Stored
         raise QuorumFailure(str(error)) from error
     newest = snapshots[-1].snapshot_id if snapshots else None
     if newest is not None and newest.offset > log.log_end_offset:
-        # Records that a snapshot holds were not synced in the log, or the crash came between download and cut.
+        # The log lost unsynced records that the snapshot covers, or the node crashed between the download and the restart of
+        # the log at the snapshot.
         await log.truncate_fully_and_start_at(newest.offset)
     first = log.segment_base_offsets[0]
     while snapshots and snapshots[0].snapshot_id.offset < first:
-        # A cut that was half done: the log begins later already.
+        # An interrupted restart of the log at a later snapshot left this one.
         await log_dir.remove(snapshot_path(snapshots.pop(0).snapshot_id))
     if snapshots and first > 0:
-        # A log that still has its first record needs no cut: it is whole without any snapshot.
+        # A cut may have been interrupted. A log that still has its first record needs no cut: it is complete by itself.
         await log.delete_segments_before(snapshots[0].snapshot_id.offset)
     elif first > 0:
         raise QuorumFailure(
@@ -375,7 +382,7 @@ async def _read_whole(log_dir: LogDir, path: str) -> bytes:
 
 
 async def _read_pieces(log_dir: LogDir, file: LogFile) -> bytes:
-    """A snapshot may have a hundred megabytes; reading it in pieces keeps each operation within its deadline."""
+    """Reads a file in pieces. A snapshot can be a hundred megabytes, and each read must finish within its deadline."""
     pieces = []
     position = 0
     while piece := await log_dir.read(file, position, _PIECE):

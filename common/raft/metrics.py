@@ -1,7 +1,7 @@
-"""What a node shows Prometheus of its place in the metadata quorum (shell without I/O).
+"""The Prometheus metrics of a node's place in the metadata quorum (shell without I/O).
 
-Answers to Kafka's KafkaRaftMetrics, under the names of the stock jmx_exporter KRaft rules. Easy to get wrong: a broker is an
-observer, which follows without a vote; only a voter is called follower.
+Counterpart of Kafka's KafkaRaftMetrics, under the names that the stock jmx_exporter KRaft rules produce. A broker follows
+without a vote, so its state is "observer". Only a voter is ever a "follower".
 """
 
 from collections.abc import Collection, Iterator
@@ -14,7 +14,7 @@ PREFIX = "kafka_server_raft_metrics_"
 
 
 def raft_samples(driver: QuorumDriver, *, node_id: int, voters: Collection[int]) -> Iterator[Sample]:
-    """All samples of one moment. `voters` are the ids in controller.quorum.voters."""
+    """Yields the current samples. `voters` are the ids in controller.quorum.voters."""
     known = driver.leader_and_epoch
     leader_id = NO_LEADER if known.leader_id is None else known.leader_id
     yield gauge(PREFIX + "current_leader", "Id of the quorum's leader, -1 when it is not known.", leader_id)
@@ -27,7 +27,7 @@ def raft_samples(driver: QuorumDriver, *, node_id: int, voters: Collection[int])
 
 
 def quorum_state(*, is_leader: bool, is_voter: bool, is_leader_known: bool) -> str:
-    """The name of the role."""
+    """Returns the name that Kafka gives the role."""
     if is_leader:
         return "leader"
     if not is_voter:

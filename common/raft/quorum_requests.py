@@ -1,9 +1,9 @@
-"""The leader's answers to Fetch, FetchSnapshot and DescribeQuorum on the controller listener (shell).
+"""Handles Fetch, FetchSnapshot and DescribeQuorum on the controller listener (shell).
 
-Answers to the request handlers of KafkaRaftClient. A Fetch is answered at once when there are records, an error, a
-divergence, a snapshot to take or a high watermark that the fetcher has not been told; otherwise it waits for an append or a
-commit, up to its MaxWaitMs. Easy to get wrong: an answer with records still names the old watermark (they are not synced
-yet), so the fetch that follows must return as soon as the watermark moves, although it has nothing to read.
+Counterpart of the request handlers of KafkaRaftClient. A Fetch is answered at once if there are records, an error, a
+divergence, a snapshot to take or a high watermark not yet sent to the fetcher. Otherwise it waits for an append or a commit,
+up to its MaxWaitMs. A response with new records still carries the old watermark, because the records are not fsynced yet. So
+the next Fetch must return as soon as the watermark moves, even though there is nothing to read.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,14 +41,15 @@ from common.storage.errors import OffsetOutOfRange
 from common.time_units import NS_PER_MS
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
-# Whoever asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
+# Without this limit, a client that asks to wait for weeks and disconnects would hold memory for weeks. Answering early is
+# always allowed.
 WAIT_MAX_MS = 60_000
-# Pieces of a snapshot are read into memory, unlike those of the log. The request server starts few of them for one peer.
+# Pieces of a snapshot are read into memory, unlike those of the log. The request server limits how many it starts per peer.
 SNAPSHOT_PIECE_MAX = 1024 * 1024
 
 
 class QuorumRequests:
-    """Handlers for the controller listener. `news` is notified of every append, commit and change of leader."""
+    """The handlers of the controller listener. The driver notifies `news` of every append, commit and leader change."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class QuorumRequests:
 
     # --- Fetch ---------------------------------------------------------------------------------------------------
     async def handle_fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
-        """Never raises ApiError: every error has its place in the answer."""
+        """Answers a Fetch, possibly after a long poll. Never raises ApiError: the response has a place for every error."""
         if not is_this_cluster(request.cluster_id, self._cluster_id):
             return fetch_error(ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not is_metadata_fetch(request):
@@ -101,7 +102,7 @@ class QuorumRequests:
                 return response
 
     async def _try_fetch(self, position: FetchPosition, *, is_last: bool) -> FetchResponse | None:
-        """The answer, or None when it is worth waiting."""
+        """Returns the response, or None if the Fetch should keep waiting."""
         error = validate_leader_only(self._quorum, position.epoch)
         if error is not ErrorCode.NONE:
             return fetch_response(self._answerer(), error=error)
@@ -113,7 +114,7 @@ class QuorumRequests:
             try:
                 records = await self._log.read_parts(position.offset, max_bytes=min(position.max_bytes, FETCH_BYTES_MAX))
             except OffsetOutOfRange:
-                # The log was cut meanwhile; asked again, the fetcher is told to take the snapshot.
+                # The log was cut in the meantime. The fetcher's next request will be answered with a snapshot.
                 records = []
             error = validate_leader_only(self._quorum, position.epoch)
             if error is not ErrorCode.NONE:
@@ -164,7 +165,7 @@ class QuorumRequests:
 
     # --- FetchSnapshot -------------------------------------------------------------------------------------------
     async def handle_fetch_snapshot(self, context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        """Never raises ApiError: every error has its place in the answer."""
+        """Answers with a piece of a snapshot. Never raises ApiError: the response has a place for every error."""
         if not is_this_cluster(request.cluster_id, self._cluster_id):
             return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         asked = requested_snapshot(request)
@@ -188,7 +189,7 @@ class QuorumRequests:
 
     # --- DescribeQuorum ------------------------------------------------------------------------------------------
     def handle_describe_quorum(self, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        """Only the leader knows how far the others are."""
+        """Describes the quorum. Only the leader knows the progress of the replicas, so other nodes answer with an error."""
         if not is_metadata_description(request):
             return describe_quorum_error(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._answerer())
         if not self._quorum.is_leader:

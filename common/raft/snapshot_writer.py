@@ -1,9 +1,10 @@
 """Writes snapshots of the committed metadata, in slices (shell).
 
-Answers to Kafka's SnapshotGenerator. The state is built anew from the last snapshot and the log behind it, never taken from
-a listener: the active controller's state runs ahead of the commits, and no state may stand still while a large snapshot is
-written. It costs a replay every twenty megabytes of log, and proves each time that the log replays. Easy to get wrong: a
-snapshot may not end within a metadata transaction, or its second half would begin without a beginning.
+Counterpart of Kafka's SnapshotGenerator. The writer rebuilds the state from the last snapshot and the log after it. It never
+takes a listener's state: the active controller's state runs ahead of the commits, and no listener can stop applying records
+while a large snapshot is being written. This costs a replay per twenty megabytes of log (by default), and proves each time
+that the log replays. A snapshot must not end inside a metadata transaction: the log would then continue with the second half
+of a transaction that never began.
 """
 
 from itertools import islice
@@ -24,19 +25,22 @@ from common.records.batch import BatchHeader
 from common.records.metadata_records import KnownRecord
 from common.storage.errors import OffsetOutOfRange
 
-# A slice takes a few milliseconds of the loop; the pause after it leaves most of the time to others.
+# A slice blocks the event loop for a few milliseconds. The pause after it leaves most of the time to other tasks.
 RECORDS_PER_SLICE = 200
 PAUSE_NS = 4_000_000
 READ_BYTES = 128 * 1024
 
 
 class _Committed:
-    """The state at the last batch boundary that lies outside every transaction."""
+    """The committed state up to the last batch boundary outside any transaction."""
 
     def __init__(self) -> None:
         self.state = MetadataState()
+        # The end of the last batch that left no transaction open: where a snapshot could end. Changes in `end_batch`.
         self.boundary = Offset(0)
+        # The append time of that batch.
         self.timestamp_ms = 0
+        # Holds back the records of an open transaction, so that `state` never contains part of one.
         self._transactions = TransactionBuffer()
 
     def replay(self, record: KnownRecord, offset: Offset) -> None:
@@ -50,12 +54,15 @@ class _Committed:
 
     @property
     def is_at_boundary(self) -> bool:
-        """False when the open transaction shares its first batch with records before it, which are replayed already."""
+        """Whether `state` ends exactly at `boundary`.
+
+        False if an open transaction shares its first batch with earlier records, which have already been replayed.
+        """
         return not self._transactions.is_open or self._transactions.stable_offset + 1 == self.boundary
 
 
 class SnapshotWriter:
-    """Makes a snapshot when it is asked to; one at a time."""
+    """Writes snapshots on request. The caller runs one `write` at a time."""
 
     def __init__(self, env: Environment, log: MetadataLog) -> None:
         self._env = env
@@ -63,10 +70,10 @@ class SnapshotWriter:
         self._records_in_slice = 0
 
     async def write(self, committed_offset: Offset) -> OffsetAndEpoch | None:
-        """A snapshot of everything before `committed_offset`, or as near to it as may be.
+        """Writes a snapshot of everything before `committed_offset`, or of less if a transaction is open there.
 
-        None when the newest snapshot is as good, or another one replaced the log meanwhile. Raises QuorumFailure,
-        LogDirError, and ReplayError when the log contradicts itself.
+        Returns None if there is nothing new to write, if no boundary is usable, or if another snapshot replaced the log in
+        the meantime. Raises QuorumFailure, LogDirError, and ReplayError if the log contradicts itself.
         """
         reader = MetadataRecordReader()
         committed = await self._replay(committed_offset, reader)
@@ -139,7 +146,7 @@ class SnapshotWriter:
         return True
 
     async def _pace(self) -> None:
-        """After each record: lets others run after every slice."""
+        """Called after each record. Pauses after every slice so that other tasks can run."""
         self._records_in_slice += 1
         if self._records_in_slice >= RECORDS_PER_SLICE:
             await self._pause()

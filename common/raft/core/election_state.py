@@ -1,8 +1,8 @@
-"""What a node must not forget about elections, and the `quorum-state` file that holds it (core).
+"""The election state that a node must not forget, and the `quorum-state` file that holds it (core).
 
-Answers to Kafka's ElectionState and FileQuorumStateStore. Easy to get wrong: the file is the promise "I voted for this one
-in this epoch", so it is made durable *before* the node acts on it. Version 0 (kraft.version 0) is what we write; version 1
-is read too.
+Counterpart of Kafka's ElectionState and FileQuorumStateStore. The file records a promise: "I voted for this candidate in
+this epoch". It must therefore be durable *before* the node acts on it. We write version 0 (kraft.version 0) and read version
+1 as well.
 """
 
 import json
@@ -23,7 +23,7 @@ class InvalidQuorumState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """Epoch, leader if known, and this node's vote in that epoch."""
+    """The epoch, its leader if known, and this node's vote in that epoch."""
 
     epoch: LeaderEpoch = _NO_EPOCH_YET
     leader_id: BrokerId | None = None
@@ -32,7 +32,7 @@ class ElectionState:
 
 
 def encode_quorum_state(state: ElectionState, voters: Sequence[BrokerId]) -> bytes:
-    """One JSON line of data version 0, as Apache Kafka writes it under kraft.version 0."""
+    """Encodes the state as one JSON line of data version 0, as Apache Kafka writes it under kraft.version 0."""
     content = {
         "clusterId": "",
         "leaderId": _NOBODY if state.leader_id is None else state.leader_id,
@@ -46,11 +46,11 @@ def encode_quorum_state(state: ElectionState, voters: Sequence[BrokerId]) -> byt
 
 
 def decode_quorum_state(content: bytes) -> ElectionState:
-    """Reads either version. Raises InvalidQuorumState."""
+    """Decodes either version. Raises InvalidQuorumState."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        # Brackets within brackets by the thousand are a RecursionError.
+        # Thousands of nested brackets raise RecursionError.
         raise InvalidQuorumState(f"not a JSON line: {error}") from None
     if not isinstance(fields, dict):
         raise InvalidQuorumState("not a JSON object")

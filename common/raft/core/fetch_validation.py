@@ -1,9 +1,9 @@
-"""How the leader of the metadata log answers a Fetch, and what a follower makes of the answer (core).
+"""How the leader of the metadata log validates a Fetch, and what a follower does with the response (core).
 
-Answers to KafkaRaftClient.handleFetchRequest, ReplicatedLog.validateOffsetAndEpoch and handleFetchResponse (KIP-595,
-KIP-630). A fetcher says up to which offset *and epoch* its log goes; the leader compares with its own history and says
-"read on", "our logs part here" or "take a snapshot". Easy to get wrong: an observer with an empty log is sent a snapshot
-whenever there is one, although the log may still begin at 0.
+Counterpart of KafkaRaftClient.handleFetchRequest, ReplicatedLog.validateOffsetAndEpoch and handleFetchResponse (KIP-595,
+KIP-630). A Fetch carries the end offset *and the last epoch* of the fetcher's log. The leader compares both with its own
+history and answers "read on", "our logs diverge here" or "take a snapshot". A fetcher with an empty log gets a snapshot
+whenever the leader has one, even if the leader's log still starts at 0.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,16 @@ from common.raft.core.quorum import Quorum
 
 
 class TruncationBelowHighWatermark(Exception):
-    """The leader asks to drop committed records. Fatal: one of the two logs is not this cluster's."""
+    """The leader asks us to truncate committed records. Fatal: one of the two logs belongs to another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What the decisions need to know of the local log.
+    """What the functions here need to know about the local log.
 
-    `end_offset_for_epoch(epoch)` is the largest epoch <= `epoch` that the log (or the snapshot it begins with) has, and the
-    offset where that epoch ends. `last_epoch` is the epoch before `end_offset`, 0 for an empty log without a snapshot.
+    `end_offset_for_epoch(epoch)` returns the largest epoch <= `epoch` in the log (or in the snapshot that it starts from)
+    and that epoch's end offset. `last_epoch` is the epoch of the record before `end_offset`, or 0 for an empty log without a
+    snapshot.
     """
 
     start_offset: Offset
@@ -40,14 +41,14 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """The logs agree up to here."""
+    """The logs agree up to `offset`; the leader reads from there."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The largest epoch and end offset that both may have in common; the fetcher truncates to it."""
+    """The logs diverge. `end` is the largest epoch that both may share and its end offset; the fetcher truncates to it."""
 
     end: OffsetAndEpoch
 
@@ -61,7 +62,7 @@ FetchVerdict = ReadFrom | Diverging | NeedsSnapshot
 
 
 def validate_leader_only(quorum: Quorum, request_epoch: int) -> ErrorCode:
-    """NONE when this node leads exactly the epoch that the requester believes in."""
+    """Returns NONE if this node leads exactly the epoch named in the request, otherwise the error to answer with."""
     if request_epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request_epoch > quorum.epoch:
@@ -72,7 +73,7 @@ def validate_leader_only(quorum: Quorum, request_epoch: int) -> ErrorCode:
 
 
 def judge_fetch(log: LogView, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch) -> FetchVerdict:
-    """Compares the end of a fetcher's log with ours."""
+    """Compares the end of the fetcher's log with our history."""
     if fetch_offset == 0 and log.latest_snapshot is not None:
         return NeedsSnapshot(log.latest_snapshot)
     if log.start_offset == 0 and fetch_offset == 0 and last_fetched_epoch == 0:
@@ -101,7 +102,7 @@ def _lies_before_the_log(log: LogView, fetch_offset: Offset, last_fetched_epoch:
 
 @dataclass(frozen=True, slots=True)
 class AppendFetched:
-    """Append the records, then move the high watermark."""
+    """Append the records, then advance the high watermark."""
 
     high_watermark: Offset
 
@@ -118,7 +119,7 @@ class FetchTheSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FetchAgain:
-    """Nothing to take from the answer. `at_once` when a newer leader or epoch is known now, else after a pause."""
+    """Ignore the response and fetch again: `at_once` if it revealed a newer leader or epoch, otherwise after a pause."""
 
     at_once: bool
 
@@ -128,7 +129,7 @@ FollowerStep = AppendFetched | TruncateTo | FetchTheSnapshot | FetchAgain
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """The facts of one partition answer, ids of -1 turned into None."""
+    """The relevant fields of a partition in a Fetch response, with None in place of -1."""
 
     error_code: int
     high_watermark: Offset
@@ -137,9 +138,9 @@ class FetchedPartition:
 
 
 def judge_answer(log: LogView, answer: FetchedPartition, *, leader_changed: bool, high_watermark: Offset) -> FollowerStep:
-    """What a follower does with an answer. `leader_changed` says that the answer itself brought a newer leader or epoch.
+    """Decides what a follower does with a Fetch response.
 
-    Raises TruncationBelowHighWatermark.
+    `leader_changed` means that this very response named a newer leader or epoch. Raises TruncationBelowHighWatermark.
     """
     if answer.error_code != ErrorCode.NONE or leader_changed:
         return FetchAgain(at_once=leader_changed)
@@ -156,7 +157,7 @@ def judge_answer(log: LogView, answer: FetchedPartition, *, leader_changed: bool
 
 
 def truncation_offset(log: LogView, leaders_end: OffsetAndEpoch) -> Offset:
-    """Where our log must end so that it holds nothing of `leaders_end.epoch` or earlier that the leader has not."""
+    """Returns the offset to truncate to, so that our log holds nothing up to `leaders_end.epoch` that the leader lacks."""
     if leaders_end.epoch == ORIGIN.epoch:
         return min(leaders_end.offset, log.end_offset)
     own = log.end_offset_for_epoch(leaders_end.epoch)

@@ -1,8 +1,8 @@
-"""Where a follower of the metadata log turns to next, and how long it pauses before (core).
+"""Picks the node that a follower of the metadata log asks next, and the pause before it does (core).
 
-Answers to KafkaRaftClient's request manager. The leader is asked as long as it answers; after a failure the voters are asked
-in turn, because any of them knows, or will know, the newest leader. Easy to get wrong: a leader may be named whose address
-is not known (a voter that joined later), and then the voters are the only way on.
+Counterpart of the RequestManager in KafkaRaftClient. The follower asks the leader as long as the leader answers. After a
+failure it asks the voters round-robin, because each of them knows, or will learn, who leads. It also falls back to the
+voters when a response names a leader whose address is unknown, for example a voter that joined later.
 """
 
 from collections.abc import Sequence
@@ -28,40 +28,43 @@ class QuorumEndpoint:
 
 
 class LeaderEndpoints:
-    """Addresses, and the failures since the last answer."""
+    """The known addresses and the backoff state."""
 
     def __init__(self, voters: Sequence[QuorumEndpoint], *, retry_backoff_ms: int, rng: "random.Random") -> None:
         if not voters:
             raise ValueError("a quorum has at least one voter")
         self._voters = tuple(voters)
+        # The newest address of each node. Starts with the configured voters; responses add and replace entries.
         self._known = {voter.node_id: voter for voter in voters}
         self._retry_backoff_ms = retry_backoff_ms
         self._rng = rng
+        # Consecutive failures. Each one doubles the pause; any useful response resets it to 0.
         self._failures = 0
+        # Round-robin position among the voters. Advances with each failure and is never reset.
         self._turn = 0
 
     def learn(self, endpoint: QuorumEndpoint) -> None:
-        """An answer named the address of a node."""
+        """Records a node's address from a response."""
         self._known[endpoint.node_id] = endpoint
 
     def of(self, node_id: BrokerId | None) -> QuorumEndpoint | None:
         return None if node_id is None else self._known.get(node_id)
 
     def target(self, leader_id: BrokerId | None) -> QuorumEndpoint:
-        """Whom to ask now."""
+        """Returns the node to ask now: the leader, or the next voter if the leader is unknown or the last request failed."""
         leader = self.of(leader_id)
         if leader is not None and self._failures == 0:
             return leader
         return self._voters[self._turn % len(self._voters)]
 
     def answered(self) -> None:
-        """The last one asked gave an answer that carried on the work."""
+        """Resets the backoff after a useful response."""
         self._failures = 0
 
     def failed(self) -> int:
-        """The last one asked did not answer, or did not know the leader. Returns the pause before the next, in ms."""
+        """Moves on to the next voter after a failed or useless request. Returns the pause before the next one, in ms."""
         self._turn += 1
         pause = min(self._retry_backoff_ms << min(self._failures, _DOUBLINGS_MAX), BACKOFF_MAX_MS)
         self._failures += 1
-        # Many brokers lose the leader at the same time; they should not all come back at the same time.
+        # All brokers lose the leader at the same time. The jitter keeps them from reconnecting at the same time.
         return round(pause * self._rng.uniform(0.8, 1.2))

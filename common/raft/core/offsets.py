@@ -1,8 +1,8 @@
 """Positions in the metadata log and the names of its files (core).
 
-Answers to Kafka's OffsetAndEpoch and Snapshots. A snapshot is named by its *exclusive* end offset and the epoch of the
-last record that it contains, so that (0, 0) is the position before the first record and `bootstrap.checkpoint` stands for
-exactly that one.
+Counterpart of Kafka's OffsetAndEpoch and Snapshots. A snapshot is named by its *exclusive* end offset and the epoch of the
+last record that it covers. So (0, 0) is the position before the first record, and `bootstrap.checkpoint` plays the part of
+the snapshot at that position.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _PARTIAL_SUFFIX = ".part"
 
 
 class OffsetAndEpoch(NamedTuple):
-    """An exclusive end offset, and the epoch of the record before it. Compares by offset, then by epoch."""
+    """An exclusive end offset and the epoch of the record before it. Ordered by offset, then by epoch."""
 
     offset: Offset
     epoch: LeaderEpoch
@@ -28,21 +28,21 @@ ORIGIN = OffsetAndEpoch(Offset(0), LeaderEpoch(0))
 
 
 def snapshot_path(snapshot_id: OffsetAndEpoch) -> str:
-    """The file of a snapshot, relative to the log directory."""
+    """Returns the path of a snapshot, relative to the log directory."""
     return f"{METADATA_LOG_FOLDER}/{snapshot_file(snapshot_id.offset, snapshot_id.epoch)}"
 
 
 def partial_snapshot_path(snapshot_id: OffsetAndEpoch) -> str:
-    """The file of a snapshot that is still being written; it gets its name when it is whole."""
+    """Returns the path of a snapshot that is still being written. It is renamed once it is complete."""
     return snapshot_path(snapshot_id) + _PARTIAL_SUFFIX
 
 
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
-    """The snapshot that a file of this name holds; None for any other file, half-written snapshots included."""
+    """Parses the id of a snapshot from its file name. Returns None for any other file, half-written snapshots included."""
     parsed = parse_snapshot_file(name)
     return None if parsed is None else OffsetAndEpoch(Offset(parsed[0]), LeaderEpoch(parsed[1]))
 
 
 def is_leftover(name: str) -> bool:
-    """Whether the file is a snapshot that was half written, or half deleted, when the node died."""
+    """Whether this is a snapshot that was half written or half deleted when the node died."""
     return name.endswith((SNAPSHOT_SUFFIX + _PARTIAL_SUFFIX, SNAPSHOT_SUFFIX + DELETED_SUFFIX))

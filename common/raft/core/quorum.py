@@ -1,14 +1,18 @@
 """One node's place in the metadata quorum: role, epoch, leader and high watermark (core).
 
-Answers to Kafka's QuorumState and EpochState classes, in the shape of etcd's raft: the driver tells what happened, then
-takes a `Ready` and carries it out. A change of epoch, vote or leader is *staged*: it appears as `Ready.election` and takes
-effect only with `election_persisted`, so that no answer ever shows an epoch that a restart could forget.
+Counterpart of Kafka's QuorumState and EpochState classes, in the style of etcd's raft: the driver reports what happened,
+then takes a `Ready` and carries it out.
 
     unattached --campaign--> candidate --majority of votes--> leader --resign--> unattached
-    any role --leader_discovered(newer epoch, or first leader of this one)--> follower (an observer is one that cannot vote)
+    any role --leader_discovered(a leader, in a newer epoch or first seen in this one)--> follower
+    any role --leader_discovered(no leader, in a newer epoch)--> unattached
 
-Easy to get wrong: a restarted leader must never go on in its old epoch. It may have lost the unsynced end of its log, and
-its followers may have fetched it; a new epoch makes them notice.
+An observer takes the same path as a follower but has no vote. Two rules:
+
+1. Every change of epoch, vote or leader is *staged* first: it appears as `Ready.election` and takes effect in
+   `election_persisted`. So no response ever shows an epoch that a restart could forget.
+2. A restarted leader never continues its old epoch. It may have lost an unsynced log tail that its followers had already
+   fetched. The new epoch lets them detect the divergence.
 """
 
 from collections.abc import Sequence
@@ -21,7 +25,7 @@ from common.raft.core.replica_progress import LeaderProgress, Progress
 
 
 class QuorumViolation(Exception):
-    """Something that no correct quorum does, such as two leaders of one epoch. Fatal."""
+    """A correct quorum never does this, for example elect two leaders in one epoch. Fatal."""
 
 
 class Role(Enum):
@@ -33,7 +37,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndEpoch:
-    """Who leads the metadata log in the newest epoch that this node knows."""
+    """The newest epoch that this node knows, and its leader if known."""
 
     leader_id: BrokerId | None
     epoch: LeaderEpoch
@@ -41,7 +45,7 @@ class LeaderAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """The first record of an epoch, still to be appended by its leader."""
+    """The content of an epoch's first record, which the new leader has to append."""
 
     epoch: LeaderEpoch
     leader_id: BrokerId
@@ -51,7 +55,7 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What the driver has to do now. `election` first, and durably; the rest in the order of the fields."""
+    """The driver's next actions, in the order of the fields. `election` must be durable before anything else happens."""
 
     election: ElectionState | None = None
     leader_change: LeaderChange | None = None
@@ -60,7 +64,7 @@ class Ready:
 
 
 class Quorum:
-    """The quorum state machine of one node."""
+    """The quorum state machine of one node. The driver calls it and carries out what `take_ready` returns."""
 
     def __init__(
         self,
@@ -72,24 +76,34 @@ class Quorum:
         last_log_epoch: LeaderEpoch,
         high_watermark: Offset,
     ) -> None:
-        """`high_watermark` is what is known to be committed without asking: the end of the newest snapshot."""
+        """`high_watermark` is the offset known to be committed at startup: the end of the newest snapshot."""
         self.node_id = node_id
         self.directory_id = directory_id
+        # From the configuration. Never changes: the quorum is static.
         self.voters = tuple(voters)
-        # A log that is ahead of the file (which was lost) proves the newer epoch; the vote in it is unknown.
+        # The epoch, leader and vote in effect. Invariant: durable, so it changes only in `election_persisted`. (At startup a
+        # log newer than the quorum-state file, which was then lost, proves the newer epoch; the vote in it is unknown.)
         self.election = election if election.epoch >= last_log_epoch else ElectionState(last_log_epoch)
+        # Invariant: not None exactly while the role is LEADER. Replaced when this node becomes leader, dropped when the
+        # epoch or the leadership ends.
         self.progress: LeaderProgress | None = None
+        # Everything before it is committed. Never decreases, not even from one epoch to the next.
         self._high_watermark = high_watermark
-        # Invariant: not None between the staging of a change and `election_persisted`; only one change is staged.
+        # The change that waits to be persisted. Not None from `_stage` to `election_persisted`. Only one change is staged at
+        # a time; a later one replaces it.
         self._staged: ElectionState | None = None
+        # The voters that granted their vote in this node's candidacy. Reset when the node becomes a candidate.
         self._granted: tuple[BrokerId, ...] = ()
+        # Set on becoming leader, cleared when `take_ready` hands it out or the leader resigns first.
         self._leader_change: LeaderChange | None = None
+        # What `take_ready` last handed out. It reports only changes against these two.
         self._announced = LeaderAndEpoch(None, LeaderEpoch(-1))
         self._announced_high_watermark = high_watermark
         leads_elsewhere = self.election.leader_id not in (None, node_id)
-        # A voter waits for no leader from outside the voters: they were configured anew, and that one may be gone for good.
-        # An observer goes by what it was told; its own configuration may be the old one.
+        # A voter does not follow a stored leader that is not among the voters: the quorum was reconfigured, and that node
+        # may be gone for good. An observer trusts the stored leader; its own configuration may be the outdated one.
         may_lead = not self.is_voter or self.election.leader_id in self.voters
+        # Changes only in `election_persisted` and `resign`.
         self.role = Role.FOLLOWER if leads_elsewhere and may_lead else Role.UNATTACHED
 
     @property
@@ -106,7 +120,7 @@ class Quorum:
 
     @property
     def leader_id(self) -> BrokerId | None:
-        """The leader of this epoch. A node that restarted or resigned does not name itself."""
+        """The leader of this epoch, if known. After a restart or resignation the node does not name itself."""
         return self.election.leader_id if self.role in (Role.LEADER, Role.FOLLOWER) else None
 
     @property
@@ -119,12 +133,12 @@ class Quorum:
 
     @property
     def can_elect_itself(self) -> bool:
-        """Whether its own vote is a majority. With more voters an election needs the votes of others."""
+        """Whether this node is unattached and its own vote is a majority. With more voters, other nodes have to vote."""
         return self.is_voter and _is_majority(1, len(self.voters)) and self.role is Role.UNATTACHED
 
     @property
     def has_staged_election(self) -> bool:
-        """Whether a change waits to be persisted, so that what is known of the epoch is about to change."""
+        """Whether a change of epoch, vote or leader waits to be persisted."""
         return self._staged is not None
 
     # --- elections -----------------------------------------------------------------------------------------------
@@ -137,7 +151,7 @@ class Quorum:
         )
 
     def vote_granted(self, voter_id: BrokerId) -> None:
-        """A voter, this one included, granted its vote in the candidate's epoch."""
+        """Counts the vote of a voter (possibly this node) in the candidate's epoch. A majority stages the leadership."""
         if self.role is not Role.CANDIDATE or voter_id not in self.voters or voter_id in self._granted:
             return
         self._granted = (*self._granted, voter_id)
@@ -145,7 +159,10 @@ class Quorum:
             self._stage(ElectionState(epoch=self.epoch, leader_id=self.node_id))
 
     def leader_discovered(self, leader_id: BrokerId | None, epoch: LeaderEpoch) -> None:
-        """An answer of another node named this leader and epoch. What is old or known changes nothing."""
+        """Stages the leader and epoch that another node named. Outdated or known information changes nothing.
+
+        Raises QuorumViolation if the epoch already has another leader.
+        """
         newest = self._staged or self.election
         if epoch < newest.epoch or (leader_id is None and epoch == newest.epoch) or leader_id == self.node_id:
             return
@@ -158,7 +175,8 @@ class Quorum:
         self._stage(ElectionState(epoch=epoch, leader_id=leader_id, voted_id=voted_id))
 
     def election_persisted(self, log_end_offset: Offset) -> None:
-        """What `Ready.election` held is durable: it takes effect. `log_end_offset` is where a new epoch would begin."""
+        """Puts the staged change into effect once it is durable. If this node now leads, its epoch starts at
+        `log_end_offset`."""
         if self._staged is None:
             raise QuorumViolation("no change of the election state was to be persisted")
         self.election, self._staged = self._staged, None
@@ -175,7 +193,7 @@ class Quorum:
             self.role = Role.UNATTACHED
 
     def resign(self) -> None:
-        """Stops leading, at once. The epoch stays on record; nobody leads it any more."""
+        """Stops leading at once. The epoch stays, but from now on it has no leader."""
         if self.role is Role.LEADER:
             self.role = Role.UNATTACHED
             self.progress = None
@@ -197,34 +215,34 @@ class Quorum:
 
     # --- the log -------------------------------------------------------------------------------------------------
     def log_flushed(self, end_offset: Offset) -> None:
-        """This node has everything before `end_offset` durably. On a leader that can commit records."""
+        """Notes that this node has fsynced everything before `end_offset`. On a leader this may commit records."""
         if self.progress is not None and self.progress.local_flushed(end_offset):
             self._high_watermark = self.progress.high_watermark
 
     def leader_progress(self) -> LeaderProgress:
-        """The replicas as this leader sees them. Raises QuorumViolation on any other node."""
+        """Returns the progress of the replicas. Raises QuorumViolation if this node is not the leader."""
         if self.progress is None:
             raise QuorumViolation(f"node {self.node_id} does not lead epoch {self.epoch}")
         return self.progress
 
     def replica_progressed(self) -> None:
-        """A fetch moved the high watermark in `leader_progress()`."""
+        """Takes over the high watermark after a Fetch moved it in `leader_progress()`."""
         if self.progress is not None:
             self._high_watermark = max(self._high_watermark, self.progress.high_watermark)
 
     def leader_reported(self, high_watermark: Offset, *, log_end_offset: Offset) -> None:
-        """The leader's answer named its watermark; what this node does not have yet is not committed for it."""
+        """Takes over the leader's high watermark from a Fetch response, but never beyond the end of the local log."""
         if self.role is not Role.FOLLOWER:
             return
         self._high_watermark = max(self._high_watermark, min(high_watermark, log_end_offset))
 
     def snapshot_installed(self, end_offset: Offset) -> None:
-        """A snapshot holds committed records only, so the watermark is at least its end."""
+        """Raises the high watermark to the end of an installed snapshot, which holds only committed records."""
         self._high_watermark = max(self._high_watermark, end_offset)
 
     # --- the driver's side ---------------------------------------------------------------------------------------
     def take_ready(self) -> Ready:
-        """What is to be done since the last call. While an election is staged nothing else is handed out."""
+        """Returns what has to be done since the last call. While an election is staged, that is all it returns."""
         if self._staged is not None:
             return Ready(election=self._staged)
         leader_change, self._leader_change = self._leader_change, None

@@ -1,8 +1,8 @@
-"""Fetch, FetchSnapshot and DescribeQuorum of the metadata log, between messages and the quorum's own terms (core).
+"""Converts Fetch, FetchSnapshot and DescribeQuorum messages to and from the types of the quorum (core).
 
-Answers to Kafka's RaftUtil. Every answer about the metadata partition names the leader and epoch that the answering node
-knows, errors included: that is how observers find the leader. Easy to get wrong: some fields may only be filled from a
-version on (node endpoints, directory ids), so the answers are built for the version that was asked in.
+Counterpart of Kafka's RaftUtil. Every response about the metadata partition, errors included, names the leader and epoch
+that the responding node knows. That is how observers find the leader. Responses fill in every field; the codec leaves out
+those that the version of the request does not have (node endpoints, directory ids).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """What an answering node knows: its cluster, the leader, and the leader's address."""
+    """What the responding node knows: its cluster, the leader, and the leader's address."""
 
     cluster_id: str
     leader: LeaderAndEpoch
@@ -37,7 +37,7 @@ class Answerer:
 
 @dataclass(frozen=True, slots=True)
 class LeaderNews:
-    """What an answer says of the leader."""
+    """The leader and the node addresses named by a response. `leader` is None if the response names no epoch."""
 
     leader: LeaderAndEpoch | None
     endpoints: tuple[QuorumEndpoint, ...]
@@ -49,7 +49,7 @@ class LeaderNews:
 def fetch_request(
     *, cluster_id: str, replica: ReplicaKey, epoch: LeaderEpoch, end: OffsetAndEpoch, max_wait_ms: int, max_bytes: int
 ) -> fetch.FetchRequest:
-    """Asks for what comes behind `end`, the end of the local log and the epoch of its last record."""
+    """Builds a Fetch from `end`, the local log end offset and the epoch of the last record."""
     partition = fetch.FetchPartition(
         partition=PARTITION,
         current_leader_epoch=epoch,
@@ -68,7 +68,7 @@ def fetch_request(
 
 
 def fetched_partition(response: fetch.FetchResponse) -> fetch.PartitionData | None:
-    """The one partition of an answer; None when the answer is about anything else."""
+    """Returns the only partition of a response, or None if the response has any other content."""
     if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
         return None
     partition = response.responses[0].partitions[0]
@@ -76,7 +76,7 @@ def fetched_partition(response: fetch.FetchResponse) -> fetch.PartitionData | No
 
 
 def leader_news(partition: fetch.PartitionData, response: fetch.FetchResponse) -> LeaderNews:
-    """The leader and the addresses that an answer names."""
+    """Extracts the leader and the node addresses from a Fetch response."""
     leader = partition.current_leader
     return LeaderNews(
         leader=_leader_and_epoch(leader.leader_id, leader.leader_epoch),
@@ -85,7 +85,7 @@ def leader_news(partition: fetch.PartitionData, response: fetch.FetchResponse) -
 
 
 def facts_of(partition: fetch.PartitionData) -> FetchedPartition:
-    """An answer in the core's terms."""
+    """Extracts the fields that `judge_answer` needs."""
     diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
     return FetchedPartition(
         error_code=partition.error_code,
@@ -110,7 +110,7 @@ def _leader_and_epoch(leader_id: int, epoch: int) -> LeaderAndEpoch | None:
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """What a well-formed Fetch of the metadata partition asks for. `replica` is None for a reader that is no replica."""
+    """The content of a well-formed Fetch of the metadata partition. `replica` is None for a plain consumer."""
 
     replica: ReplicaKey | None
     epoch: LeaderEpoch
@@ -122,22 +122,22 @@ class FetchPosition:
 
 
 def is_this_cluster(requested: str | None, cluster_id: str) -> bool:
-    """A request may leave the cluster id out."""
+    """Whether the request is for this cluster. A request may omit the cluster id."""
     return requested is None or requested == cluster_id
 
 
 def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
-    """Whether it is about the metadata partition and nothing else."""
+    """Whether the request names the metadata partition and nothing else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return False
     topic = request.topics[0]
-    # Exactly one of the two is on the wire; the other has its default, which names no topic.
+    # A request carries only one of the two, depending on its version. The other has its default, which names no topic.
     is_named = topic.topic_id == METADATA_TOPIC_ID or topic.topic == METADATA_TOPIC_NAME
     return is_named and topic.partitions[0].partition == PARTITION
 
 
 def fetch_position(request: fetch.FetchRequest, peer: str) -> FetchPosition | None:
-    """The one position asked for, and by which connection; None when a number in it is impossible."""
+    """Extracts the position to fetch from; `peer` identifies the connection. Returns None if a number is negative."""
     partition = request.topics[0].partitions[0]
     if min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) < 0:
         return None
@@ -162,7 +162,7 @@ def fetch_response(
     verdict: Diverging | NeedsSnapshot | None = None,
     records: Sequence[Part] = (),
 ) -> fetch.FetchResponse:
-    """The answer about the metadata partition."""
+    """Builds the response for the metadata partition."""
     partition = fetch.PartitionData(
         partition_index=PARTITION,
         error_code=error,
@@ -185,7 +185,7 @@ def fetch_response(
 
 
 def fetch_error(error: ErrorCode) -> fetch.FetchResponse:
-    """An answer to a request that is not about the metadata partition of this cluster at all."""
+    """Builds the response to a Fetch that is not for the metadata partition of this cluster."""
     return fetch.FetchResponse(error_code=error)
 
 
@@ -201,7 +201,7 @@ def fetch_snapshot_request(
     position: int,
     max_bytes: int,
 ) -> fetch_snapshot.FetchSnapshotRequest:
-    """Asks for the bytes of a snapshot from `position` on."""
+    """Builds a request for the bytes of a snapshot from `position` on."""
     partition = fetch_snapshot.RequestPartitionSnapshot(
         partition=PARTITION,
         current_leader_epoch=epoch,
@@ -218,7 +218,7 @@ def fetch_snapshot_request(
 def requested_snapshot(
     request: fetch_snapshot.FetchSnapshotRequest,
 ) -> fetch_snapshot.RequestPartitionSnapshot | None:
-    """The one partition of a request; None when it is about several or none."""
+    """Returns the only partition of a request, or None if it names several or none."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     return request.topics[0].partitions[0]
@@ -232,7 +232,7 @@ def is_metadata_snapshot(request: fetch_snapshot.FetchSnapshotRequest) -> bool:
 def fetched_snapshot(
     response: fetch_snapshot.FetchSnapshotResponse,
 ) -> fetch_snapshot.ResponsePartitionSnapshot | None:
-    """The one partition of an answer; None when the answer is about anything else."""
+    """Returns the only partition of a response, or None if it holds several or none."""
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
         return None
     return response.topics[0].partitions[0]
@@ -241,7 +241,10 @@ def fetched_snapshot(
 def snapshot_leader_news(
     partition: fetch_snapshot.ResponsePartitionSnapshot, response: fetch_snapshot.FetchSnapshotResponse
 ) -> LeaderNews:
-    """The leader and the addresses that an answer names. An absent leader reads as node 0 of epoch 0, which is old news."""
+    """Extracts the leader and the node addresses from a FetchSnapshot response.
+
+    The leader is a tagged field: if it is absent it decodes as node 0 in epoch 0, so epoch 0 counts as no leader.
+    """
     leader = partition.current_leader
     return LeaderNews(
         leader=_leader_and_epoch(leader.leader_id, leader.leader_epoch) if leader.leader_epoch > 0 else None,
@@ -258,7 +261,7 @@ def fetch_snapshot_response(
     size: int = 0,
     records: bytes = b"",
 ) -> fetch_snapshot.FetchSnapshotResponse:
-    """The answer about one snapshot."""
+    """Builds the response for one snapshot."""
     partition = fetch_snapshot.ResponsePartitionSnapshot(
         index=asked.partition,
         error_code=error,
@@ -282,7 +285,7 @@ def fetch_snapshot_response(
 
 
 def is_metadata_description(request: describe_quorum.DescribeQuorumRequest) -> bool:
-    """Whether it is about the metadata partition and nothing else."""
+    """Whether the request names the metadata partition and nothing else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return False
     topic = request.topics[0]
@@ -292,7 +295,7 @@ def is_metadata_description(request: describe_quorum.DescribeQuorumRequest) -> b
 def describe_quorum_error(
     request: describe_quorum.DescribeQuorumRequest, error: ErrorCode, answerer: Answerer
 ) -> describe_quorum.DescribeQuorumResponse:
-    """Every partition asked for gets the error."""
+    """Builds a response with the error on every requested partition."""
     topics = [
         describe_quorum.ResponseTopicData(
             topic_name=topic.topic_name,
@@ -320,7 +323,7 @@ def describe_quorum_response(
     voters: Sequence[QuorumEndpoint],
     listener_name: str,
 ) -> describe_quorum.DescribeQuorumResponse:
-    """Leader, voters and observers as the leader sees them. The leader itself is always caught up."""
+    """Builds the leader's view of itself, the voters and the observers. The leader itself is always caught up."""
     own = Progress(end_offset=log_end_offset, last_fetch_ms=wall_ms, last_caught_up_ms=wall_ms)
     voter_states = [
         _replica_state(

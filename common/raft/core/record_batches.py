@@ -1,8 +1,8 @@
-"""From metadata records to batches of the metadata log, and back (core).
+"""Encodes metadata records into batches of the metadata log and decodes them again (core).
 
-Answers to Kafka's BatchAccumulator and RecordsBatchReader. A batch is the unit of atomicity: it is on the disk whole or not
-at all, and is delivered whole. Easy to get wrong: records that must appear together may not be split; when they do not fit
-one batch the caller has to write a metadata transaction, so they are refused and nothing is appended.
+Counterpart of Kafka's BatchAccumulator and RecordsBatchReader. A batch is the unit of atomicity: it is on disk completely or
+not at all, and listeners get it in one piece. Records that must become visible together must not be split over batches. If
+they do not fit one batch, `encode_batches` refuses them and the caller has to write a metadata transaction instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,23 +29,23 @@ BATCH_RECORDS_MAX = 10_000
 
 
 class RecordsTooLarge(Exception):
-    """Records that must stand in one batch do not fit it."""
+    """Records that must share one batch do not fit into it."""
 
 
 class UnreadableBatch(Exception):
-    """A batch of the metadata log does not hold what it should. Fatal: what follows builds on it."""
+    """A batch of the metadata log is corrupt or cannot be decoded. Fatal, because the rest of the log builds on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A whole batch, decoded. A control batch (LeaderChange) has no records and moves the offset on all the same."""
+    """A whole decoded batch. A control batch (LeaderChange) has no records here but still takes up offsets."""
 
     base_offset: Offset
     last_offset: Offset
     epoch: LeaderEpoch
     append_time_ms: int
     records: Sequence[KnownRecord]
-    # Bytes in the log, which say when the next snapshot is due.
+    # Bytes in the log. Their sum decides when the next snapshot is due.
     size: int = 0
 
     @property
@@ -55,7 +55,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A batch ready to be appended, with the records that it holds."""
+    """A batch that is ready to be appended, together with its decoded form."""
 
     buffer: bytearray
     batch: CommittedBatch
@@ -72,7 +72,7 @@ def encode_batches(
     bytes_max: int = BATCH_BYTES_MAX,
     records_max: int = BATCH_RECORDS_MAX,
 ) -> list[EncodedBatch]:
-    """One batch, or as many as needed when the records need not stay together. Raises RecordsTooLarge."""
+    """Encodes the records as one batch if `is_atomic`, otherwise as as many batches as needed. Raises RecordsTooLarge."""
     values = [encode_record(entry.record, entry.version, numbering) for entry in records]
     groups = list(_split(values, bytes_max=bytes_max, records_max=records_max))
     if is_atomic and len(groups) > 1:
@@ -91,7 +91,7 @@ def encode_batches(
 
 
 def _split(values: Sequence[bytes], *, bytes_max: int, records_max: int) -> Iterator[tuple[int, int]]:
-    """The ranges of `values` that go into one batch each."""
+    """Splits `values` into index ranges that fit one batch each."""
     start = 0
     size = BATCH_OVERHEAD
     for index, value in enumerate(values):
@@ -107,7 +107,7 @@ def _split(values: Sequence[bytes], *, bytes_max: int, records_max: int) -> Iter
 
 
 def decode_batch(header: BatchHeader, view: memoryview, reader: MetadataRecordReader) -> CommittedBatch:
-    """A batch of the log or of a snapshot, records decoded. Raises UnreadableBatch."""
+    """Decodes a batch of the metadata log. Raises UnreadableBatch."""
     return CommittedBatch(
         base_offset=Offset(header.base_offset),
         last_offset=Offset(header.last_offset),
@@ -119,7 +119,7 @@ def decode_batch(header: BatchHeader, view: memoryview, reader: MetadataRecordRe
 
 
 def decode_values(header: BatchHeader, view: memoryview, reader: MetadataRecordReader) -> Iterator[KnownRecord]:
-    """The records of a data batch, one by one. Raises UnreadableBatch."""
+    """Decodes the records of a data batch lazily. Raises UnreadableBatch."""
     try:
         for _, value in iterate_values(view):
             yield reader.decode(value)
@@ -128,7 +128,7 @@ def decode_values(header: BatchHeader, view: memoryview, reader: MetadataRecordR
 
 
 def check_batch(header: BatchHeader, view: memoryview) -> None:
-    """Checksum and counts of a batch that came from another node or from the disk. Raises UnreadableBatch."""
+    """Checks checksum and counts of a batch from another node or from disk. Raises UnreadableBatch."""
     try:
         validate_batch(header, view)
     except BatchError as error:

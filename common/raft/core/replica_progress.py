@@ -1,9 +1,11 @@
-"""How far every replica of the metadata log has come, seen from its leader, and the high watermark (core).
+"""The leader's view of every replica's progress, and the high watermark that follows from it (core).
 
-Answers to Kafka's LeaderState. The high watermark is the highest offset that a majority of the *voters* has durably; the
-leader's own entry is what it has fsynced, not what it has appended, and one voter is nothing but a majority of one. Easy to
-get wrong: records of an earlier epoch are committed only together with a record of this epoch, so the watermark does not
-move before a majority has this epoch's LeaderChange.
+Counterpart of Kafka's LeaderState. Two rules govern the high watermark:
+
+1. It is the highest offset that a majority of the *voters* has durably. The leader itself counts with what it has fsynced,
+   not with what it has appended. A single voter is a majority of one.
+2. Records of an earlier epoch are committed only together with a record of this epoch, as the Raft paper requires. So
+   the watermark does not move until a majority has this epoch's LeaderChange.
 """
 
 from collections.abc import Sequence
@@ -12,16 +14,16 @@ from typing import NamedTuple
 
 from common.ids import ZERO_UUID, BrokerId, LeaderEpoch, Offset, Uuid
 
-# An observer that has not fetched for this long is no longer listed.
+# Observers that have not fetched for this long are removed.
 OBSERVER_SESSION_MS = 300_000
-# Anybody may claim to be an observer; beyond this many the one that was silent for longest is forgotten.
+# Any client can claim to be an observer. At this limit, a new observer evicts the one that has been silent longest.
 OBSERVERS_MAX = 1_000
 
 _UNKNOWN = Offset(-1)
 
 
 class ReplicaKey(NamedTuple):
-    """A replica of the metadata log. The directory id is that of its metadata directory, zero when it names none."""
+    """A replica of the metadata log. The directory id is that of its metadata directory, or zero if the Fetch names none."""
 
     node_id: BrokerId
     directory_id: Uuid = ZERO_UUID
@@ -29,39 +31,47 @@ class ReplicaKey(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """What the leader knows of one replica. Wall-clock times, -1 when there is none yet."""
+    """What the leader knows about one replica. All times are wall-clock times, -1 if unset."""
 
+    # The replica has everything before this offset; None until it first fetches (for the leader: until it first fsyncs).
+    # Invariant: a voter's never decreases within an epoch. An observer's may, because its disk may have been replaced.
     end_offset: Offset | None = None
+    # Time of the last valid Fetch. Never decreases.
     last_fetch_ms: int = -1
+    # The last time at which the replica is known to have had the whole log. Never decreases.
     last_caught_up_ms: int = -1
-    # The leader's log end when the replica fetched last: a replica that has since come that far was caught up then.
+    # The leader's log end at the replica's last Fetch. When the replica reaches it, it was caught up as of that Fetch.
     leader_end_at_last_fetch: Offset = _UNKNOWN
-    # The watermark in the newest answer to it; a newer one is sent at once instead of waiting with the long poll.
+    # The high watermark in the newest response to this replica. A higher one is sent at once, without waiting for records.
     sent_high_watermark: Offset = _UNKNOWN
-    # The connection that it was sent on. Whoever fetches on another one may have restarted and forgotten it.
+    # The connection of that response. A replica that fetches on another one may have restarted and lost the watermark.
     sent_to: str = ""
 
 
 @dataclass(slots=True)
 class LeaderProgress:
-    """The replicas of one epoch of this leader. Thrown away with the epoch."""
+    """The progress of all replicas in one epoch of this leader. Discarded when the epoch ends."""
 
     node_id: BrokerId
     epoch: LeaderEpoch
+    # The offset of this epoch's LeaderChange record. Fixed. The high watermark cannot move until it passes this offset.
     epoch_start_offset: Offset
+    # Invariant: the keys are exactly the voters of the quorum, this node included. They never change.
     voters: dict[BrokerId, Progress]
+    # Starts at the watermark that this node already knew, and never decreases.
     high_watermark: Offset
+    # In order of their first Fetch. Invariant: at most OBSERVERS_MAX entries, none with a voter's node id.
     observers: dict[ReplicaKey, Progress] = field(default_factory=dict)
 
     def local_flushed(self, end_offset: Offset) -> bool:
-        """The leader itself has everything before `end_offset` on its disk. True when the high watermark moved."""
+        """Notes that the leader has fsynced everything before `end_offset`. Returns whether the high watermark moved."""
         own = self.voters[self.node_id]
         if own.end_offset is None or end_offset > own.end_offset:
             own.end_offset = end_offset
         return self._maybe_advance()
 
     def fetched(self, replica: ReplicaKey, *, end_offset: Offset, leader_end: Offset, wall_ms: int) -> bool:
-        """A replica asked for records from `end_offset` on, so it has all before. True when the high watermark moved."""
+        """Notes a Fetch from `end_offset`, so the replica has all before it. Returns whether the high watermark moved."""
         progress = self.progress_of(replica)
         if end_offset >= leader_end:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, wall_ms)
@@ -69,13 +79,13 @@ class LeaderProgress:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
         progress.last_fetch_ms = max(progress.last_fetch_ms, wall_ms)
         progress.leader_end_at_last_fetch = leader_end
-        # A voter never goes back within an epoch; an observer may (its disk was replaced) and counts for nothing.
+        # A voter's offset never goes back within an epoch. An observer's may (its disk was replaced), and it has no vote.
         if replica.node_id not in self.voters or progress.end_offset is None or end_offset > progress.end_offset:
             progress.end_offset = end_offset
         return replica.node_id in self.voters and self._maybe_advance()
 
     def progress_of(self, replica: ReplicaKey) -> Progress:
-        """The entry of a replica, made when it is new."""
+        """Returns the entry of a replica. Creates it for a new observer, evicting the most silent one at the limit."""
         voter = self.voters.get(replica.node_id)
         if voter is not None:
             return voter
@@ -100,7 +110,7 @@ class LeaderProgress:
 
 
 def majority_offset(end_offsets: Sequence[Offset | None]) -> Offset | None:
-    """The highest offset that a majority has reached; None while a majority has not been heard of."""
+    """Returns the highest offset that a majority has reached, or None until a majority has reported an offset."""
     reached = sorted((Offset(-1) if end is None else end for end in end_offsets), reverse=True)
     candidate = reached[len(reached) // 2]
     return None if candidate < 0 else candidate

@@ -1,9 +1,9 @@
-"""What a snapshot of the metadata log holds, byte by byte (core).
+"""The binary format of a metadata snapshot (core).
 
-Answers to Kafka's RecordsSnapshotWriter and RecordsSnapshotReader (KIP-630). A control batch with the header, data batches,
-a control batch with the footer; base offsets count from 0 and have nothing to do with the log's, the epoch of each batch is
-the snapshot's. Easy to get wrong: the footer is the only proof that the file is whole, so a file without one is no snapshot,
-however many good batches it has.
+Counterpart of Kafka's RecordsSnapshotWriter and RecordsSnapshotReader (KIP-630). A snapshot is a control batch with the
+header, then data batches, then a control batch with the footer. Base offsets count from 0 and are unrelated to the log's
+offsets; every batch carries the snapshot's epoch. Only the footer proves that the file is complete, so a file without one is
+not a snapshot, however many valid batches it holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +27,11 @@ from common.records.metadata_records import KnownRecord
 
 
 class InvalidSnapshot(Exception):
-    """The bytes are no whole snapshot; the text says why."""
+    """The bytes do not form a complete snapshot; the text says why."""
 
 
 class SnapshotEncoder:
-    """Gives the batches of one snapshot in order: the header, any number of records, the footer."""
+    """Encodes one snapshot. Call `header` once, then `records` any number of times, then `footer` once."""
 
     def __init__(self, *, epoch: LeaderEpoch, numbering: Numbering, written_ms: int) -> None:
         self._epoch = epoch
@@ -40,11 +40,11 @@ class SnapshotEncoder:
         self._next_offset = Offset(0)
 
     def header(self, last_contained_timestamp: int) -> bytearray:
-        """`last_contained_timestamp` is the append time of the newest batch that the snapshot stands for."""
+        """Encodes the header. `last_contained_timestamp` is the append time of the newest batch that the snapshot covers."""
         return self._control(SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_timestamp))
 
     def records(self, records: Sequence[ApiMessageAndVersion]) -> list[bytearray]:
-        """Raises EncodeError for a value that the version asked for cannot hold."""
+        """Encodes records as data batches. Raises EncodeError for a value that the record's version cannot hold."""
         batches = encode_batches(
             records,
             base_offset=self._next_offset,
@@ -72,19 +72,22 @@ class SnapshotEncoder:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """A whole snapshot, checksums verified. `batches` are those with metadata records."""
+    """A complete snapshot with verified checksums. `batches` holds only the data batches."""
 
     last_contained_timestamp: int
     batches: tuple[tuple[BatchHeader, memoryview], ...]
 
     def records(self, reader: MetadataRecordReader) -> Iterator[KnownRecord]:
-        """The records, each decoded when it is asked for. Raises UnreadableBatch."""
+        """Decodes the records lazily. Raises UnreadableBatch."""
         for header, view in self.batches:
             yield from decode_values(header, view, reader)
 
 
 def parse_snapshot(content: Buffer) -> SnapshotContent:
-    """Raises InvalidSnapshot, and UnreadableBatch for a batch with a wrong checksum or wrong counts."""
+    """Checks that the snapshot is complete and returns its content.
+
+    Raises InvalidSnapshot, and UnreadableBatch for a batch with a wrong checksum or wrong counts.
+    """
     try:
         batches = split_batches(content)
     except BatchError as error:

@@ -1,8 +1,9 @@
-"""When a snapshot of the metadata is due, and which old snapshots may go with the log before them (core).
+"""Decides when a metadata snapshot is due and when the oldest snapshot can be deleted (core).
 
-Answers to Kafka's SnapshotGenerator and KafkaMetadataLog.maybeClean. Easy to get wrong: the log may only be cut at the end
-of a snapshot that is kept, because whoever starts reads the snapshot and then the log from exactly there. So one deletion
-step always is "the oldest snapshot, and the log up to the next one", and the newest snapshot never goes.
+Counterpart of Kafka's SnapshotGenerator and KafkaMetadataLog.maybeClean. The log may only be cut at the end offset of a
+snapshot that is kept, because a starting node loads the snapshot and then reads the log from exactly that offset. So each
+deletion step removes the oldest snapshot and the log up to the end offset of the next one. The newest snapshot is never
+deleted.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from common.time_units import NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTriggers:
-    """A snapshot is due after this many bytes of committed records, or after this time (0: never for time alone)."""
+    """A snapshot is due after this many bytes of committed records, or after this interval (0 disables the interval)."""
 
     record_bytes_max: int
     interval_ms: int
@@ -30,7 +31,7 @@ class SnapshotTriggers:
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """A snapshot on the disk. `modified_ms` is wall-clock time."""
+    """A snapshot on disk. `modified_ms` is wall-clock time."""
 
     snapshot_id: OffsetAndEpoch
     size: int
@@ -39,15 +40,15 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Negative means without limit, as in Kafka."""
+    """The retention limits. A negative value means no limit, as in Kafka."""
 
     bytes_max: int
     ms_max: int
 
     def oldest_is_surplus(self, snapshots: Sequence[StoredSnapshot], *, log_bytes: int, wall_ms: int) -> bool:
-        """Whether the oldest snapshot, and the log up to the next one, may go. `snapshots` are sorted by id.
+        """Whether to delete the oldest snapshot and the log up to the next one. `snapshots` must be sorted by id.
 
-        Ask again after each deletion, with the size that the log then has: cutting it may free much or nothing.
+        Call again after each deletion with the new size of the log, because a cut may free a lot or nothing.
         """
         if len(snapshots) < 2:
             return False
