@@ -1,9 +1,9 @@
-"""What a listener advertises, and its answers to ApiVersions (core).
+"""The versions and features that a listener advertises, and its ApiVersions responses (core).
 
-Kafka's `ApiVersionManager`. Advertised is what has a handler, in the ranges of the registry. Easy to get wrong: an
-ApiVersions request of an unknown version is answered, in version 0, while any other such request costs the connection; and
-a feature whose lowest level is 0 may not be listed before version 4 (KIP-1022), since older clients take 0 for a malformed
-answer.
+Counterpart of Kafka's `ApiVersionManager`. A listener advertises the APIs that have a handler, in the version ranges of the
+registry. An ApiVersions request in an unknown version gets a response in version 0; any other request in an unknown version
+closes the connection. A feature whose lowest level is 0 must not be listed before version 4 (KIP-1022), because older
+clients reject such a response as malformed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,17 +19,17 @@ LEVEL_ZERO_FIRST_VERSION = 4
 
 
 def advertised_versions(served: Iterable[ApiKey]) -> dict[ApiKey, VersionRange]:
-    """The version ranges to advertise for the APIs that have a handler, in the order of their numbers."""
+    """Returns the version ranges to advertise for the APIs that have a handler, sorted by API key."""
     return {key: APIS[key].advertised for key in sorted(served)}
 
 
 def api_versions_response(advertised: Mapping[ApiKey, VersionRange]) -> ApiVersionsResponse:
-    """The answer of a listener that has no features to tell of."""
+    """Builds the response of a listener that advertises no features."""
     return ApiVersionsResponse(api_keys=_entries(advertised))
 
 
 def supported_features(api_version: int) -> list[SupportedFeatureKey]:
-    """The features of this node, for an ApiVersions request of this version."""
+    """Returns the features of this node that may be listed in a response of this version."""
     return [
         SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
         for name, levels in SUPPORTED_FEATURES.items()
@@ -38,7 +38,7 @@ def supported_features(api_version: int) -> list[SupportedFeatureKey]:
 
 
 def unsupported_version_response(advertised: Mapping[ApiKey, VersionRange]) -> ApiVersionsResponse:
-    """The answer, to be sent in version 0, to an ApiVersions request of a version that is not served (KIP-511)."""
+    """Builds the response to an ApiVersions request in an unsupported version. Must be sent in version 0 (KIP-511)."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_entries(advertised))
 
 

@@ -1,8 +1,9 @@
-"""The answer to a request that failed as a whole, for every declared API (core).
+"""Builds the response to a request that failed as a whole, for every declared API (core).
 
-A handler raises ApiError; here it becomes that API's response, as Kafka's `AbstractRequest.getErrorResponse` does. APIs with
-a top-level error code get it there, the others repeat it for every topic or partition that was asked for. The easy
-thing to get wrong: a Produce with acks=0 has no response at all, so its failure is None and costs the connection.
+Counterpart of Kafka's `AbstractRequest.getErrorResponse`. A handler raises ApiError, and this module turns the error into a
+response of that API. The error goes to the top level if the response has a code there. Otherwise it is repeated for every
+requested topic or partition. A Produce with acks=0 has no response, so the result is None and the caller closes the
+connection.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ Build = Callable[[Any, ErrorCode, str | None], Any]
 
 
 def error_response(request: Any, api_key: ApiKey, code: ErrorCode, message: str | None = None) -> Any:
-    """The response that says `code` for all of `request`; None when the request wants no response."""
+    """Builds a response that reports `code` for the whole request, or returns None if the request expects no response."""
     return _BUILDERS[api_key](request, code, message)
 
 
@@ -76,7 +77,7 @@ def _produce(request: ProduceRequest, code: ErrorCode, message: str | None) -> P
 
 
 def _fetch(request: FetchRequest, code: ErrorCode, message: str | None) -> FetchResponse:
-    # Versions below 7 have no top-level code, so the partitions carry it as well.
+    # Versions below 7 have no top-level code, so every partition carries it as well.
     return FetchResponse(
         error_code=code,
         responses=[
@@ -109,7 +110,8 @@ def _list_offsets(request: ListOffsetsRequest, code: ErrorCode, message: str | N
 
 
 def _metadata(request: MetadataRequest, code: ErrorCode, message: str | None) -> MetadataResponse:
-    # A name may be null only from version 12 on, an id exists only from 10 on: an absent name is sent as empty.
+    # Topics can be named by id alone since version 10, but a response's name may be null only since version 12. So an absent
+    # name is sent as an empty string.
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
@@ -164,12 +166,12 @@ def _describe_configs(request: DescribeConfigsRequest, code: ErrorCode, message:
 
 
 def _top_level(response_class: Callable[..., Any]) -> Build:
-    """For responses with a code at the top and no text."""
+    """Makes a builder for responses with a top-level code but no message."""
     return lambda request, code, message: response_class(error_code=code)
 
 
 def _top_level_with_text(response_class: Callable[..., Any]) -> Build:
-    """For responses with a code and a text at the top."""
+    """Makes a builder for responses with a top-level code and message."""
     return lambda request, code, message: response_class(error_code=code, error_message=message)
 
 
@@ -184,7 +186,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.DELETE_TOPICS: _delete_topics,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
         ApiKey.DESCRIBE_CONFIGS: _describe_configs,
-        # Versions 1 and 2 of DescribeLogDirs have no top-level code: their error is an empty list, as in Kafka.
+        # Versions 1 and 2 of DescribeLogDirs have no top-level code. They report an error as an empty list, as in Kafka.
         ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),
         ApiKey.ALTER_PARTITION: _top_level(AlterPartitionResponse),

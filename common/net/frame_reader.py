@@ -1,8 +1,9 @@
-"""Cuts what arrives on a connection into frames whose memory stays valid (core).
+"""Splits the bytes received on a connection into frames whose memory stays valid (core).
 
-Kafka's `NetworkReceive`, without its allocation by the length that a peer claims: a partial frame takes what has arrived, no
-more. A large frame that lies whole in one received view is not copied: the view is taken from the connection. The easy
-thing to get wrong: the view is only ours during `data_received`, so `keep_rest` must come before that call returns.
+Counterpart of Kafka's `NetworkReceive`, but it never allocates memory for the length that a peer claims: a partial frame
+takes only as much memory as has arrived. A large frame that arrived whole in one view is not copied; we take the receive
+buffer over from the connection instead. A received view is ours only during `data_received`, so `keep_rest` must be called
+before that returns.
 """
 
 from collections.abc import Callable
@@ -11,45 +12,47 @@ from typing import Final
 from common.protocol.errors import FrameTooLarge, RemoteProtocolError
 from common.protocol.framing import LENGTH_SIZE
 
-# Below this a copy costs less than a new receive buffer.
+# Below this size, copying a frame is cheaper than giving the connection a new receive buffer.
 TAKEN_FROM: Final = 64 * 1024
-# A frame that keeps a buffer alive fills at least this part of it, or memory would be held for nothing.
+# A frame may keep a receive buffer alive only if it fills at least one part in this many. Otherwise it would waste memory.
 TAKEN_FRACTION: Final = 4
 
 
 class FrameReader:
-    """Frames of one connection. `size_min` is the smallest that can be anything, `size_max` the largest allowed."""
+    """The frames of one connection. No valid frame is smaller than `size_min`, and none may be larger than `size_max`."""
 
     def __init__(self, *, size_min: int, size_max: int, take_buffer: Callable[[], None]) -> None:
         self._size_min = size_min
         self._size_max = size_max
         self._take_buffer = take_buffer
+        # Received bytes that no frame has used up yet.
         self._view = memoryview(b"")
-        # Whether `_view` may be kept: it is memory of our own, or it was taken from the connection.
+        # Whether we may keep `_view`: it is our own copy, or we have taken the buffer over from the connection. False only
+        # between `receive` and `keep_rest`.
         self._is_ours = True
-        # The beginning of a frame, with its length, when that frame did not arrive in one piece.
+        # The start of a frame, length included, if the frame did not arrive in one piece. Its bytes precede `_view`.
         self._partial = bytearray()
 
     @property
     def buffered_bytes(self) -> int:
-        """What waits here for the rest of its frame, or to be asked for."""
+        """The bytes held here: a partial frame, and whole frames that have not been taken yet."""
         return len(self._partial) + len(self._view)
 
     @property
     def is_inside_a_frame(self) -> bool:
-        """True after `next_frame` gave None although bytes are there."""
+        """Whether any received bytes are left. After `next_frame` returned None they are the start of a frame."""
         return bool(self._partial) or len(self._view) > 0
 
     @property
     def expected_size(self) -> int:
-        """How long the frame that is coming says it is; 0 as long as it has not said."""
+        """The length claimed by the frame that is arriving; 0 until its length field is complete."""
         start = self._partial if self._partial else self._view
         return int.from_bytes(start[:LENGTH_SIZE], "big") if len(start) >= LENGTH_SIZE else 0
 
     def receive(self, view: memoryview) -> None:
-        """Takes in a view that is valid until `keep_rest` is called."""
+        """Takes a received view, which must stay valid until `keep_rest` is called."""
         if len(self._view):
-            # More came although the last bytes are not used up yet: rare, for reading is paused then.
+            # More data arrived before the last bytes were used up. This is rare, because reading is paused then.
             self._view = memoryview(bytes(self._view) + bytes(view))
             self._is_ours = True
         else:
@@ -57,9 +60,10 @@ class FrameReader:
             self._is_ours = False
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its length, in memory that stays as it is; None when more must arrive first.
+        """Returns the next whole frame without its length field, or None if more bytes must arrive first.
 
-        Raises FrameTooLarge, or RemoteProtocolError for a frame too short to be one.
+        The memory of the frame stays valid and unchanged. Raises FrameTooLarge, or RemoteProtocolError for a frame below
+        `size_min`.
         """
         if self._partial:
             return self._complete_partial()
@@ -79,7 +83,7 @@ class FrameReader:
         return frame
 
     def keep_rest(self) -> None:
-        """Saves what is not used up, for the view that was received goes back to the connection."""
+        """Copies the unused bytes, because the connection will reuse the memory of the received view."""
         if self._partial or not self._has_whole_frame():
             self._fill_partial()
         if not len(self._view):
@@ -103,7 +107,7 @@ class FrameReader:
         return frame
 
     def _fill_partial(self) -> None:
-        """Moves what there is of one frame and nothing of the next. The length may be nonsense here: it is not trusted."""
+        """Moves the bytes of one frame, and none of the next, to `_partial`. The length has not been checked here."""
         self._move_to_partial(LENGTH_SIZE)
         if len(self._partial) >= LENGTH_SIZE:
             self._move_to_partial(LENGTH_SIZE + self.expected_size)
@@ -123,5 +127,5 @@ class FrameReader:
 
 
 def _capacity(view: memoryview) -> int:
-    """The size of the whole buffer that a view is a part of."""
+    """Returns the size of the whole buffer that a view is part of."""
     return memoryview(view.obj).nbytes

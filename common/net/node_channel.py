@@ -1,9 +1,11 @@
-"""A connection to one other node, made when it is needed: requests out, responses back by correlation id (shell).
+"""A connection to one other node, opened on demand. Responses are matched by correlation id (shell).
 
-Kafka's `NetworkClient` for one node. The first request connects, asks for the versions that the node serves, and later ones
-share the connection; after a failure the next attempt waits, longer each time. The easy thing to get wrong: a response
-that is late cannot be told from one that will never come, so a request that times out costs the connection, and all
-others in flight on it fail with it.
+Counterpart of Kafka's `NetworkClient`, for one node. The first request connects and asks which versions the node serves;
+later requests share the connection. After a failure the next attempt waits, longer each time. A late response looks the same
+as one that will never come, so a request that times out closes the connection, and all other requests in flight on it fail.
+
+A channel has at most one connection attempt (`NodeChannel._connect`) and one live connection (`_Link`). A link is never
+reused: once it has ended, the next request makes a new one.
 """
 
 import asyncio
@@ -37,19 +39,20 @@ RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 CORRELATION_ID_SIZE: Final = 4
 CORRELATION_ID_MAX: Final = 0x7FFF_FFFF
 
-# The version to ask in first. Version 4 exists, but 3 is what every broker in use answers at once.
+# The ApiVersions version to try first. Version 4 exists, but every broker in use supports version 3.
 HANDSHAKE_VERSION: Final = 3
 
 
 class ChannelError(Exception):
-    """A request got no answer: no connection, connection lost, deadline passed, no common version, or nonsense received.
+    """A request got no response: no connection, connection lost, deadline passed, no common version, or malformed data.
 
-    Whether the other node has acted on it is unknown, except after a refused connection.
+    It is unknown whether the other node has acted on the request, except if nothing was sent (for example, if the connection
+    was refused).
     """
 
 
 class NodeChannel:
-    """Requests to one node. Made without connecting; `send` connects when it must."""
+    """Sends requests to one node. `send` connects when there is no connection."""
 
     def __init__(
         self,
@@ -67,14 +70,20 @@ class NodeChannel:
         self._client_id = client_id
         self._task_group = task_group
         self._max_response_bytes = max_response_bytes
+        # The live connection, with known versions. Set when an attempt succeeds, cleared when the link is lost.
         self._link: _Link | None = None
+        # The connection attempt in progress, backoff included.
         self._attempt: asyncio.Task[None] | None = None
-        # Those who wait for the attempt that is under way, in the order in which they came.
+        # The callers of `send` that wait for the attempt, in order of arrival.
         self._waiting: dict[asyncio.Future[_Link], None] = {}
+        # Failed attempts and lost connections since the last successful attempt. Each one doubles the backoff.
         self._failures = 0
-        # Why the last attempt failed; "" since one succeeded. Whoever waits in vain for the next one wants to know.
+        # Why the last attempt failed, or "" after a success. Reported to callers whose deadline passes while they wait for
+        # the next attempt.
         self._last_failure = ""
+        # No attempt connects before this time.
         self._not_before_ns = 0
+        # Set once, by `close`.
         self._is_closed = False
 
     @property
@@ -86,14 +95,14 @@ class NodeChannel:
         return self._link is not None
 
     def version_of(self, api_key: ApiKey) -> int | None:
-        """The version that requests of this API are sent in now; None without a connection or a common version."""
+        """Returns the version in which requests of this API are sent, or None without a connection or a common version."""
         return self._link.version_of(APIS[api_key]) if self._link is not None else None
 
     async def send(self, request: Struct, *, version: int | None = None, deadline_ns: int) -> Any:
         """Sends a request and returns its response message. Raises ChannelError.
 
-        The version is the highest that both sides speak, or `version` exactly. Records in the response are views of memory
-        that stays as it is.
+        Uses the highest version that both sides support, or exactly `version` if given. Records in the response are views of
+        memory that stays valid.
         """
         api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
         link = self._link or await self._connected(deadline_ns)
@@ -104,7 +113,7 @@ class NodeChannel:
         return await link.request(api, request, chosen, deadline_ns)
 
     def close(self) -> None:
-        """Drops the connection; everything in flight and everything sent later fails."""
+        """Drops the connection. All requests in flight and all later ones fail."""
         self._is_closed = True
         if self._attempt is not None:
             self._attempt.cancel()
@@ -130,7 +139,7 @@ class NodeChannel:
             self._waiting.pop(waiter, None)
 
     async def _connect(self) -> None:
-        """One attempt, for all who wait. Waits first if the last one failed a moment ago."""
+        """Makes one attempt for all waiting callers. Sleeps first if the backoff has not passed."""
         try:
             if self._env.now_ns() < self._not_before_ns:
                 await self._env.sleep_until(self._not_before_ns)
@@ -172,7 +181,7 @@ class NodeChannel:
             self._back_off()
 
     def _back_off(self) -> None:
-        """The next attempt comes later, and not at the same moment as those of other nodes."""
+        """Delays the next attempt, with jitter so that nodes do not reconnect all at once."""
         delay_ns = min(BACKOFF_FIRST_NS << min(self._failures, 30), BACKOFF_MAX_NS)
         self._failures += 1
         jitter = 1 + BACKOFF_JITTER * (2 * self._env.rng.random() - 1)
@@ -184,7 +193,7 @@ class NodeChannel:
 
 
 class _InFlight:
-    """A request that was sent."""
+    """A request that was sent and not yet answered."""
 
     __slots__ = ("api", "cancel_deadline", "future", "version")
 
@@ -198,7 +207,7 @@ class _InFlight:
 
 
 class _Link:
-    """One connection of a channel, from its first byte to its loss: the Receiver of its Connection."""
+    """One connection of a channel over its whole life. The Receiver of its Connection."""
 
     def __init__(
         self, env: Environment, address: str, client_id: str, max_response_bytes: int, lost: Callable[["_Link"], None]
@@ -208,12 +217,15 @@ class _Link:
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
         self._lost = lost
+        # Both are None until `accept`.
         self._connection: Connection | None = None
         self._reader: FrameReader | None = None
+        # The versions that the node serves, by API key. Empty until the handshake has answered.
         self._versions: dict[int, VersionRange] = {}
+        # By correlation id. An entry leaves with its response, at its deadline, or when the link ends.
         self._in_flight: dict[int, _InFlight] = {}
         self._last_correlation_id = -1
-        # Why nothing more can be sent.
+        # Why the link has ended; None while it is alive. Set once, by `_finish`.
         self._end: str | None = None
 
     def accept(self, connection: Connection) -> "_Link":
@@ -243,11 +255,11 @@ class _Link:
         self._finish(f"connection lost: {reason or 'closed by the other side'}")
 
     def writable(self) -> None:
-        """Requests are few and small enough to be queued without asking."""
+        """Ignored: requests are few and small, so they are queued without backpressure."""
 
     # --- versions ------------------------------------------------------------------------------------------------
     def version_of(self, api: Api) -> int | None:
-        """The highest version that both sides speak."""
+        """Returns the highest version that both sides support, or None."""
         theirs = self._versions.get(api.key)
         if theirs is None:
             return None
@@ -263,7 +275,7 @@ class _Link:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         response = await self.request(api, request, HANDSHAKE_VERSION, deadline_ns)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The refusal names the versions of ApiVersions itself, and need not name more.
+            # The refusal need not list more than the versions of ApiVersions itself.
             offered = max((entry.max_version for entry in response.api_keys if entry.api_key == api.key), default=0)
             response = await self.request(api, request, min(max(offered, 0), HANDSHAKE_VERSION), deadline_ns)
         if response.error_code != ErrorCode.NONE:
@@ -276,7 +288,7 @@ class _Link:
         if self._end is not None or self._connection is None:
             raise ChannelError(f"{self._address}: {self._end}")
         if self._env.now_ns() >= deadline_ns:
-            # Nothing was sent, so the connection need not end for it.
+            # Nothing was sent, so there is no need to close the connection.
             raise ChannelError(f"{self._address}: the deadline of {api.key.name} has passed already")
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & CORRELATION_ID_MAX
         header = RequestHeader(
@@ -287,7 +299,7 @@ class _Link:
         )
         parts = encode_request_frame(header, request, version)
         future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
-        # Whoever waits may be cancelled; the deadline stays, for the connection is no good when the answer never comes.
+        # The deadline stays even if the waiting task is cancelled: a connection without a response is no longer usable.
         cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
         self._in_flight[correlation_id] = _InFlight(api, version, future, cancel_deadline)
         self._connection.send(parts)
@@ -302,7 +314,7 @@ class _Link:
         self.abort(f"given up, for {what}")
 
     def _handle_response(self, frame: memoryview) -> None:
-        """Completes the request that a response belongs to. Raises ProtocolError."""
+        """Completes the request that the response belongs to. Raises ProtocolError."""
         correlation_id = response_correlation_id(frame)
         answered = self._in_flight.get(correlation_id)
         if answered is None:
@@ -317,13 +329,13 @@ class _Link:
     def _parse(answered: _InFlight, frame: memoryview) -> Struct:
         version = answered.version
         if answered.api.key is ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
-            # A node that does not know the version asked in answers in version 0 (KIP-511).
+            # A node that does not support the request's version responds in version 0 (KIP-511).
             version = 0
         return parse_response(answered.api.response, frame, version)[1]
 
     # --- the end -------------------------------------------------------------------------------------------------
     def abort(self, reason: str) -> None:
-        """Drops the connection; everything in flight fails with the reason."""
+        """Drops the connection. All requests in flight fail with the reason."""
         self._finish(reason)
         if self._connection is not None:
             self._connection.abort()
@@ -345,12 +357,12 @@ _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "bi
 def _reject(future: "asyncio.Future[Any]", error: ChannelError) -> None:
     if not future.done():
         future.set_exception(error)
-        # Marks it as seen: whoever waits may be cancelled in this very step, and then nobody ever asks.
+        # Mark the exception as retrieved: the waiting task may be cancelled in this very step and never look at it.
         future.exception()
 
 
 def _taken(waiting: dict["asyncio.Future[Result]", None]) -> list["asyncio.Future[Result]"]:
-    """All who wait; nobody does afterwards."""
+    """Empties the dict and returns its futures."""
     taken = list(waiting)
     waiting.clear()
     return taken

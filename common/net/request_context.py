@@ -1,8 +1,8 @@
-"""What a handler knows of a request beside its message: who sent it, where it came in, and its bytes (core).
+"""What a handler knows about a request besides the message: its sender, its listener, and its bytes (core).
 
-Kafka's `RequestContext` and `KafkaPrincipal`. Listeners have no authentication yet, so every principal is the anonymous one;
-`Authorize` is the step before every handler that will know better. The easy thing to get wrong: `request_bytes` keeps
-the whole received frame alive, so a handler that parks a small request should not park its context with it.
+Counterpart of Kafka's `RequestContext` and `KafkaPrincipal`. Listeners have no authentication yet, so every principal is
+anonymous. `Authorize` is the hook that runs before every handler, for the time when that changes. `request_bytes` keeps the
+whole received frame alive, so a handler that parks a small request should not park its context with it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from common.protocol.api_keys import ApiKey
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a connection acts for, in Kafka's form "User:alice"."""
+    """The identity that a connection acts for, in Kafka's form "User:alice"."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request, as it came in."""
+    """Everything about one received request except its decoded message."""
 
     api_key: ApiKey
     api_version: int
@@ -44,24 +44,24 @@ class RequestContext:
     principal: Principal
     received_ns: int
     request_bytes: memoryview
-    """The request with its header, without the length before it. Valid as long as it is held, as is all that the request
-    message refers to (records are views of it)."""
+    """The request including its header but not the length before it. Stays valid as long as it is referenced. The request
+    message refers to the same memory: its records are views of it."""
     release: Callable[[], None]
-    """Gives back the memory of the request before it is answered. Called by a handler that has let go of the request, its
-    bytes and this context, and whose answer is no ApiError."""
+    """Returns the request's memory to the server before the response is ready. A handler may call it once it keeps no
+    reference to the request, its bytes or this context. After that its response must not be an ApiError."""
 
     @property
     def peer_host(self) -> str:
         return self.peer.rpartition(":")[0]
 
 
-# Gives the response message, or None when nothing is to be sent. A coroutine becomes a task of the server's TaskGroup.
-# Raises, or gives an awaitable that raises, ApiError to answer with that code.
+# Returns the response message, None to send no response, or an awaitable of either. A coroutine becomes a task of the
+# server's TaskGroup. The handler or the awaitable raises ApiError to respond with that code.
 Handler = Callable[[RequestContext, Any], Any | Awaitable[Any]]
 
-# Called before every handler. Raises ApiError for what the principal may not do.
+# Called before every handler. Raises ApiError if the principal is not allowed to make the request.
 Authorize = Callable[[RequestContext, Any], None]
 
 
 def allow_all(context: RequestContext, request: Any) -> None:
-    """The rule of a cluster without security: everybody may do everything."""
+    """Allows everything: the rule of a cluster without security."""

@@ -1,9 +1,12 @@
-"""How much memory the requests of one server may hold, and who may go on reading when it is used up (core).
+"""Limits the memory that the requests of one server hold, and decides who may read once it is used up (core).
 
-Kafka's `queued.max.request.bytes`. Partial frames and requests that are being handled count, without their bytes once the
-handler has let go of those. Above the limit one connection at a time goes on, until its frame is whole: if none did,
-frames that are all half there would wait for each other for ever. So the limit can be exceeded by one frame and never by
-more.
+Counterpart of Kafka's `queued.max.request.bytes`. Rules:
+
+1. Partial frames count, and so do requests that are being handled. The frame of a request stops counting when its handler
+   releases it.
+2. At or above the limit, connections stop reading.
+3. One connection inside a frame is the exception: it keeps reading until its frame is complete. Otherwise half-received
+   frames could fill the memory and wait for each other forever. So one frame, but never more, can exceed the limit.
 """
 
 from collections.abc import Callable
@@ -11,26 +14,29 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    """A connection as the memory sees it."""
+    """A connection, as seen by RequestMemory."""
 
     def memory_is_free(self) -> None:
-        """It may read again; called once after a refusal."""
+        """Called once after a refusal: the connection may try to read again."""
 
 
 class RequestMemory:
-    """Bytes in use, and the connections that wait for some. `full` is called when the limit is reached."""
+    """The bytes in use and the connections that wait for memory. Calls `full` when the limit is reached."""
 
     def __init__(self, limit_bytes: int, full: Callable[[], None]) -> None:
         self._limit_bytes = limit_bytes
         self._full = full
-        # Who waits, in the order in which they began to, and whether they are inside a frame.
+        # The connections that were refused, in that order, and whether each is inside a frame. Emptied when memory is free
+        # again.
         self._waiting: dict[Reader, bool] = {}
-        # Invariant: who is inside a frame and waits, waits for this one.
+        # The one connection that may read above the limit. Invariant: not None while a waiting connection is inside a frame.
+        # Changes when a connection asks above the limit and in `pass_on`.
         self._favoured: Reader | None = None
+        # The sum of all differences passed to `change`.
         self.used_bytes = 0
 
     def may_read(self, reader: Reader, *, is_inside_a_frame: bool) -> bool:
-        """Whether the connection may read now. After False it is told by `memory_is_free`."""
+        """Whether the connection may read now. After a refusal, `memory_is_free` is called when it may try again."""
         if self.used_bytes < self._limit_bytes or reader is self._favoured:
             return True
         if self._favoured is None and is_inside_a_frame:
@@ -41,7 +47,7 @@ class RequestMemory:
         return False
 
     def change(self, difference_bytes: int) -> None:
-        """Takes or gives back memory."""
+        """Adds to the bytes in use, or subtracts from them. Below the limit, wakes all waiting connections."""
         was_full = self.used_bytes >= self._limit_bytes
         self.used_bytes += difference_bytes
         if self.used_bytes >= self._limit_bytes:
@@ -53,7 +59,10 @@ class RequestMemory:
                 reader.memory_is_free()
 
     def pass_on(self, reader: Reader) -> None:
-        """The connection has no partial frame, or cannot go on with it now: the favour passes to the next one."""
+        """Passes the exception on to the next waiting connection inside a frame, if this connection has it.
+
+        Called when the connection has no partial frame, or cannot continue with it now.
+        """
         if reader is not self._favoured:
             return
         self._favoured = next((waiting for waiting, is_inside in self._waiting.items() if is_inside), None)
@@ -62,6 +71,6 @@ class RequestMemory:
             self._favoured.memory_is_free()
 
     def forget(self, reader: Reader) -> None:
-        """The connection is gone."""
+        """Removes a closed connection."""
         self._waiting.pop(reader, None)
         self.pass_on(reader)

@@ -1,8 +1,8 @@
-"""Serves Kafka requests on one listener: accepts connections, counts them, and sweeps their deadlines (shell).
+"""Serves Kafka requests on one listener: accepts connections, counts them, and checks their deadlines (shell).
 
-Counterpart of Kafka's `SocketServer`; what happens on one connection is in served_connection.py. A peer that misbehaves
-costs one log line and its own connection. The number of connections, in all and per host, is limited here; the memory of
-all requests in request_memory.py; everything else per connection.
+Counterpart of Kafka's `SocketServer`. The work on a single connection is in served_connection.py. A misbehaving peer costs
+one log line and loses its own connection. This module limits the number of connections, in total and per host.
+request_memory.py limits the memory of all requests. All other limits apply per connection.
 """
 
 import asyncio
@@ -52,9 +52,12 @@ class RequestServer:
         self._host = host
         self._port = port
         self._listener: Listener | None = None
-        # Insertion ordered: the order in which they are swept and closed must not depend on addresses in memory.
+        # The open connections. A dict used as an ordered set, because the order in which connections are swept and closed
+        # must not depend on memory addresses.
         self._connections: dict[ServedConnection, None] = {}
+        # Invariant: the number of entries of `_connections` per host, without zeros.
         self._connections_of_host: dict[str, int] = {}
+        # Cancels the sweep timer. None until the first connection, and after a sweep that found none open.
         self._cancel_sweep: Callable[[], None] | None = None
 
     @property
@@ -62,12 +65,12 @@ class RequestServer:
         return len(self._connections)
 
     def start(self) -> Listener:
-        """Listens. Raises ListenFailed."""
+        """Starts listening. Raises ListenFailed."""
         self._listener = self.env.listen(self._host, self._port, self._accept)
         return self._listener
 
     def close(self) -> None:
-        """Stops listening and closes every connection, after what is queued for it has left."""
+        """Stops listening and closes every connection after its queued responses have been sent."""
         if self._listener is not None:
             self._listener.close()
         if self._cancel_sweep is not None:
@@ -76,7 +79,7 @@ class RequestServer:
             connection.close()
 
     def forget(self, connection: ServedConnection) -> None:
-        """The connection is gone."""
+        """Removes a lost connection."""
         if self._connections.pop(connection, self) is self:
             return
         left = self._connections_of_host[connection.host] - 1
@@ -119,7 +122,7 @@ class RequestServer:
         self._cancel_sweep = self.env.call_at(self.env.now_ns() + SWEEP_INTERVAL_NS, self._sweep)
 
     def _sweep(self) -> None:
-        """One timer for the deadlines of all connections; there is none while no connection is open."""
+        """Checks the deadlines of all connections. One timer serves them all, and none runs while no connection is open."""
         self._cancel_sweep = None
         now_ns = self.env.now_ns()
         for connection in list(self._connections):
@@ -129,13 +132,13 @@ class RequestServer:
 
 
 class _Refused:
-    """The receiver of a connection that is not served."""
+    """The receiver of a refused connection."""
 
     def data_received(self, view: memoryview) -> None:
-        """Nothing is read from it."""
+        """Ignores the data."""
 
     def connection_lost(self, reason: str | None) -> None:
-        """It was never counted."""
+        """Does nothing, because the connection was never counted."""
 
     def writable(self) -> None:
-        """Nothing is sent on it."""
+        """Does nothing, because nothing is sent on the connection."""

@@ -1,15 +1,15 @@
-"""One connection of a request server: frames in, handlers called, responses out in the order of the requests (shell).
+"""One connection of a request server: reads frames, calls handlers, sends responses in request order (shell).
 
-Counterpart of Kafka's `RequestChannel` and the frame of `KafkaApis`. Handlers of one connection start in the order of their
-requests and may finish in any; a response waits in its exchange until all before it have left. What stops the reading, and
-what resumes it:
+Counterpart of Kafka's `RequestChannel` and the request loop of `KafkaApis`. Handlers start in the order of the requests and
+may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Three causes
+pause reading, and each has its own event that resumes it:
 
-1. too many requests are being handled: a response leaves;
-2. the peer takes too few of the responses queued for it: `writable`, or `_recheck`;
-3. the memory of the whole server is used up: `memory_is_free`.
+1. Too many requests are in progress. Resumed when a response is sent.
+2. The peer takes its queued responses too slowly. Resumed by `writable` or `_recheck`.
+3. The memory of the whole server is used up. Resumed by `memory_is_free`.
 
-A connection that stopped may hold whole frames in its reader, for which no more data will ever come. So whatever removes a
-cause must end in `_advance`.
+A paused connection may hold complete frames in its reader, and no further data may ever arrive. So every event that removes
+a cause must end in `_advance`.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
 from common.time_units import NS_PER_S
 
-# Api key, version and correlation id stand at the same place in every version of the request header.
+# API key, version and correlation id are at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
 
-# A decoded request, and what its handler makes of it, takes several times the bytes that came in. The records of a produce
-# request are not decoded, only what names their partitions.
+# A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
+# records are not decoded.
 DECODED_FACTOR: Final = 10
 
 
 class Server(Protocol):
-    """What a connection uses of its RequestServer."""
+    """The part of RequestServer that a connection uses."""
 
     env: Environment
     listener_name: str
@@ -55,16 +55,16 @@ class Server(Protocol):
     memory: RequestMemory
     task_group: asyncio.TaskGroup
     advertised: Mapping[ApiKey, VersionRange]
-    # Looked up for each request: the simulator's checkers wrap them after the server has been made.
+    # Look the handler up for each request, because the simulator's checkers wrap handlers after the server is created.
     handlers: Mapping[ApiKey, Handler]
     authorize: Authorize
 
     def forget(self, connection: "ServedConnection") -> None:
-        """The connection is gone."""
+        """Removes a lost connection."""
 
 
 class _Exchange:
-    """One request and, once there is one, its response. It leaves the connection's queue after all before it."""
+    """One request and later its response. Leaves the connection's queue when it is done and all earlier ones have left."""
 
     __slots__ = ("api_key", "correlation_id", "is_done", "parts", "request", "response_size", "size", "version")
 
@@ -81,15 +81,16 @@ class _Exchange:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        # None once it is answered or released. Nothing else that outlives the handler may refer to the request, or its
-        # frame would stay in memory.
+        # None once the request is answered or released. Nothing else that outlives the handler may refer to the request;
+        # otherwise its frame would stay in memory.
         self.request = request
-        # The bytes of memory that the request takes while it is handled; a release subtracts its frame.
+        # Estimated memory of the request while it is handled. A release subtracts the frame.
         self.size = size
-        # An estimate until the response is encoded, then its length.
+        # An estimate until the response is encoded, then its exact length.
         self.response_size = response_size
-        # The encoded response. None until it is done, and for a request that wants none.
+        # The encoded response. None until it is ready, and for a request that wants no response.
         self.parts: list[Part] | None = None
+        # Set when the handler has answered. From then on the exchange only waits for those before it.
         self.is_done = False
 
 
@@ -105,32 +106,35 @@ class ServedConnection:
         self._reader = FrameReader(
             size_min=HEADER_START.size, size_max=server.max_request_bytes, take_buffer=connection.take_buffer
         )
-        # In the order of the requests. Invariant: the first one is not done, or it would have left.
+        # In request order. Invariant, while open: the first one is not done; otherwise it would have been sent.
         self._exchanges: deque[_Exchange] = deque()
-        # Invariant: the sum of their response sizes. Responses that wait for those before them take memory just like
-        # responses that wait for the peer.
+        # Invariant: the sum of their response sizes. A response that waits for earlier ones takes memory just like one that
+        # waits for the peer.
         self._response_bytes = 0
-        # False from the moment that either side ends the connection; nothing is started or sent after that.
+        # False as soon as either side ends the connection. After that nothing is started or sent.
         self._is_open = True
         # Whether the connection delivers data. Changes only in `settle_reading`.
         self._is_reading = True
-        # Inside `_advance`, which a handler that answers at once would otherwise enter again.
+        # True inside `_advance`. Keeps a handler that answers at once from re-entering it.
         self._is_advancing = False
+        # True from `_recheck_queue` to `_recheck`, so that only one timer runs.
         self._recheck_is_scheduled = False
         # Invariant: the sum of the sizes of the exchanges that are not done.
         self._in_flight_bytes = 0
-        # What the server's memory holds in this connection's name: the requests in flight and the reader's buffer, as of
+        # The bytes that the server's memory counts for this connection: requests in flight and the reader's buffer, as of
         # the last `_charge`. Zero once the connection has stopped and its handlers are done.
         self._charged_bytes = 0
         now_ns = self._env.now_ns()
-        # The last data received or response sent; idleness counts from here.
+        # Time of the last data received or response sent. Idle time counts from here.
         self._last_use_ns = now_ns
-        # Since when the peer could have sent the rest of a partial frame; None when it owes none, or may not send it.
+        # Since when the peer could have sent the rest of a partial frame. None if there is no partial frame or reading is
+        # paused.
         self._frame_since_ns: int | None = None
-        # Bytes handed to the connection so far. Those no longer queued in it the peer has taken: as many as `_taken_bytes`
-        # at the last sweep, and no others since `_taken_since_ns`.
+        # Total bytes handed to the connection.
         self._sent_bytes = 0
+        # Of those, the bytes no longer queued at the last sweep, so the peer has taken them.
         self._taken_bytes = 0
+        # The last sweep that found progress or an empty queue. The deadline of a stalled peer counts from here.
         self._taken_since_ns = now_ns
 
     # --- Receiver ------------------------------------------------------------------------------------------------
@@ -157,7 +161,7 @@ class ServedConnection:
         self._advance()
 
     def settle_reading(self) -> None:
-        """Resumes or pauses reading, as the state of the connection and the memory in use allow."""
+        """Pauses or resumes reading, depending on the state of the connection and the memory in use."""
         if not self._is_open or self._is_advancing:
             return
         self._charge()
@@ -177,12 +181,12 @@ class ServedConnection:
                 self._connection.pause_reading()
 
     def close(self) -> None:
-        """Ends the connection from this side, after what is queued has left."""
+        """Closes the connection after the queued responses have been sent."""
         self._stop()
         self._connection.close()
 
     def check_deadlines(self, now_ns: int) -> None:
-        """Ends the connection when its peer has been idle, stuck inside a frame, or taking no responses for too long."""
+        """Drops the connection if its peer has been idle, stuck inside a frame, or taking no responses for too long."""
         limits = self._limits
         queued_bytes = self._connection.queued_bytes
         taken_bytes = self._sent_bytes - queued_bytes
@@ -202,7 +206,7 @@ class ServedConnection:
             self._end(None)
 
     def _end(self, reason: str | None) -> None:
-        """Drops a peer that makes no progress. Idleness is ordinary and not worth a warning."""
+        """Drops a peer that makes no progress. Without a reason the peer was just idle, which is not worth a warning."""
         log = self._env.log.debug if reason is None else self._env.log.warning
         log(
             "connection_dropped",
@@ -214,7 +218,7 @@ class ServedConnection:
         self._connection.abort()
 
     def _stop(self) -> None:
-        """Nothing more is read or sent; what handlers still answer is dropped."""
+        """Stops reading and sending. Responses that handlers still produce are dropped."""
         if self._is_open:
             self._is_open = False
             self._frame_since_ns = None
@@ -223,9 +227,9 @@ class ServedConnection:
 
     # --- requests ------------------------------------------------------------------------------------------------
     def _advance(self) -> None:
-        """Starts every request that is complete and may start, then settles the reading."""
+        """Starts every request that is complete and allowed to start, then pauses or resumes reading."""
         if self._is_advancing or not self._is_open:
-            # Called from inside, by a handler that answered at once: the outer call's loop goes on anyway.
+            # A handler that answered at once called us from inside `_advance`. The outer call's loop continues anyway.
             return
         self._is_advancing = True
         try:
@@ -247,14 +251,15 @@ class ServedConnection:
         return self._connection.queued_bytes + self._response_bytes <= self._limits.queued_response_bytes_max
 
     def _watch_frame(self, may_read: bool) -> None:
-        """The clock of a partial frame runs only while its peer could send the rest."""
+        """Starts or stops the clock of a partial frame, which runs only while the peer can send the rest."""
         if not may_read or not self._reader.is_inside_a_frame:
             self._frame_since_ns = None
         elif self._frame_since_ns is None:
             self._frame_since_ns = self._env.now_ns()
 
     def _recheck_queue(self) -> None:
-        """Bytes queued just now may all leave at the end of this step, and then `writable` is never called."""
+        """Schedules a recheck, because bytes queued just now may all leave at the end of this event loop step without a call
+        to `writable`."""
         if self._recheck_is_scheduled or self._connection.queued_bytes <= self._limits.queued_response_bytes_max:
             return
         self._recheck_is_scheduled = True
@@ -266,16 +271,16 @@ class ServedConnection:
             self._advance()
 
     def _charge(self) -> None:
-        """Brings the server's memory up to date with what this connection holds now."""
+        """Updates the server's memory count to what this connection holds now."""
         held_bytes = self._in_flight_bytes + (self._reader.buffered_bytes if self._is_open else 0)
         difference = held_bytes - self._charged_bytes
         if difference:
-            # Noted first: a change that fills the memory calls back into `settle_reading`, and so comes here again.
+            # Update this first: if the change fills the memory, it calls `settle_reading`, which comes back here.
             self._charged_bytes = held_bytes
             self._server.memory.change(difference)
 
     def _start(self, frame: memoryview) -> None:
-        """Calls the handler of one request. Raises RemoteProtocolError for a frame that is no request."""
+        """Calls the handler of one request. Raises RemoteProtocolError if the frame is not a valid request."""
         api_number, version, correlation_id = HEADER_START.unpack_from(frame)
         api = APIS.get(api_number)
         handler = self._server.handlers.get(api_number)
@@ -327,14 +332,14 @@ class ServedConnection:
     def _refuse_version(self, api_key: ApiKey, version: int, correlation_id: int) -> None:
         if api_key is not ApiKey.API_VERSIONS:
             raise RemoteProtocolError(f"version {version} of {api_key.name} is not served")
-        # A client that guessed too new a version can read version 0, which lists the versions to use (KIP-511).
+        # Any client can read a version 0 response, which lists the supported versions (KIP-511).
         exchange = _Exchange(api_key, 0, correlation_id)
         self._exchanges.append(exchange)
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
     def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
-        """The handler has let go of a request that it will answer later. The memory of its decoded elements goes on
-        counting, because the response has as many."""
+        """Uncounts the frame of a request that its handler no longer needs but will answer later. The decoded elements stay
+        counted, because the response will have as many."""
         if exchange.request is not None:
             exchange.request = None
             exchange.size -= frame_bytes
@@ -352,7 +357,7 @@ class ServedConnection:
 
     def _future_is_done(self, exchange: _Exchange, done: "asyncio.Future[Any]") -> None:
         if done.cancelled():
-            # Only the daemon's end cancels what a handler waits for.
+            # Only the shutdown of the daemon cancels a handler's future.
             return
         error = done.exception()
         if isinstance(error, ApiError):
@@ -366,7 +371,7 @@ class ServedConnection:
         assert exchange.request is not None
         response = error_response(exchange.request, exchange.api_key, error.code, error.message)
         if response is None and self._is_open:
-            # With no answer allowed, closing the connection is the only way to report the failure.
+            # No response is allowed, so closing the connection is the only way to report the failure.
             self._refuse(f"{exchange.api_key.name} that wants no response failed with {error}")
         self._answer(exchange, response)
 
@@ -411,18 +416,18 @@ class ServedConnection:
 
 
 def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
-    """Roughly the memory that a request takes while it is handled; `memory` is that of its elements, without their text."""
+    """Estimates the memory of a request while it is handled. `memory` is that of its elements, without their text."""
     decoded = len(frame) + memory
     return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
 
 
 def _expected_response_size(request: Struct) -> int:
-    """The memory that the response will take, where that is large and known in advance.
+    """Returns the memory that the response will take, if that is large and known in advance, otherwise 0.
 
-    A Fetch response holds only the places of its records, and the other large responses are encoded at once."""
+    A Fetch response holds only references to its records on disk, and other large responses are encoded at once."""
     return max(0, request.max_bytes) if isinstance(request, FetchSnapshotRequest) else 0
 
 
 async def _raise(error: BaseException) -> None:
-    """Ends the daemon: an error that no handler may raise must not be lost in a callback."""
+    """Raises an unexpected error in a task of the TaskGroup, which ends the daemon. In a callback it would be lost."""
     raise error
