@@ -1,1 +1,1 @@
-"""The cluster as its metadata log describes it: registrations, topics and the replay that builds them (core)."""
+"""The cluster's metadata: registrations, topics, and the replay that builds them from the metadata log (core)."""

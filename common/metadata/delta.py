@@ -1,10 +1,11 @@
-"""What changed in a MetadataState since the delta was made (core).
+"""The changes in a MetadataState since the delta was created (core).
 
-Answers to Kafka's MetadataDelta, turned round: the state itself has moved on, and the delta keeps what was there before. A
-broker makes one for each stretch of committed records, lets replay fill it, and then brings its replicas in line.
+Counterpart of Kafka's MetadataDelta, but the other way round: the state itself has already changed, and the delta keeps the
+old values. A broker creates one per run of committed records, lets replay fill it, and then updates its replicas
+accordingly.
 
-Easy to get wrong: each key keeps the *first* value seen, the one from before the whole delta. A topic that was created and
-removed within one delta appears nowhere; a removed topic takes its partitions out of `changed_partitions`.
+Each key keeps the *first* old value, the one from before the whole delta. A topic that was created and removed within one
+delta does not appear at all. Removing a topic also removes its partitions from `changed_partitions`.
 """
 
 from collections.abc import Mapping
@@ -19,17 +20,21 @@ ConfigResource = tuple[int, str]
 
 @dataclass(slots=True)
 class MetadataDelta:
-    """Insertion-ordered collections of what changed; values are what was there before, None for nothing."""
+    """The changed keys in order of their first change, mapped to their old values. None means the key did not exist."""
 
+    # Created and changed partitions, without those of removed topics.
     changed_partitions: dict[TopicIdPartition, PartitionRegistration | None] = field(default_factory=dict)
-    # The offset of the record that created the partition, or, after loading a snapshot, the lowest that it can have been.
+    # The offset of the record that created the partition, or after loading a snapshot the lowest offset it can have had.
+    # Invariant: its keys are the keys of `changed_partitions` whose old value is None.
     created_partitions: dict[TopicIdPartition, Offset] = field(default_factory=dict)
+    # The new topics themselves: there is no old value.
     created_topics: dict[TopicId, Topic] = field(default_factory=dict)
-    # With the partitions that the topic had when it was removed.
+    # Includes the partitions that the topic had when it was removed.
     removed_topics: dict[TopicId, Topic] = field(default_factory=dict)
     changed_brokers: dict[BrokerId, BrokerRegistration | None] = field(default_factory=dict)
+    # Old values may be empty, never None.
     changed_configs: dict[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
-    # Level 0 stands for a feature that was not finalized.
+    # Old levels. 0 means that the feature was not finalized.
     changed_features: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -44,14 +49,14 @@ class MetadataDelta:
         )
 
     def note_partition(self, key: TopicIdPartition, before: PartitionRegistration | None, offset: Offset) -> None:
-        """The partition was created or changed by the record of this offset."""
+        """Notes that the record at this offset created or changed the partition."""
         if key not in self.changed_partitions:
             self.changed_partitions[key] = before
             if before is None:
                 self.created_partitions[key] = offset
 
     def note_removed_topic(self, topic: Topic) -> None:
-        """The topic is gone, with everything that was noted of its partitions."""
+        """Notes that the topic was removed, and drops everything noted about its partitions."""
         for partition in topic.partitions:
             key = TopicIdPartition(topic.id, partition)
             self.changed_partitions.pop(key, None)

@@ -1,21 +1,21 @@
-"""The reserved directory ids of KIP-858 and what sets them apart (core).
+"""The reserved directory ids of KIP-858 (core).
 
-Answers to Kafka's DirectoryId. In memory these are always KIP-858's numbers; Apache Kafka gives other numbers to the same
-three meanings, and the codec alone translates between the two (`common.protocol.numbering`).
+Counterpart of Kafka's DirectoryId. In memory we always use the numbers of KIP-858. Apache Kafka uses different numbers for
+the same three meanings, and only the codec translates between the two (`common.protocol.numbering`).
 
-Easy to get wrong: UNASSIGNED is all zeros, which is also what a plain uuid field holds when it was never set. Only the
-fields of the type *assigned directory id* may be read with these meanings.
+UNASSIGNED is all zeros, which is also the default of a plain uuid field. So these meanings apply only to fields of the type
+*assigned directory id*.
 """
 
 from typing import Final
 
 from common.ids import DirectoryId, Uuid
 
-# The replica is placed on the broker, which has not said yet in which directory it put it.
+# The replica is placed on the broker, but the broker has not yet reported which directory it chose.
 UNASSIGNED: Final = DirectoryId(Uuid(bytes(16)))
-# The replica's directory is gone for good and nobody knows, or needs to know, which one it was.
+# The replica's directory is permanently gone, and it does not matter which one it was.
 LOST: Final = DirectoryId(Uuid(bytes(15) + b"\x01"))
-# The replica is older than directory assignment; its broker will say where it is.
+# The replica was created before directory assignment existed. Its broker will report the directory.
 MIGRATING: Final = DirectoryId(Uuid(bytes(15) + b"\x02"))
 
 RESERVED_COUNT = 100
@@ -23,5 +23,5 @@ _RESERVED_PREFIX = bytes(15)
 
 
 def is_reserved(directory_id: bytes) -> bool:
-    """Whether this is one of the first hundred ids, which no directory may ever have."""
+    """Whether this is one of the first hundred ids, which are reserved and never identify a real directory."""
     return directory_id[15] < RESERVED_COUNT and directory_id.startswith(_RESERVED_PREFIX)

@@ -1,11 +1,12 @@
-"""The levels of the feature metadata.version and what each permits (core).
+"""The levels of the feature metadata.version and what each one permits (core).
 
-Answers to Kafka's MetadataVersion. The level decides which record versions a controller may write; readers understand all
-versions of a record whatever the level.
+Counterpart of Kafka's MetadataVersion. The level decides which record versions a controller may write. Readers understand
+all versions of a record at any level.
 
-Easy to get wrong: the numbering of the reserved directory ids is no property of the level. A cluster with KIP-858's
-numbers carries the feature `diskraft.directory.numbering` at level 1, which keeps Apache's brokers out; a cluster without
-it uses Apache's. It is finalized before any partition is written, so that whoever reads from the start knows it in time.
+The numbering of the reserved directory ids does not depend on the level. A cluster with KIP-858's numbers has the feature
+`diskraft.directory.numbering` at level 1, which keeps Apache's brokers out. A cluster without this feature uses Apache's
+numbers. The feature is finalized before any partition is written, so anyone who reads the log from the start knows the
+numbering in time.
 """
 
 from collections.abc import Iterable
@@ -27,12 +28,12 @@ KRAFT_VERSION_FEATURE: Final = "kraft.version"
 DIRECTORY_NUMBERING_FEATURE: Final = "diskraft.directory.numbering"
 DIRECTORY_NUMBERING_KIP858: Final = 1
 
-# A log without a metadata.version record is at the first level that KRaft ever had.
+# The first KRaft level. A log without a metadata.version record has this level.
 MINIMUM_LEVEL: Final = 1
-# The first level that is recorded in the log, hence the lowest that can be formatted.
+# The first level that is written to the log, so the lowest level that a cluster can be formatted with.
 MINIMUM_BOOTSTRAP_LEVEL: Final = 4
 DEFAULT_LEVEL: Final = 21
-# Level 23 brings eligible leader replicas, which this code does not keep.
+# Level 23 adds eligible leader replicas, which this code does not support.
 LATEST_LEVEL: Final = 22
 
 NO_OP_LEVEL: Final = 5
@@ -79,7 +80,7 @@ _LEVELS_BY_NAME: Final = MappingProxyType({name: level for level, name in LEVEL_
 
 @dataclass(frozen=True, slots=True)
 class SupportedLevels:
-    """The levels of a feature that this code can work with."""
+    """The range of levels of a feature that this code supports."""
 
     minimum: int
     maximum: int
@@ -91,7 +92,8 @@ class SupportedLevels:
         return f"{self.minimum} to {self.maximum}"
 
 
-# What our brokers and controllers announce in their registrations and in ApiVersions. kraft.version 0: a static quorum.
+# The features that our brokers and controllers announce when they register and in ApiVersions. kraft.version 0 means a
+# static quorum.
 SUPPORTED_FEATURES: Final = MappingProxyType(
     {
         METADATA_VERSION_FEATURE: SupportedLevels(MINIMUM_LEVEL, LATEST_LEVEL),
@@ -102,23 +104,23 @@ SUPPORTED_FEATURES: Final = MappingProxyType(
 
 
 def supported_levels(feature: str) -> SupportedLevels:
-    """The levels of a feature that this code can work with; of one that it does not know only 0, its absence."""
+    """Returns the levels of a feature that this code supports. For an unknown feature that is only level 0, its absence."""
     return SUPPORTED_FEATURES.get(feature, SupportedLevels(0, 0))
 
 
 class UnknownMetadataVersion(ValueError):
-    """There is no such metadata.version."""
+    """The level of metadata.version, or of the numbering feature, is unknown."""
 
 
 def level_name(level: int) -> str:
-    """Kafka's name of the level, or the number for one that is not known here."""
+    """Returns Kafka's name for the level, or the number itself if the level is unknown."""
     return LEVEL_NAMES.get(level, str(level))
 
 
 def parse_level(text: str) -> int:
-    """The level for its name ("3.9-IV0"), its release ("3.9", "3.9.1": the last level of that release) or its number.
+    """Parses a level from its name ("3.9-IV0"), its number, or a release.
 
-    Raises UnknownMetadataVersion.
+    For a release ("3.9", "3.9.1") it returns the last level of that release. Raises UnknownMetadataVersion.
     """
     if text in _LEVELS_BY_NAME:
         return _LEVELS_BY_NAME[text]
@@ -132,12 +134,12 @@ def parse_level(text: str) -> int:
 
 
 def is_directory_assignment_supported(level: int) -> bool:
-    """Whether records and requests name the directories of replicas."""
+    """Whether records and requests carry the directories of replicas at this level."""
     return level >= DIRECTORY_ASSIGNMENT_LEVEL
 
 
 def register_broker_record_version(level: int) -> int:
-    """The version in which a RegisterBrokerRecord is written."""
+    """Returns the version in which to write a RegisterBrokerRecord."""
     if level >= DIRECTORY_ASSIGNMENT_LEVEL:
         return 3
     if level >= ZK_MIGRATION_LEVEL:
@@ -146,25 +148,25 @@ def register_broker_record_version(level: int) -> int:
 
 
 def partition_record_version(level: int) -> int:
-    """The version in which a PartitionRecord is written."""
+    """Returns the version in which to write a PartitionRecord."""
     if level >= ELIGIBLE_LEADER_REPLICAS_LEVEL:
         return 2
     return 1 if level >= DIRECTORY_ASSIGNMENT_LEVEL else 0
 
 
 def partition_change_record_version(level: int) -> int:
-    """The version in which a PartitionChangeRecord is written: the levels are those of PartitionRecord."""
+    """Returns the version in which to write a PartitionChangeRecord, which is that of PartitionRecord."""
     return partition_record_version(level)
 
 
-# What may stand before, between and after the feature records at the start of a log.
+# The records that may appear before and among the feature records at the start of a log.
 _PREAMBLE = (FeatureLevelRecord, BeginTransactionRecord, EndTransactionRecord, NoOpRecord, ZkMigrationRecord)
 
 
 def numbering_of(records: Iterable[object]) -> Numbering:
-    """The numbering that the first feature records of a log, snapshot or bootstrap file choose.
+    """Returns the numbering selected by the first feature records of a log, snapshot or bootstrap file.
 
-    Reading stops at the first record that could not stand before them.
+    Stops reading at the first record that cannot precede them.
     """
     for record in records:
         if not isinstance(record, _PREAMBLE):
@@ -175,7 +177,7 @@ def numbering_of(records: Iterable[object]) -> Numbering:
 
 
 def numbering_of_level(level: int) -> Numbering:
-    """The numbering for a level of our feature, 0 for a cluster that lacks it. Raises UnknownMetadataVersion."""
+    """Returns the numbering for a level of our feature; 0 means the feature is absent. Raises UnknownMetadataVersion."""
     if level == 0:
         return Numbering.APACHE
     if level == DIRECTORY_NUMBERING_KIP858:

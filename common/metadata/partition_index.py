@@ -1,8 +1,9 @@
-"""Which partitions a broker or one of its directories has, which it is in sync for, and which it leads (core).
+"""Indexes partitions by the brokers and directories of their replicas, by ISR member, and by leader (core).
 
-What the controller asks when a broker or a directory comes or goes. Kafka's ReplicationControlManager keeps the same in its
-`brokersToIsrs` and `directoriesToPartitions`. Lists come back in insertion order, and an entry that changes goes to the end
-of its index. So the order follows from the records alone: nodes that replayed the same ones list the same.
+The controller uses these when a broker or a directory comes or goes. Counterpart of `brokersToIsrs` and
+`directoriesToPartitions` in Kafka's ReplicationControlManager. Lists are in insertion order, and an entry that changes moves
+to the end of its index. So the order depends only on the records, and all nodes that replayed the same records return the
+same lists.
 """
 
 from collections.abc import Iterable
@@ -10,23 +11,23 @@ from collections.abc import Iterable
 from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
 
-# Used as an ordered set.
+# A dict used as an ordered set.
 _Partitions = dict[TopicIdPartition, None]
 
 
 class PartitionIndex:
-    """Follows MetadataState: it is called for every partition that is added, changed or removed."""
+    """The indexes of one MetadataState, which reports every partition that it adds, changes or removes."""
 
     __slots__ = ("_in_directory", "_led_by", "_with_isr_member")
 
     def __init__(self) -> None:
-        # Invariant, of all three: no inner dict is empty, so a key says that there is a partition.
-        # Invariant: a partition stands under (replicas[i], directories[i]) for each of its replicas, reserved directory ids
-        # included.
+        # Invariant of all three dicts: no inner dict is empty, so a key is present only if it has a partition.
+        # Invariant: a partition is listed under (replicas[i], directories[i]) for each of its replicas. This includes
+        # reserved directory ids.
         self._in_directory: dict[BrokerId, dict[DirectoryId, _Partitions]] = {}
-        # Invariant: a partition stands under each member of its ISR.
+        # Invariant: a partition is listed under each member of its ISR.
         self._with_isr_member: dict[BrokerId, _Partitions] = {}
-        # Invariant: a partition stands under its leader. NO_LEADER is a key like any other.
+        # Invariant: a partition is listed under its leader. NO_LEADER is a key like any other.
         self._led_by: dict[BrokerId, _Partitions] = {}
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ class PartitionIndex:
         return list(self._in_directory.get(broker_id, {}).get(directory_id, ()))
 
     def of_broker(self, broker_id: BrokerId) -> list[TopicIdPartition]:
-        """Directory by directory."""
+        """Lists the broker's partitions, directory by directory."""
         return [key for partitions in self._in_directory.get(broker_id, {}).values() for key in partitions]
 
     def with_isr_member(self, broker_id: BrokerId) -> list[TopicIdPartition]:
@@ -48,14 +49,14 @@ class PartitionIndex:
 
     # --- following ----------------------------------------------------------------------------------------------
     def add(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
-        """A new partition."""
+        """Adds a new partition."""
         self._add_replicas(key, partition)
         _add(self._with_isr_member, partition.isr, key)
         self._led_by.setdefault(partition.leader, {})[key] = None
 
     def change(self, key: TopicIdPartition, before: PartitionRegistration, partition: PartitionRegistration) -> None:
-        """A partition that was `before`."""
-        # Equal tuples are nearly always the same object; if not, indexing them again is merely work done twice.
+        """Updates a partition whose registration was `before`."""
+        # Equal tuples are nearly always the same object. If not, indexing them again only moves the entry to the end.
         if partition.replicas is not before.replicas or partition.directories is not before.directories:
             self._drop_replicas(key, before)
             self._add_replicas(key, partition)
@@ -67,7 +68,7 @@ class PartitionIndex:
             self._led_by.setdefault(partition.leader, {})[key] = None
 
     def remove(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
-        """A partition of a topic that is removed."""
+        """Removes a partition of a removed topic."""
         self._drop_replicas(key, partition)
         _drop(self._with_isr_member, partition.isr, key)
         _drop(self._led_by, (partition.leader,), key)

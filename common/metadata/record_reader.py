@@ -1,7 +1,7 @@
 """Decodes the records of one metadata log or snapshot, in order (core).
 
-The numbering of the reserved directory ids is itself a record at the start of the log, so that a reader has to remember
-what it has read. Whoever begins in the middle of a log gives the numbering that it learnt from the snapshot before.
+The numbering of the reserved directory ids is itself set by a record at the start of the log, so a reader has state. A
+caller that starts in the middle of a log passes the numbering that it learned from the preceding snapshot.
 """
 
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
@@ -12,14 +12,15 @@ from common.records.partition_layouts import RECORD_TYPE, VERSION, PartitionLayo
 
 
 class MetadataRecordReader:
-    """Decodes frames and follows the numbering that they choose; a log that chooses none is numbered as Apache's."""
+    """Decodes frames and tracks the numbering that they select. A log that selects none uses Apache's numbering."""
 
     def __init__(self, numbering: Numbering = Numbering.APACHE) -> None:
+        # Applies to the next record. Changes when a record of the numbering feature is decoded.
         self.numbering = numbering
         self._layouts = PartitionLayouts()
 
     def decode(self, frame: bytes | bytearray | memoryview) -> KnownRecord:
-        """The next record. Raises ProtocolError, or UnknownMetadataVersion for a numbering that is not known."""
+        """Decodes the next record. Raises ProtocolError, or UnknownMetadataVersion for an unknown numbering."""
         if len(frame) > 3 and frame[0] == FRAME_VERSION and frame[1] == RECORD_TYPE and frame[2] == VERSION:
             partition = self._layouts.decode(bytes(frame[3:]), self.numbering)
             if partition is not None:

@@ -1,11 +1,11 @@
-"""What the metadata knows of one broker, one controller, one topic, one partition (core).
+"""The metadata about one broker, one controller, one topic, or one partition (core).
 
-Answers to Kafka's BrokerRegistration and PartitionRegistration. All but `Topic` are immutable: a change makes a new one, so
-that a delta or a snapshot in progress may keep what it holds. Equal tuples are shared (`MetadataState` interns them).
+Counterpart of Kafka's BrokerRegistration and PartitionRegistration. All classes except `Topic` are immutable: a change
+creates a new object, so deltas and snapshots in progress can keep the old one. Equal tuples are shared (`MetadataState`
+interns them).
 
-Easy to get wrong: `has_online_directory` is the one rule by which elections, AlterPartition and Metadata decide whether a
-replica is offline (docs/DESIGN.md, "Which replica is online"). A registration that names no directory at all comes from a
-broker older than directory assignment and counts as having every directory.
+`has_online_directory` is the single rule by which elections, AlterPartition and Metadata decide whether a replica is offline
+(docs/DESIGN.md, "Which replica is online").
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader was elected uncleanly and has not yet recovered from it."""
+    """Whether the partition still has to recover from an unclean leader election."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -43,7 +43,7 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeature:
-    """The levels of one feature that a node can work with."""
+    """The range of levels of one feature that a node supports."""
 
     name: str
     min_version: int
@@ -62,14 +62,19 @@ class BrokerRegistration:
     rack: str | None
     fenced: bool
     in_controlled_shutdown: bool
-    # Sorted. Empty: the broker registered without directories, not "all are gone" (the last one to go fences the broker).
+    # The online directories, sorted. Empty means that the broker is older than directory assignment and registered none. It
+    # never means that all are lost, because losing the last directory fences the broker.
     directories: tuple[DirectoryId, ...] = ()
-    # Sorted. What this incarnation registered once and lost since; emptied by a new incarnation only.
+    # Directories that this incarnation registered and then lost, sorted. Reset by a registration with a new incarnation. One
+    # with the same incarnation removes only directories that it lists as online again.
     lost_directories: tuple[DirectoryId, ...] = ()
 
     def has_online_directory(self, directory_id: DirectoryId) -> bool:
-        """Whether a replica that the metadata puts in this directory of this broker counts as online."""
-        # The order matters: LOST stays offline even where no directory is registered.
+        """Whether a replica assigned to this directory of this broker counts as online.
+
+        A broker that registered no directories counts as having every directory online.
+        """
+        # The order matters: LOST is offline even if the broker registered no directories.
         if directory_id in (UNASSIGNED, MIGRATING):
             return True
         if directory_id == LOST:
@@ -77,17 +82,17 @@ class BrokerRegistration:
         return not self.directories or directory_id in self.directories
 
     def endpoint(self, listener_name: str) -> BrokerEndpoint | None:
-        """The endpoint of that listener, if the broker has one."""
+        """Returns the endpoint of the listener, or None."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
     def feature(self, name: str) -> SupportedFeature | None:
-        """The levels that the broker supports of that feature, if it names it."""
+        """Returns the supported levels of the feature, or None if the broker does not name it."""
         return next((feature for feature in self.features if feature.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """A registered controller: where it listens and what it supports."""
+    """A registered controller with its endpoints and features."""
 
     controller_id: int
     incarnation_id: IncarnationId
@@ -98,22 +103,23 @@ class ControllerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """One partition: its replicas, where they are, and who leads.
+    """One partition: its replicas, their directories, and its leader.
 
-    Invariants, kept by replay: as many directories as replicas, the ISR within the replicas, the leader in the ISR or none.
+    Replay guarantees these invariants: there are as many directories as replicas, the ISR is a subset of the replicas, and
+    the leader is in the ISR or NO_LEADER.
     """
 
     replicas: tuple[BrokerId, ...]
-    # directories[i] is where replicas[i] is, as far as its broker has told.
+    # directories[i] is the directory of replicas[i] as last reported by its broker, or a reserved id.
     directories: tuple[DirectoryId, ...]
     isr: tuple[BrokerId, ...]
     removing_replicas: tuple[BrokerId, ...]
     adding_replicas: tuple[BrokerId, ...]
     leader: BrokerId
     leader_recovery_state: int
-    # Changes when: a leader is named, the same one included. Never goes back.
+    # Never decreases. Changes when a record names a leader, even the same one.
     leader_epoch: LeaderEpoch
-    # Changes when: any record changes the partition. Never goes back.
+    # Never decreases. Changes with every record that changes the partition.
     partition_epoch: PartitionEpoch
 
     @property
@@ -121,7 +127,7 @@ class PartitionRegistration:
         return self.leader != NO_LEADER
 
     def directory(self, broker_id: BrokerId) -> DirectoryId:
-        """Where that broker's replica is. Raises KeyError if the broker has none."""
+        """Returns the directory of the broker's replica. Raises KeyError if the broker has no replica."""
         for replica, directory_id in zip(self.replicas, self.directories, strict=True):
             if replica == broker_id:
                 return directory_id
@@ -130,7 +136,7 @@ class PartitionRegistration:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic and its partitions, in the order in which they were created. Only replay changes `partitions`."""
+    """A topic and its partitions in order of creation. Only replay changes `partitions`."""
 
     name: str
     id: TopicId

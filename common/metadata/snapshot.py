@@ -1,11 +1,10 @@
 """Turns a MetadataState into the records that rebuild it (core).
 
-Answers to the writers of Kafka's MetadataImage. Replaying the records into an empty state gives an equal state, the lost
-directories included, which travel in a tagged field of our own.
+Counterpart of the `write` methods of Kafka's MetadataImage. Replaying the records into an empty state gives an equal state.
+This includes the lost directories, which are written in a tagged field of our own.
 
-Easy to get wrong: writing a snapshot takes long and is sliced, while the state moves on. `generate_snapshot_records`
-therefore copies the outer collections when it is called; the registrations in them never change. Features come first:
-metadata.version before all, and the numbering of directory ids before anything that holds one.
+Feature records come first: metadata.version before everything else, then the numbering of directory ids, before any record
+that holds one.
 """
 
 from collections.abc import Iterator
@@ -40,19 +39,22 @@ _FIRST_FEATURES = (METADATA_VERSION_FEATURE, DIRECTORY_NUMBERING_FEATURE)
 
 
 class UnwritableMetadata(Exception):
-    """The metadata.version has no record that could hold this state."""
+    """The records of the state's metadata.version cannot express the state."""
 
 
 def generate_snapshot_records(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
-    """The records of the state as it is now; the state may change while they are taken one by one.
+    """Yields the records of the state as it is at the time of the call.
 
-    Raises UnwritableMetadata, while iterating, if the state holds what its own metadata.version cannot express.
+    The state may change during the iteration: this function copies the collections first, and the registrations in them are
+    immutable. Raises UnwritableMetadata while iterating if the state contains something that its own metadata.version cannot
+    express.
     """
     frozen = _shallow_copy(state)
     return _generate(frozen)
 
 
 def _shallow_copy(state: MetadataState) -> MetadataState:
+    """Copies what the records need and nothing else: the indexes and offsets of the copy stay empty."""
     copy = MetadataState()
     copy.brokers = dict(state.brokers)
     copy.controllers = dict(state.controllers)

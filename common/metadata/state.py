@@ -1,13 +1,15 @@
 """The cluster's metadata, built by replaying the records of the metadata log (core).
 
-Counterpart of the replay methods of Kafka's controller and of its MetadataImage: one class serves the active controller,
-the standbys and every broker. `replay` is the only thing that changes it, but for `replace_with`, which puts the state of a
-snapshot in its place. A record that contradicts the state raises ReplayError and leaves the state unusable; on the active
-controller that is fatal.
+Counterpart of the replay methods of Kafka's controller and of its MetadataImage. One class serves the active controller, the
+standbys and every broker. Only `replay` changes the state, and `replace_with`, which swaps in the state of a snapshot. A
+record that contradicts the state raises ReplayError and leaves the state unusable. On the active controller that is fatal.
 
-Two rules about lost directories are easy to get wrong. A BrokerRegistrationChangeRecord with an empty directory list changes
-nothing. And the set of lost directories follows from the order of the records: a registration with a new incarnation
-empties it, one with the same incarnation keeps it (docs/DESIGN.md, "Registration and fencing").
+Two rules about lost directories are easy to get wrong (docs/DESIGN.md, "Registration and fencing"):
+
+1. A BrokerRegistrationChangeRecord with an empty directory list does not change the directories.
+2. The set of lost directories follows from the order of the records. A registration with a new incarnation replaces it with
+   the one in the record. A registration with the same incarnation keeps it, adds every directory that it no longer lists,
+   and removes those that it lists as online again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,45 +68,52 @@ from common.records.metadata_records import (
 )
 
 _NO_CONFIGS: Final = MappingProxyType[str, str]({})
-# Interned tuples are dropped when there are more than this many and more than there are partitions. They are only shared
-# copies: dropping them loses nothing but memory.
+# The interned tuples are dropped once there are this many and at least as many as partitions. They are only shared copies,
+# so dropping them costs memory and nothing else.
 _INTERNED_MAX: Final = 100_000
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 
 
 class ReplayError(Exception):
-    """A record contradicts the state that the records before it made."""
+    """A record contradicts the state built from the records before it."""
 
 
 class UnsupportedFeatureLevel(ReplayError):
-    """The log finalizes a feature at a level that this node does not know. Fatal for the node, and nobody's bug: the line
-    names feature, level and the supported range."""
+    """The log finalizes a feature at a level that this node does not support. Fatal for the node but not a bug: the text
+    names the feature, the level and the supported range."""
 
 
 class MetadataState:
-    """See the module's docstring. Readers may look at every attribute without underscore and change none."""
+    """The metadata of one cluster. Readers may use every attribute without an underscore but must not change any."""
 
     def __init__(self) -> None:
-        # Fenced ones included. A broker leaves only by UnregisterBrokerRecord.
+        # All registered brokers, fenced or not. Only UnregisterBrokerRecord removes one.
+        # Invariant: a broker's epoch never decreases while it is registered.
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
+        # The newest registration of each controller. Entries are replaced, never removed.
         self.controllers: dict[int, ControllerRegistration] = {}
-        # Invariant: `topic_ids` holds the name of each topic here, and no other.
+        # In order of creation. Changes with TopicRecord and RemoveTopicRecord; the partitions inside change with theirs.
         self.topics: dict[TopicId, Topic] = {}
+        # Invariant: the ids of exactly the topics in `topics`, by name.
         self.topic_ids: dict[str, TopicId] = {}
-        # Invariant: no inner dict is empty. The configs of a removed topic go with it.
+        # Invariant: no inner dict is empty. Removing a topic removes its configs.
         self.configs: dict[ConfigResource, dict[str, str]] = {}
-        # Finalized levels. Invariant: none is 0, which means that the feature is off.
+        # Finalized levels. Invariant: each one is supported by this node, and none is 0. A record with level 0 removes the
+        # feature.
         self.features: dict[str, int] = {}
-        # The level of that feature, or MINIMUM_LEVEL before the log has said one.
+        # The finalized level of metadata.version; MINIMUM_LEVEL if the log has not set one or has set a lower one.
         self.metadata_version = MINIMUM_LEVEL
-        # Invariant: the sum over all topics.
+        # Invariant: the number of partitions of all topics together.
         self.partition_count = 0
-        # The offset of the last replayed record; -1 before the first.
+        # The offset of the last replayed record; -1 before the first. A record that raised ReplayError does not count.
         self.last_offset = Offset(-1)
-        # The offset of each broker's last RegisterBrokerRecord (of the snapshot's last record, if that held it).
+        # The offset of each broker's last RegisterBrokerRecord. For a record from a snapshot, the offset of the last record
+        # that the snapshot covers. Invariant: its keys are the keys of `brokers`.
         self.registration_offsets: dict[BrokerId, Offset] = {}
+        # Invariant: indexes exactly the partitions in `topics`.
         self._index = PartitionIndex()
-        # Equal tuples and ids are one object, as far as these reach: it saves memory, and equality is mostly identity.
+        # Intern tables, so that equal tuples and ids are mostly one object. This saves memory and makes most comparisons
+        # identity checks. The tables of tuples are emptied now and then (`_make_room`); no reader may rely on identity.
         self._interned_brokers: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
         self._interned_directories: dict[tuple[bytes, ...], tuple[DirectoryId, ...]] = {}
         self._interned_ids: dict[bytes, DirectoryId] = {}
@@ -112,7 +121,7 @@ class MetadataState:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        """Whether both describe the same cluster, whatever way led there."""
+        """Whether both describe the same cluster, no matter which records led there."""
         if not isinstance(other, MetadataState):
             return NotImplemented
         return (
@@ -126,46 +135,46 @@ class MetadataState:
     __hash__ = None  # type: ignore[assignment]
 
     def topic_named(self, name: str) -> Topic | None:
-        """The topic of that name, if there is one."""
+        """Returns the topic with this name, or None."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
     def partition(self, topic_id: TopicId, partition: int) -> PartitionRegistration | None:
-        """The partition, if there is one."""
+        """Returns the partition, or None if it does not exist."""
         topic = self.topics.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The configuration of that resource, empty if nothing is set."""
+        """Returns the configuration of the resource, empty if nothing is set."""
         return self.configs.get((resource_type, name), _NO_CONFIGS)
 
     def partitions_in_directory(self, broker_id: BrokerId, directory_id: DirectoryId) -> list[TopicIdPartition]:
-        """The partitions whose replica on that broker is assigned to that directory. Reserved ids are indexed too."""
+        """Returns the partitions whose replica on the broker is assigned to the directory. Reserved ids work too."""
         return self._index.in_directory(broker_id, directory_id)
 
     def partitions_of_broker(self, broker_id: BrokerId) -> list[TopicIdPartition]:
-        """The partitions of which that broker has a replica, directory by directory."""
+        """Returns the partitions that have a replica on the broker, directory by directory."""
         return self._index.of_broker(broker_id)
 
     def partitions_with_broker_in_isr(self, broker_id: BrokerId) -> list[TopicIdPartition]:
-        """The partitions in whose ISR that broker is; those that it leads are among them."""
+        """Returns the partitions that have the broker in their ISR. They include those that it leads."""
         return self._index.with_isr_member(broker_id)
 
     def partitions_led_by(self, broker_id: BrokerId) -> list[TopicIdPartition]:
-        """The partitions whose leader that broker is; for NO_LEADER, those without one."""
+        """Returns the partitions that the broker leads. For NO_LEADER, returns the partitions without a leader."""
         return self._index.led_by(broker_id)
 
     def leads_any(self, broker_id: BrokerId) -> bool:
-        """Whether that broker leads a partition."""
+        """Whether the broker leads any partition."""
         return self._index.leads_any(broker_id)
 
     def is_replica_online(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
-        """Whether the broker is registered, fenced or not, and the directory counts as online (KIP-858)."""
+        """Whether the broker is registered (even if fenced) and the directory counts as online (KIP-858)."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.has_online_directory(directory_id)
 
     def directory_owners(self) -> dict[DirectoryId, BrokerId]:
-        """The broker that has each directory registered, lost ones included."""
+        """Maps every registered directory to its broker, lost directories included."""
         return {
             directory_id: broker.broker_id
             for broker in self.brokers.values()
@@ -173,7 +182,7 @@ class MetadataState:
         }
 
     def delta_since(self, before: "MetadataState") -> MetadataDelta:
-        """What a reader that knew `before` has to be told when a snapshot replaces it with this state."""
+        """Returns the changes from `before` to this state, for a reader whose state is replaced by a snapshot."""
         delta = MetadataDelta()
         delta.removed_topics.update((id_, topic) for id_, topic in before.topics.items() if id_ not in self.topics)
         for topic_id, topic in self.topics.items():
@@ -196,9 +205,10 @@ class MetadataState:
         return delta
 
     def replace_with(self, other: "MetadataState") -> "MetadataState":
-        """Takes over everything of `other`, which must not be used any more; returns a state with what was here before.
+        """Takes over the content of `other`, which must not be used afterwards. Returns a state with the old content.
 
-        For a snapshot that arrives while other objects hold this one. They may hold none of its dicts across an await."""
+        For loading a snapshot while other objects hold a reference to this state. They must not hold any of its dicts across
+        an await."""
         before = MetadataState()
         before._take(self)
         self._take(other)
@@ -223,7 +233,7 @@ class MetadataState:
     # --- replay -------------------------------------------------------------------------------------------------
 
     def replay(self, record: KnownRecord, *, offset: Offset, delta: MetadataDelta | None = None) -> None:
-        """Applies one record and notes in `delta` what it changed. Raises ReplayError."""
+        """Applies one record and notes the changes in `delta`. Raises ReplayError."""
         replayer = _REPLAYERS.get(type(record))
         if replayer is None:
             raise ReplayError(f"offset {offset}: {type(record).__name__} cannot be replayed")
@@ -239,7 +249,8 @@ class MetadataState:
             if record.broker_epoch < before.epoch:
                 _fail(offset, f"broker {broker_id} registers with epoch {record.broker_epoch}, it had {before.epoch}")
             if record.incarnation_id == before.incarnation_id:
-                # A registration of the same incarnation never forgets a lost directory, and one that it leaves out is lost.
+                # A lost directory stays lost for the rest of the incarnation, unless it registers as online again. A
+                # directory that the new registration leaves out is lost too.
                 lost = self._sorted_ids((*lost, *before.lost_directories, *before.directories), without=directories)
         registration = BrokerRegistration(
             broker_id=broker_id,
@@ -376,7 +387,7 @@ class MetadataState:
             directories = self._kept_directories(before, replicas, offset)
         leader, leader_epoch = before.leader, before.leader_epoch
         if record.leader != NO_LEADER_CHANGE:
-            # Naming the leader that it has already bumps the epoch too: its followers have to start again.
+            # Naming the current leader again also bumps the epoch, which makes the followers start over.
             leader, leader_epoch = BrokerId(record.leader), LeaderEpoch(leader_epoch + 1)
         removing, adding = record.removing_replicas, record.adding_replicas
         recovery_state = record.leader_recovery_state
@@ -409,7 +420,7 @@ class MetadataState:
     def _replay_feature_level(self, record: FeatureLevelRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         if record.feature_level < 0:
             _fail(offset, f"feature {record.name} has level {record.feature_level}")
-        # Level 0 takes the feature away, and every node can do without.
+        # Level 0 removes the feature, which every node supports.
         supported = supported_levels(record.name)
         if record.feature_level != 0 and record.feature_level not in supported:
             raise UnsupportedFeatureLevel(
@@ -430,7 +441,7 @@ class MetadataState:
             _fail(offset, f"the cluster is in ZooKeeper migration state {record.zk_migration_state}, not supported here")
 
     def _replay_nothing(self, record: KnownRecord, offset: Offset, delta: MetadataDelta | None) -> None:
-        """No-ops, and the marks of a transaction, whose records TransactionBuffer gives out complete."""
+        """Ignores no-ops and transaction markers. TransactionBuffer releases only complete transactions."""
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
@@ -481,12 +492,12 @@ class MetadataState:
     def _kept_directories(
         self, before: PartitionRegistration, replicas: tuple[BrokerId, ...], offset: Offset
     ) -> tuple[DirectoryId, ...]:
-        # Only a controller below metadata.version 17 changes replicas without naming directories.
+        # Only a controller below metadata.version level 17 changes replicas without naming directories.
         known = dict(zip(before.replicas, before.directories, strict=True))
         return self._directory_tuple([known.get(replica, MIGRATING) for replica in replicas], len(replicas), offset)
 
     def _broker_tuple(self, ids: list[int], offset: Offset) -> tuple[BrokerId, ...]:
-        # An empty tuple is shared by the interpreter, and would not be true here.
+        # Handle the empty tuple first: it is falsy, so `or` below would always make a new one.
         if not ids:
             return ()
         return self._interned_brokers.get(tuple(ids)) or self._new_broker_tuple(ids, offset)
@@ -586,7 +597,7 @@ _REPLAYERS: Final = MappingProxyType[type, _Replayer](
         FeatureLevelRecord: MetadataState._replay_feature_level,
         ZkMigrationRecord: MetadataState._replay_zk_migration,
         NoOpRecord: MetadataState._replay_nothing,
-        # An abort is not among them: what was replayed cannot be taken back.
+        # AbortTransactionRecord is missing on purpose: replayed records cannot be undone.
         BeginTransactionRecord: MetadataState._replay_nothing,
         EndTransactionRecord: MetadataState._replay_nothing,
     }

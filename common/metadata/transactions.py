@@ -1,10 +1,10 @@
 """Holds back the records of a metadata transaction until it is complete (core).
 
-A change that is larger than one batch is written between BeginTransactionRecord and EndTransactionRecord; whoever follows
-the log must see all of it or nothing. Answers to the transaction handling of Kafka's MetadataBatchLoader.
+Counterpart of the transaction handling in Kafka's MetadataBatchLoader (KIP-868). A change larger than one batch is written
+between BeginTransactionRecord and EndTransactionRecord, and a reader of the log must apply all of it or none.
 
-Easy to get wrong: a record that was held back keeps its own offset, but becomes visible at the offset of the end record.
-Until then the follower's applied offset is the one before the begin record (`stable_offset`).
+A held record keeps its own offset but takes effect at the offset of the end record. Until then the reader's applied offset
+is the one before the begin record (`stable_offset`).
 """
 
 from collections.abc import Sequence
@@ -21,29 +21,32 @@ RecordAndOffset = tuple[KnownRecord, Offset]
 
 
 class TransactionError(Exception):
-    """The log begins a transaction within another one, or ends one that never began."""
+    """The log begins a transaction inside another one, or ends or aborts one that never began."""
 
 
 class TransactionBuffer:
-    """Takes committed records in the order of the log and gives back those that may be applied now."""
+    """Takes committed records in log order and returns those that may be applied now."""
 
     def __init__(self) -> None:
+        # The records of the open transaction, without its begin record. None while no transaction is open.
         self._held: list[RecordAndOffset] | None = None
+        # The offset of the last begin record. Meaningful only while a transaction is open.
         self._begin_offset = Offset(-1)
+        # The offset of the last record fed, held or not.
         self._last_offset = Offset(-1)
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and not ended."""
+        """Whether a transaction has begun but not ended."""
         return self._held is not None
 
     @property
     def stable_offset(self) -> Offset:
-        """The last offset up to which everything fed has been given back or aborted; -1 before the first record."""
+        """The offset up to which every record has been returned or aborted, inclusive; -1 before the first record."""
         return self._last_offset if self._held is None else Offset(self._begin_offset - 1)
 
     def feed(self, record: KnownRecord, offset: Offset) -> Sequence[RecordAndOffset]:
-        """What may be applied after this record. Raises TransactionError."""
+        """Takes the next record and returns the records that may be applied now. Raises TransactionError."""
         self._last_offset = offset
         if isinstance(record, BeginTransactionRecord):
             if self._held is not None:
@@ -64,6 +67,6 @@ class TransactionBuffer:
         return ((record, offset),)
 
     def reset(self, last_offset: Offset) -> None:
-        """A snapshot whose last record has this offset replaced everything; snapshots never end within a transaction."""
+        """Starts over after a snapshot that ends at this offset. Snapshots never end inside a transaction."""
         self._held = None
         self._last_offset = last_offset
