@@ -1,4 +1,4 @@
-"""Nodes with a quorum driver in a simulated world, and a listener that writes down what it is told."""
+"""Nodes with a quorum driver in a simulated world, and a listener that records its calls."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the driver reads of server.properties, with Kafka's defaults."""
+    """The keys of server.properties that the driver reads, with Kafka's defaults."""
 
     metadata_log_segment_bytes: int = 1024 * MEBIBYTE
     metadata_log_segment_ms: int = 7 * 24 * 3_600_000
@@ -43,14 +43,14 @@ class Config:
 
 @dataclass(slots=True)
 class RecordingListener:
-    """Keeps everything in the order in which it came."""
+    """Records everything in the order of arrival."""
 
     batches: list[CommittedBatch] = field(default_factory=list)
     records: list[KnownRecord] = field(default_factory=list)
     snapshots: list[tuple[Offset, int]] = field(default_factory=list)
     leaders: list[LeaderAndEpoch] = field(default_factory=list)
     next_offset: int = 0
-    # How many offsets were known when this node became the leader.
+    # The number of offsets known when this node became leader.
     offset_at_leadership: list[int] = field(default_factory=list)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
@@ -71,12 +71,12 @@ class RecordingListener:
 
     @property
     def topics(self) -> list[str]:
-        """The names in the order of the log."""
+        """The topic names in log order."""
         return [record.name for record in self.records if isinstance(record, TopicRecord)]
 
 
 class QuorumNode:
-    """A node of one driver. `start` begins a new life on the same disk."""
+    """A node with one driver. `start` restarts it on the same disk."""
 
     def __init__(
         self,
@@ -99,12 +99,12 @@ class QuorumNode:
         self.directory_id = DirectoryId(Uuid(bytes([node_id]) * 16))
 
     async def start(self) -> "QuorumNode":
-        """Returns when the driver has recovered and runs."""
+        """Starts the driver. Returns once it has recovered and is running."""
         self.listener = RecordingListener()
         self.failure: Exception | None = None
         self.env: SimulatedEnvironment = self.world.node(self.name)
         running = asyncio.Event()
-        # The end of the life before may come later than the beginning of this one, so nothing of a life is in `self`.
+        # The previous run may end after this one has started, so nothing that belongs to one run is kept in `self`.
         self.env.start(lambda env: self._main(env, running))
         await running.wait()
         return self
@@ -162,7 +162,7 @@ class QuorumNode:
                 server.close()
 
     def crash(self) -> None:
-        """kill -9. What the kernel has stays."""
+        """Simulates kill -9: bytes that have reached the kernel survive."""
         self.world.crash(self.name)
 
     async def restart(self) -> "QuorumNode":
@@ -171,7 +171,7 @@ class QuorumNode:
 
     # --- looking -------------------------------------------------------------------------------------------------
     async def leads(self) -> None:
-        """Waits until the listener was told that this node leads the newest epoch."""
+        """Waits until the listener has been notified that this node leads the newest epoch."""
         await self.world.until(
             lambda: (
                 self.listener.leaders
@@ -181,11 +181,11 @@ class QuorumNode:
         )
 
     async def has(self, *topics: str) -> None:
-        """Waits until the listener knows exactly these topics, in this order."""
+        """Waits until the listener has exactly these topics, in this order."""
         await self.world.until(lambda: self.listener.topics == list(topics))
 
     async def add(self, *topics: str) -> int:
-        """Appends topics, one batch, and waits for the commit. Returns the last offset."""
+        """Appends the topics as one batch and waits for the commit. Returns the last offset."""
         offset = self.schedule(*topics)
         await self.driver.wait_for_commit(offset)
         return offset
@@ -195,7 +195,7 @@ class QuorumNode:
         return self.driver.schedule_append([topic(name) for name in topics], epoch=epoch)
 
     def files(self) -> list[str]:
-        """The names in the folder of the metadata log."""
+        """Returns the file names in the folder of the metadata log."""
         return sorted(self.disk.folder(METADATA_LOG_FOLDER).entries)
 
 

@@ -11,7 +11,7 @@ from common.records.metadata_records import FeatureLevelRecord, NoOpRecord
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_a_new_cluster_begins_with_its_features(numbering: Numbering) -> None:
-    """metadata.version first; the numbering's feature follows where the seeds' numbering is used, and only there."""
+    """metadata.version comes first. The numbering feature follows only if KIP-858's numbering is used."""
     records = read_bootstrap_checkpoint(make_bootstrap_checkpoint(bootstrap_records(20, numbering), written_ms=7))
     expected = [
         FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=20),
@@ -31,7 +31,7 @@ def test_the_defaults_of_a_new_cluster() -> None:
 
 
 def test_metadata_version_has_to_come_first() -> None:
-    """Apache's readers take the versions of all other records from it."""
+    """Apache's readers derive the versions of all other records from it."""
     other = ApiMessageAndVersion(FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1), 0)
     for records in ([], [other], [ApiMessageAndVersion(NoOpRecord(), 0)]):
         with pytest.raises(ValueError, match=r"metadata\.version"):

@@ -1,4 +1,4 @@
-"""A quorum of one: commits, group commit, restarts, failing disks. Everything runs on the simulated world."""
+"""A quorum of one: commits, group commit, restarts, failing disks. Everything runs in the simulated world."""
 
 import asyncio
 import errno
@@ -39,7 +39,7 @@ async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumN
 
 
 def noting(done: list[str], name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-    """The operation, written down when it is called."""
+    """Wraps an operation so that each call to it is recorded."""
 
     def noted(*arguments: Any) -> Any:
         done.append(name)
@@ -63,7 +63,7 @@ def segment_content(node: QuorumNode) -> bytes:
 
 
 def test_a_sole_voter_elects_itself_and_begins_its_epoch() -> None:
-    """quorum-state is on the disk, the log begins with a LeaderChange of the new epoch, and only then it leads."""
+    """The node leads only after quorum-state is on disk and the log starts with a LeaderChange of the new epoch."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -87,7 +87,7 @@ def test_a_sole_voter_elects_itself_and_begins_its_epoch() -> None:
 
 
 def test_records_are_delivered_in_the_order_of_scheduling() -> None:
-    """Offsets are given out at once and without gaps, batches come whole, and waiting for one means all before it."""
+    """Offsets are assigned at once without gaps, batches arrive whole, and waiting for one offset covers all before it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -106,7 +106,7 @@ def test_records_are_delivered_in_the_order_of_scheduling() -> None:
 
 
 def test_no_records_give_the_newest_offset() -> None:
-    """An operation that changes nothing waits for what was scheduled before it."""
+    """An operation that changes nothing waits for everything scheduled before it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -119,7 +119,7 @@ def test_no_records_give_the_newest_offset() -> None:
 
 
 def test_nothing_is_committed_before_the_sync() -> None:
-    """With a disk that writes but does not sync, the records are in the file and nobody hears of them."""
+    """If the disk writes but does not sync, the records are in the file but no listener sees them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -138,7 +138,7 @@ def test_nothing_is_committed_before_the_sync() -> None:
 
 
 def test_group_commit_joins_what_arrives_during_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one sync hangs, a hundred appends are scheduled; they take one more append and one more sync."""
+    """A hundred appends scheduled while a sync hangs take one more append and one more sync."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -160,7 +160,7 @@ def test_group_commit_joins_what_arrives_during_a_sync(monkeypatch: pytest.Monke
 
 
 def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
-    """The log, its order and its epochs are what they were; the new epoch has its own LeaderChange."""
+    """The log keeps its order and its epochs, and the new epoch has its own LeaderChange."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -171,7 +171,7 @@ def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
         assert node.driver.leader_and_epoch.epoch == 2
         assert node.listener.topics == ["a", "b", "c"]
         assert [(batch.base_offset, batch.epoch) for batch in node.listener.batches] == [(0, 1), (1, 1), (3, 1), (4, 2)]
-        # Leadership comes after the whole log.
+        # Leadership is announced after the whole log.
         assert node.listener.offset_at_leadership[-1] == 5
         await node.add("d")
         assert node.listener.topics == ["a", "b", "c", "d"]
@@ -180,7 +180,7 @@ def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
 
 
 def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
-    """The last batch was half on the disk when the power went: it is gone, and its offset is used again."""
+    """The last batch was half written when the power failed. It is dropped, and its offset is reused."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -199,7 +199,7 @@ def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
 
 
 def test_a_lost_quorum_state_does_not_bring_an_old_epoch_back() -> None:
-    """The epoch of the newest batch is the least that the next one must exceed."""
+    """The next epoch must be higher than the epoch of the newest batch."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -215,7 +215,7 @@ def test_a_lost_quorum_state_does_not_bring_an_old_epoch_back() -> None:
 
 
 def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
-    """The operator reads which file it is."""
+    """The error names the damaged file for the operator."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -229,7 +229,7 @@ def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
 
 
 def test_atomic_records_that_fit_no_batch_are_refused() -> None:
-    """Nothing of them is appended; the same records without atomicity are split."""
+    """None of them is appended. The same records are split if they need not be atomic."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -244,7 +244,7 @@ def test_atomic_records_that_fit_no_batch_are_refused() -> None:
 
 
 def test_only_the_leader_of_the_epoch_appends() -> None:
-    """A controller that has not noticed the end of its epoch cannot write into the next."""
+    """A controller that has not noticed the end of its epoch cannot write into the next one."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -257,7 +257,7 @@ def test_only_the_leader_of_the_epoch_appends() -> None:
 
 
 def test_resignation_takes_back_what_was_not_appended() -> None:
-    """Those who wait get NotLeader; what the disk already has is committed by the next epoch, the rest never happened."""
+    """Waiting callers get NotLeader. Records already on disk are committed in the next epoch; the rest are dropped."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -287,7 +287,7 @@ def test_resignation_takes_back_what_was_not_appended() -> None:
 
 
 def test_resigning_an_older_epoch_does_nothing() -> None:
-    """The call may be late."""
+    """A late call must not end the current epoch."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -300,7 +300,7 @@ def test_resigning_an_older_epoch_does_nothing() -> None:
 
 @pytest.mark.parametrize("operation", ["append", "fsync"])
 def test_a_failing_metadata_directory_ends_run(operation: str) -> None:
-    """The error reaches on_error first, then comes out of run(); nothing of the failed group is committed."""
+    """The error reaches on_error first and is then raised by run(). Nothing of the failed group is committed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -318,7 +318,7 @@ def test_a_failing_metadata_directory_ends_run(operation: str) -> None:
 
 
 def test_a_failing_disk_tells_those_who_wait() -> None:
-    """They must not wait for ever while the daemon goes down."""
+    """Callers must not wait forever while the daemon shuts down."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -331,7 +331,7 @@ def test_a_failing_disk_tells_those_who_wait() -> None:
 
 
 def test_an_unknown_record_is_fatal() -> None:
-    """A daemon may not skip what it does not understand: the rest of the log builds on it."""
+    """A daemon must not skip an unknown record, because the rest of the log builds on it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -348,7 +348,7 @@ def test_an_unknown_record_is_fatal() -> None:
 
 
 def test_two_listeners_hear_the_same() -> None:
-    """A node with both roles has one driver; a listener that comes late starts from the beginning."""
+    """A node with both roles has one driver. A listener that registers late starts from the beginning."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -366,7 +366,7 @@ def test_two_listeners_hear_the_same() -> None:
 
 
 def test_a_state_that_is_given_up_is_replaced_by_a_new_listener() -> None:
-    """As a resigning controller does: within the news of it, the old listener goes and a new one starts over."""
+    """Like a resigning controller: during the notification the old listener unregisters and a new one starts over."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -394,7 +394,7 @@ def test_a_state_that_is_given_up_is_replaced_by_a_new_listener() -> None:
 
 
 def test_bootstrap_records_come_from_formatting() -> None:
-    """The controller is handed the records of bootstrap.checkpoint, and the numbering that they choose is in force."""
+    """The controller gets the records of bootstrap.checkpoint, and the numbering that they select is in effect."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = QuorumNode(world, "one", 1)
@@ -415,7 +415,7 @@ def test_bootstrap_records_come_from_formatting() -> None:
 
 
 def test_a_driver_that_was_closed_does_not_run() -> None:
-    """A node asked to end while it starts closes its driver before `run` has had a turn; nothing is elected any more."""
+    """A node stopped during startup closes its driver before `run` gets its first turn. Then no election takes place."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -430,7 +430,7 @@ def test_a_driver_that_was_closed_does_not_run() -> None:
 
 
 def test_an_orderly_end_keeps_everything() -> None:
-    """close() syncs the log; the next start has nothing to repair."""
+    """close() syncs the log, so the next start has nothing to repair."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -447,7 +447,7 @@ def test_an_orderly_end_keeps_everything() -> None:
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    """The whole history of a run, down to its times, follows from the seed."""
+    """The whole history of a run, including its timing, depends only on the seed."""
 
     def trace(seed: int) -> str:
         world = SimulatedWorld(seed)
@@ -466,7 +466,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_the_server_configuration_is_all_that_the_driver_needs() -> None:
-    """ServerConfig has every key that the driver reads, with Kafka's defaults, and its voters fit too."""
+    """ServerConfig has every key that the driver reads, with Kafka's defaults, and its voters have the right type."""
     config: QuorumConfig = load_server_config(
         {
             "process.roles": "controller",

@@ -1,7 +1,7 @@
-"""Random histories of one controller and two observers: nothing committed is lost, and all logs tell the same story.
+"""Random histories of one controller and two observers: nothing committed is lost, and all logs agree.
 
-Each seed is one history of appends, crashes (some with a torn end of the log), snapshots that cut the log, and pauses. At
-its end everybody is restarted and has to agree.
+Each seed is one history of appends, crashes (some with a torn log tail), snapshots that cut the log, and pauses. At the end
+every node is restarted, and all of them must agree.
 """
 
 import random
@@ -26,7 +26,7 @@ class History:
         self.controller = QuorumNode(world, "one", 1, config=CONFIG)
         self.observers = [QuorumNode(world, f"observer-{number}", number, config=CONFIG) for number in (101, 102)]
         self.scheduled = 0
-        # What a client was told is committed.
+        # The topics acknowledged to clients.
         self.acknowledged: list[str] = []
         self.waiting: list[Task[None]] = []
 
@@ -73,7 +73,7 @@ class History:
         node = self.rng.choice(self.observers)
         applied = node.driver.high_watermark
         node.crash()
-        # An observer syncs nothing: whatever it has may be gone.
+        # An observer syncs nothing, so a power cut may take all it has.
         if self.rng.random() < 0.5:
             self.tear(node, self.rng.randrange(applied + 1))
         await node.start()
@@ -82,7 +82,7 @@ class History:
         await self.rng.choice([self.controller, *self.observers]).driver.write_snapshot()
 
     def tear(self, node: QuorumNode, kept_offset: int) -> None:
-        """A power cut: the newest segment ends anywhere behind the records below `kept_offset`."""
+        """Simulates a power cut: truncates the newest segment anywhere at or after `kept_offset`."""
         name = max(name for name in node.files() if name.endswith(".log"))
         entry = node.disk.find(f"__cluster_metadata-0/{name}")
         assert isinstance(entry, FileNode)
@@ -117,7 +117,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_what_is_committed_stays(seed: int) -> None:
-    """Acknowledged records are there at the end, none twice, and every node has the same set."""
+    """At the end every acknowledged record is present exactly once, and all nodes have the same set."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await History(world, seed).run()

@@ -1,4 +1,4 @@
-"""The role that a node shows Prometheus is the one that Kafka would name."""
+"""The role in a node's Prometheus metrics is the one that Kafka would report."""
 
 import pytest
 
@@ -18,5 +18,5 @@ from common.raft.metrics import quorum_state
 def test_the_state_of_a_node_without_a_vote_is_observer(
     is_leader: bool, is_voter: bool, is_leader_known: bool, state: str
 ) -> None:
-    """A broker has no vote and is an observer, whether it has found the leader or not."""
+    """A broker has no vote, so it is an observer whether or not it has found the leader."""
     assert quorum_state(is_leader=is_leader, is_voter=is_voter, is_leader_known=is_leader_known) == state

@@ -62,7 +62,7 @@ def content_of(node: QuorumNode, name: str) -> bytes:
 
 
 def test_observer_catches_up_and_persists() -> None:
-    """It finds the leader, copies the log byte for byte, hears only what is committed, and writes its quorum-state."""
+    """It finds the leader, copies the log byte for byte, delivers only committed records, and writes its quorum-state."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -81,7 +81,7 @@ def test_observer_catches_up_and_persists() -> None:
 
 
 def test_observer_goes_on_from_its_own_log_after_a_restart() -> None:
-    """Nothing is delivered before the leader has told the watermark; then everything is, from the own disk."""
+    """Nothing is delivered until the leader reports the high watermark. Then everything is read from the local disk."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -104,7 +104,7 @@ def test_long_poll_wakes_at_once() -> None:
         one = await leader(world)
         other = await observer(world)
         await world.until(lambda: other.listener.next_offset == 1)
-        # Into the middle of a poll.
+        # Move into the middle of a poll.
         await world.sleep(0.3)
         names = [f"t{number}" for number in range(5)]
         for number, name in enumerate(names):
@@ -117,7 +117,7 @@ def test_long_poll_wakes_at_once() -> None:
 
 
 def test_a_commit_without_new_records_wakes_the_poll_too() -> None:
-    """The records left with the old watermark, while the sync hung; the next poll brings the new one at once."""
+    """The records were sent with the old watermark while the sync hung. The next poll returns the new one at once."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -138,7 +138,7 @@ def test_a_commit_without_new_records_wakes_the_poll_too() -> None:
 
 
 def test_an_idle_poll_ends_after_its_wait() -> None:
-    """Without news the answer comes at MaxWaitMs, empty and without an error."""
+    """If nothing changes, the response comes at MaxWaitMs, empty and without an error."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await leader(world)
@@ -152,7 +152,7 @@ def test_an_idle_poll_ends_after_its_wait() -> None:
 
 
 def test_observer_diverged_tail_truncated() -> None:
-    """It had fetched a batch that the leader lost unsynced. In the next epoch it drops the batch and takes the leader's."""
+    """It has fetched a batch that the leader lost unsynced. In the next epoch it truncates and takes the leader's batch."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -182,7 +182,7 @@ def test_observer_diverged_tail_truncated() -> None:
 
 
 def test_a_leader_that_lost_committed_records_is_not_followed() -> None:
-    """The controller's disk was replaced. An observer that has applied more stops rather than forget it."""
+    """The controller's disk was replaced. An observer that has applied more stops instead of truncating."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -202,7 +202,7 @@ def test_a_leader_that_lost_committed_records_is_not_followed() -> None:
 
 
 def test_leader_restart_with_a_higher_epoch_is_followed() -> None:
-    """The observer learns the new epoch from the error, persists it, and goes on where it was."""
+    """The observer learns the new epoch from the error, persists it, and continues where it was."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -220,7 +220,7 @@ def test_leader_restart_with_a_higher_epoch_is_followed() -> None:
 
 
 def test_an_observer_waits_for_its_leader() -> None:
-    """Started before the controller, it keeps asking, with one line in the log and not one for each attempt."""
+    """Started before the controller, it keeps retrying and logs one line, not one per attempt."""
 
     async def scenario(world: SimulatedWorld) -> None:
         other = await observer(world)
@@ -234,7 +234,7 @@ def test_an_observer_waits_for_its_leader() -> None:
 
 
 def test_many_observers_hear_the_same() -> None:
-    """Each is served from the same log; a restart of one does not disturb the others."""
+    """All are served from the same log, and a restart of one does not disturb the others."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -255,11 +255,11 @@ def test_many_observers_hear_the_same() -> None:
 
 @pytest.mark.slow
 def test_observer_fetches_a_snapshot_instead_of_the_log() -> None:
-    """A fresh observer gets the snapshot in pieces, then the log behind it; its next start uses its own copy."""
+    """A new observer gets the snapshot in pieces, then the log after it. Its next start uses its own copy."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
-        # More than one piece of a mebibyte.
+        # More than one piece of 1 MiB.
         names = [f"{number:05d}" + "x" * 200 for number in range(6_000)]
         for start in range(0, len(names), 1_000):
             await one.add(*names[start : start + 1_000])
@@ -284,7 +284,7 @@ def test_observer_fetches_a_snapshot_instead_of_the_log() -> None:
 
 
 def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
-    """It was away while the log behind its end went; its listener gets the snapshot in place of what it missed."""
+    """While it was down, the log after its end was deleted. Its listener gets the snapshot instead."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world, Config(metadata_max_retention_bytes=1))
@@ -308,7 +308,7 @@ def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
 
 
 def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
-    """It was cut off for a while without a restart: the running listener is handed the snapshot, then goes on."""
+    """It was disconnected for a while but not restarted. The running listener loads the snapshot and continues."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world, Config(metadata_max_retention_bytes=1))
@@ -330,7 +330,7 @@ def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
 
 @pytest.mark.slow
 def test_a_download_that_is_cut_off_starts_again() -> None:
-    """The leader dies in the middle; after its restart the observer gets the whole snapshot, from the beginning."""
+    """The leader dies during the download. After its restart the observer downloads the whole snapshot again."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -349,7 +349,7 @@ def test_a_download_that_is_cut_off_starts_again() -> None:
 
 
 def test_an_observer_makes_its_own_snapshots() -> None:
-    """Brokers keep their copies short without the controller, by the same triggers."""
+    """Brokers keep their copies of the log short on their own, with the same triggers as the controller."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -365,7 +365,7 @@ def test_an_observer_makes_its_own_snapshots() -> None:
 
 
 def test_a_leader_whose_disk_cannot_be_read_ends_and_is_followed_again() -> None:
-    """The read for another node fails: the error comes out of run(), and the observer waits for the next leader."""
+    """A read for another node fails. run() raises the error, and the observer waits for the next leader."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -383,11 +383,11 @@ def test_a_leader_whose_disk_cannot_be_read_ends_and_is_followed_again() -> None
     run(scenario)
 
 
-# --- what strangers get ----------------------------------------------------------------------------------------------
+# --- invalid requests ------------------------------------------------------------------------------------------------
 
 
 async def ask(world: SimulatedWorld, request: Struct, *, version: int | None = None) -> Any:
-    """Sends one request to the leader and returns the answer."""
+    """Sends one request to the leader and returns the response."""
     answers: list[Any] = []
 
     async def main(env: SimulatedEnvironment) -> None:
@@ -402,7 +402,7 @@ async def ask(world: SimulatedWorld, request: Struct, *, version: int | None = N
 
 
 def test_a_node_of_another_cluster_is_turned_away() -> None:
-    """Its driver ends with one line that names the trouble; nothing of the log reaches it."""
+    """Its driver fails with a one-line error that names the problem, and it gets nothing of the log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -417,7 +417,7 @@ def test_a_node_of_another_cluster_is_turned_away() -> None:
 
 
 def test_malformed_fetches_are_refused() -> None:
-    """Wrong topic, no partition, impossible numbers: INVALID_REQUEST, at the top or at the partition."""
+    """Wrong topic, no partition, negative numbers: INVALID_REQUEST, at the top level or on the partition."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await leader(world)
@@ -444,7 +444,7 @@ def test_malformed_fetches_are_refused() -> None:
 
 
 def test_a_fetch_by_name_without_endpoints_works_too() -> None:
-    """Version 12 names the topic and knows no endpoints; the records are the same."""
+    """Version 12 names the topic and has no node endpoints. The records are the same."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -467,7 +467,7 @@ def test_a_fetch_by_name_without_endpoints_works_too() -> None:
 
 
 def test_a_snapshot_fetch_that_fits_nothing_is_refused_with_its_error() -> None:
-    """A snapshot that is not there, a position behind its end, an old epoch, another topic, another cluster."""
+    """A missing snapshot, a position beyond its end, an old epoch, another topic, another cluster."""
 
     def request(
         *, offset: int = 2, epoch: int = 1, leader_epoch: int = 1, position: int = 0, name: str = "__cluster_metadata"
@@ -502,7 +502,7 @@ def test_a_snapshot_fetch_that_fits_nothing_is_refused_with_its_error() -> None:
 
 
 def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> None:
-    """It asks for 64 pieces at once and takes none: they are not all read into memory. Later it gets every one of them."""
+    """It requests 64 pieces at once and reads none: not all are loaded into memory. Later it gets every one of them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -542,7 +542,7 @@ def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> 
 
 
 def test_describe_quorum_lists_voters_and_observers() -> None:
-    """Offsets, times and directory ids, in the versions that have them; a node that does not lead says so."""
+    """Offsets, times and directory ids are filled in the versions that have them. A non-leader answers with an error."""
     request = DescribeQuorumRequest(
         topics=[RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData()])]
     )
@@ -574,14 +574,14 @@ def test_describe_quorum_lists_voters_and_observers() -> None:
 
 
 def test_a_node_that_does_not_lead_names_the_leader() -> None:
-    """An observer that is asked to lead answers with the error and the leader that it knows."""
+    """An observer that gets a Fetch answers with an error and the leader that it knows."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
         other = await observer(world)
         await one.add("a")
         await other.has("a")
-        # Somebody takes the observer for a voter.
+        # A client mistakes the observer for a voter.
         misled = QuorumNode(world, "misled", 102, voters=(QuorumEndpoint(BrokerId(101), other.name, PORT),))
         await misled.start()
         await misled.has("a")
@@ -591,7 +591,7 @@ def test_a_node_that_does_not_lead_names_the_leader() -> None:
 
 
 def test_an_observer_takes_over_as_the_only_voter() -> None:
-    """The controller is gone for good, and the configuration names the observer in its place: it goes on with its log."""
+    """The controller is gone for good, and the configuration names the observer as voter. It continues with its log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata log: made, used at the next start, the log cut behind them, crashes half-way, damage."""
+"""Snapshots of the metadata log: writing, loading at startup, cutting the log, crashes half-way, damage."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -69,7 +69,7 @@ def topics_in(node: QuorumNode, snapshot_id: OffsetAndEpoch) -> list[str]:
 
 
 def test_snapshot_then_log_truncation_then_restart() -> None:
-    """The old segment and the older snapshot go; what is left rebuilds the state, and the next epoch goes on behind it."""
+    """The old segment and the older snapshot are deleted. The rest rebuilds the state, and the next epoch continues it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -96,7 +96,7 @@ def test_snapshot_then_log_truncation_then_restart() -> None:
 
 
 def test_a_snapshot_holds_the_whole_state() -> None:
-    """Its content is that of the log before its end, and a listener that comes late is given it instead of the log."""
+    """It has the content of the log before its end offset, and a late listener gets the snapshot instead of the log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -115,7 +115,7 @@ def test_a_snapshot_holds_the_whole_state() -> None:
 
 
 def test_a_listener_may_take_its_time_to_load() -> None:
-    """Commits wait until the awaitable of handle_load_snapshot is done, and are complete and in order then."""
+    """Commits wait until the awaitable of handle_load_snapshot is done. Then they arrive completely and in order."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -154,7 +154,7 @@ def test_a_listener_may_take_its_time_to_load() -> None:
 
 
 def test_a_snapshot_builds_on_the_one_before() -> None:
-    """When the log before it is gone, the older snapshot is where the state comes from."""
+    """If the log before it is gone, the state comes from the older snapshot."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -172,7 +172,7 @@ def test_a_snapshot_builds_on_the_one_before() -> None:
 
 
 def test_nothing_new_no_snapshot() -> None:
-    """A second one at the same offset would only replace the first."""
+    """A second snapshot at the same offset would only replace the first."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -184,7 +184,7 @@ def test_nothing_new_no_snapshot() -> None:
 
 
 def test_only_what_is_committed_is_in_a_snapshot() -> None:
-    """Records that wait for the sync are left out."""
+    """Records that are waiting for the sync are left out."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -201,7 +201,7 @@ def test_only_what_is_committed_is_in_a_snapshot() -> None:
 
 
 def test_bytes_of_records_trigger_a_snapshot() -> None:
-    """About every two kilobytes of committed records one is made, without anybody asking."""
+    """A snapshot is written automatically about every two kilobytes of committed records."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, Config(metadata_log_max_record_bytes_between_snapshots=2_000))
@@ -209,7 +209,7 @@ def test_bytes_of_records_trigger_a_snapshot() -> None:
             await node.add(f"t{number}")
             await world.sleep(0.1)
         offsets = [snapshot_id.offset for snapshot_id in snapshots_of(node)]
-        # A batch of one topic has about a hundred bytes.
+        # A batch with one topic is about a hundred bytes long.
         assert 3 <= len(offsets) <= 7
         assert all(10 <= after - before <= 30 for before, after in pairwise(offsets))
 
@@ -217,7 +217,7 @@ def test_bytes_of_records_trigger_a_snapshot() -> None:
 
 
 def test_time_triggers_a_snapshot() -> None:
-    """With few records the interval decides; with none since the last, nothing is written."""
+    """With few records the interval decides. Without new records since the last snapshot, none is written."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, Config(metadata_log_max_snapshot_interval_ms=60_000))
@@ -236,7 +236,7 @@ def test_time_triggers_a_snapshot() -> None:
 
 
 def test_retention_by_time_keeps_the_newest() -> None:
-    """Older ones go when they are too old, at the next snapshot; by size nothing would have to go."""
+    """Snapshots that are too old are deleted when the next one is written, although the size limit is not reached."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, Config(metadata_max_retention_ms=60_000))
@@ -255,7 +255,7 @@ def test_retention_by_time_keeps_the_newest() -> None:
 
 
 def test_writing_a_large_snapshot_lets_commits_through() -> None:
-    """While it is written, appends commit as fast as before: it works in slices and pauses between them."""
+    """Appends commit as fast as before, because the snapshot is written in slices with pauses between them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -286,7 +286,7 @@ async def append(node: QuorumNode, *records: ApiMessageAndVersion) -> None:
 
 
 def test_a_snapshot_never_ends_within_a_transaction() -> None:
-    """It ends before the open one; once that is complete the next snapshot has all of it, and nothing of an aborted one."""
+    """It ends before the open transaction. The next snapshot has the completed one in full and nothing of an aborted one."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -309,7 +309,7 @@ def test_a_snapshot_never_ends_within_a_transaction() -> None:
 
 
 def test_no_snapshot_where_none_can_end() -> None:
-    """An open transaction that shares its first batch with other records leaves no batch boundary to end at."""
+    """If an open transaction shares its first batch with other records, there is no batch boundary to end at."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -325,7 +325,7 @@ def test_no_snapshot_where_none_can_end() -> None:
 
 
 def test_leftovers_of_a_crash_are_removed() -> None:
-    """Half-written and half-deleted snapshots count for nothing and do not stay."""
+    """Half-written and half-deleted snapshots are ignored and removed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -343,7 +343,7 @@ def test_leftovers_of_a_crash_are_removed() -> None:
 
 
 def test_a_crash_while_writing_leaves_the_log_in_charge() -> None:
-    """The snapshot has not got its name yet, so the next start reads the log."""
+    """The snapshot does not have its final name yet, so the next start reads the log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -361,7 +361,7 @@ def test_a_crash_while_writing_leaves_the_log_in_charge() -> None:
 
 
 def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
-    """The snapshot was synced, the log was not, and the power went: nothing committed is missing."""
+    """The snapshot was synced but the log was not, and the power failed. No committed record is missing."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -385,7 +385,7 @@ def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
 
 
 def test_a_damaged_newest_snapshot_is_passed_over() -> None:
-    """The one before it and the log behind it hold the same."""
+    """The older snapshot and the log after it hold the same records."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -406,7 +406,7 @@ def test_a_damaged_newest_snapshot_is_passed_over() -> None:
 
 
 def test_a_whole_log_needs_no_snapshot() -> None:
-    """While the log still has its first record it stays whole over restarts, so that a damaged snapshot costs nothing."""
+    """A log that still has its first record stays whole over restarts, so a damaged snapshot loses nothing."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -428,7 +428,7 @@ def test_a_whole_log_needs_no_snapshot() -> None:
 
 
 def test_a_log_without_its_beginning_is_fatal() -> None:
-    """The only snapshot is damaged and the log before it is gone: starting would mean an empty cluster."""
+    """The only snapshot is damaged and the log before it is gone. Starting would mean an empty cluster."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -447,7 +447,7 @@ def test_a_log_without_its_beginning_is_fatal() -> None:
 
 
 def test_a_cut_that_was_half_done_is_finished() -> None:
-    """The crash came after the segments went and before the older snapshot did; the next start removes it."""
+    """The node crashed after deleting the segments but before deleting the older snapshot. The next start deletes it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -472,7 +472,7 @@ def test_a_cut_that_was_half_done_is_finished() -> None:
 
 @pytest.mark.parametrize("hung", ["remove", "rename"])
 def test_a_crash_during_the_cut_loses_nothing(hung: str) -> None:
-    """Wherever it stops, the newest snapshot and the log behind it are there."""
+    """No matter where the crash happens, the newest snapshot and the log after it survive."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)

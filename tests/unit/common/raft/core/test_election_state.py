@@ -1,4 +1,4 @@
-"""The quorum-state file, both versions, good and bad."""
+"""The quorum-state file in both versions, valid and damaged."""
 
 import pytest
 
@@ -16,7 +16,7 @@ VOTED = ElectionState(epoch=LeaderEpoch(6), voted_id=BrokerId(1))
 
 
 def test_version_0_reads_as_apache_kafka_writes_it() -> None:
-    """The exact line, since Apache Kafka's tools and nodes read it."""
+    """The line must match exactly, because Apache Kafka's tools and nodes read it."""
     assert encode_quorum_state(LED, [BrokerId(1), BrokerId(3)]) == (
         b'{"clusterId":"","leaderId":3,"leaderEpoch":5,"votedId":-1,"appliedOffset":0,'
         b'"currentVoters":[{"voterId":1},{"voterId":3}],"data_version":0}'
@@ -62,6 +62,6 @@ def test_version_1_is_read(line: bytes, state: ElectionState) -> None:
     ],
 )
 def test_a_damaged_file_is_refused(content: bytes) -> None:
-    """Every damage ends in the one error type that the start-up turns into a line."""
+    """Any damage raises the one error type that startup reports as a single line."""
     with pytest.raises(InvalidQuorumState):
         decode_quorum_state(content)

@@ -1,4 +1,4 @@
-"""The leader's verdict on a fetch position and the follower's reading of the answer, case by case."""
+"""The leader's verdict on a fetch position and the follower's reaction to the response, case by case."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def view(
     earliest: OffsetAndEpoch | None = None,
     latest: OffsetAndEpoch | None = None,
 ) -> LogView:
-    """A log that has these (epoch, start offset) entries and ends at `end`."""
+    """Builds the view of a log with these (epoch, start offset) entries that ends at `end`."""
     cache = LeaderEpochs(epochs)
     last_epoch = LeaderEpoch(max(cache.latest_epoch, 0))
 
@@ -83,7 +83,7 @@ CUT = view([(3, 15), (4, 20)], 30, start=15, earliest=at(15, 3), latest=at(25, 4
 def test_the_leader_judges_a_fetch_by_where_the_logs_agree(
     log: LogView, offset: int, epoch: int, verdict: FetchVerdict
 ) -> None:
-    """Agreeing ends are read from, diverging ones get the common end, what the log no longer has needs a snapshot."""
+    """Matching positions are read, diverging ones get the common end, and positions before the log need a snapshot."""
     assert judge_fetch(log, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(epoch)) == verdict
 
 
@@ -97,7 +97,7 @@ def test_the_leader_judges_a_fetch_by_where_the_logs_agree(
     ],
 )
 def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: bool, error: ErrorCode) -> None:
-    """A fresh observer asks in epoch 0 and learns the epoch from the error."""
+    """A new observer asks in epoch 0 and learns the current epoch from the error."""
     node = BrokerId(1)
     quorum = Quorum(
         node_id=node,
@@ -126,7 +126,7 @@ def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: boo
     ],
 )
 def test_a_follower_keeps_no_more_than_both_logs_have_in_common(leaders_end: OffsetAndEpoch, offset: int) -> None:
-    """Never more than both logs have in common: the smaller end of the same epoch, or the end of our lower epoch."""
+    """Never beyond what both logs share: the smaller end of the same epoch, or the end of our lower epoch."""
     assert truncation_offset(WHOLE, leaders_end) == offset
 
 
@@ -137,7 +137,7 @@ def answer(
 
 
 def test_what_a_follower_does_with_an_answer() -> None:
-    """Records are appended, divergence truncates, a snapshot id is fetched, errors are retried."""
+    """It appends records, truncates on divergence, fetches a snapshot, and retries after an error."""
 
     def judge(fetched: FetchedPartition, *, leader_changed: bool = False) -> object:
         return judge_answer(WHOLE, fetched, leader_changed=leader_changed, high_watermark=Offset(15))
@@ -150,6 +150,6 @@ def test_what_a_follower_does_with_an_answer() -> None:
 
 
 def test_committed_records_are_never_dropped() -> None:
-    """A leader that asks for it is of another cluster, or lost its disk: the daemon must stop."""
+    """A leader that asks for this belongs to another cluster or lost its disk, so the daemon must stop."""
     with pytest.raises(TruncationBelowHighWatermark):
         judge_answer(WHOLE, answer(diverging=at(14, 3)), leader_changed=False, high_watermark=Offset(15))

@@ -1,4 +1,4 @@
-"""Whom a follower asks, and when."""
+"""Which node a follower asks, and when."""
 
 import random
 
@@ -17,7 +17,7 @@ def endpoints(*voters: QuorumEndpoint) -> LeaderEndpoints:
 
 
 def test_the_known_leader_is_asked() -> None:
-    """With no leader, or one without an address, the voters are."""
+    """Without a known leader, or without its address, the follower asks the voters."""
     some = endpoints(ONE, TWO)
     assert some.target(None) == ONE
     assert some.target(TWO.node_id) == TWO
@@ -27,7 +27,7 @@ def test_the_known_leader_is_asked() -> None:
 
 
 def test_after_a_failure_the_voters_take_turns() -> None:
-    """The leader is asked in its turn only, until somebody answers."""
+    """The leader gets no preference until a voter answers."""
     some = endpoints(ONE, TWO)
     some.failed()
     assert some.target(ONE.node_id) == TWO
@@ -38,7 +38,7 @@ def test_after_a_failure_the_voters_take_turns() -> None:
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
-    """They double from the configured one, spread by a fifth, and start over after an answer."""
+    """They double from the configured backoff, with 20 % jitter, and start over after a response."""
     some = endpoints(ONE)
     pauses = [some.failed() for _ in range(12)]
     assert 16 <= pauses[0] <= 24
@@ -50,6 +50,6 @@ def test_pauses_grow_up_to_a_limit() -> None:
 
 
 def test_a_quorum_needs_a_voter() -> None:
-    """Without one there is nobody to ask, ever."""
+    """Without a voter there is no node to ask."""
     with pytest.raises(ValueError, match="at least one voter"):
         endpoints()

@@ -1,4 +1,4 @@
-"""Names of the metadata log's files."""
+"""The file names of the metadata log."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SNAPSHOT = OffsetAndEpoch(Offset(300), LeaderEpoch(7))
 
 
 def test_a_snapshot_is_found_again_by_its_name() -> None:
-    """The name carries both numbers, and a partial file is not taken for a snapshot."""
+    """The name holds both numbers, and a partial file is not mistaken for a snapshot."""
     path = snapshot_path(SNAPSHOT)
     assert path == "__cluster_metadata-0/00000000000000000300-0000000007.checkpoint"
     assert parse_snapshot_name(path.partition("/")[2]) == SNAPSHOT

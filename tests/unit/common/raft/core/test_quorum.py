@@ -1,4 +1,4 @@
-"""The quorum state machine: elections with one and three voters, followers, and what is handed to the driver."""
+"""The quorum state machine: elections with one and three voters, followers, and the driver's actions."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def quorum(
 
 
 def elect(state: Quorum, log_end: int = 0) -> Ready:
-    """Campaigns and persists until the node leads; returns what a new leader has to do."""
+    """Campaigns and persists until the node leads. Returns the new leader's Ready."""
     state.campaign()
     while (ready := state.take_ready()).election is not None:
         state.election_persisted(Offset(log_end))
@@ -36,7 +36,7 @@ def elect(state: Quorum, log_end: int = 0) -> Ready:
 
 
 def test_a_sole_voter_persists_its_vote_then_its_leadership() -> None:
-    """Two durable steps; nothing of the new epoch shows before the first of them."""
+    """There are two durable steps, and the new epoch is invisible before the first one."""
     state = quorum(election=ElectionState(LeaderEpoch(4), ONE))
     assert state.can_elect_itself
     state.campaign()
@@ -56,7 +56,7 @@ def test_a_sole_voter_persists_its_vote_then_its_leadership() -> None:
 
 
 def test_a_candidate_of_three_needs_a_second_vote() -> None:
-    """Its own vote is no majority of three, a repeated or a foreign vote counts for nothing, the second voter's decides."""
+    """Its own vote is not a majority of three. Repeated and foreign votes do not count; a second voter's vote decides."""
     state = quorum(ONE, TWO, THREE)
     assert not state.can_elect_itself
     state.campaign()
@@ -80,15 +80,15 @@ def test_an_observer_cannot_campaign() -> None:
 
 
 def test_a_restarted_leader_does_not_resume_its_epoch() -> None:
-    """The file says that this node leads epoch 4; after a restart nobody does, so that it must be elected again."""
+    """The file names this node as leader of epoch 4. After a restart the epoch has no leader, so it must be re-elected."""
     state = quorum(election=ElectionState(LeaderEpoch(4), ONE))
     assert state.leader_and_epoch == LeaderAndEpoch(None, LeaderEpoch(4))
     assert elect(state).leader_and_epoch == LeaderAndEpoch(ONE, LeaderEpoch(5))
 
 
 def test_a_voter_does_not_wait_for_a_leader_who_is_no_voter() -> None:
-    """The voters were configured anew since the file was written: the sole one takes a newer epoch. An observer, whose own
-    configuration may be the old one, goes on following, and never elects itself."""
+    """The voters were reconfigured since the file was written, so the sole voter starts a newer epoch. An observer's own
+    configuration may be outdated, so it keeps following and never elects itself."""
     stored = ElectionState(LeaderEpoch(4), TWO)
     state = quorum(election=stored)
     assert state.can_elect_itself
@@ -101,7 +101,7 @@ def test_a_voter_does_not_wait_for_a_leader_who_is_no_voter() -> None:
 
 
 def test_a_log_ahead_of_the_file_wins() -> None:
-    """When quorum-state was lost, the epoch of the newest batch is the least that the next epoch must exceed."""
+    """If quorum-state was lost, the next epoch must be higher than the epoch of the newest batch."""
     state = quorum(last_log_epoch=8)
     assert state.epoch == 8
     elect(state)
@@ -109,7 +109,7 @@ def test_a_log_ahead_of_the_file_wins() -> None:
 
 
 def test_one_voter_commits_what_it_flushed_once_its_epoch_began_durably() -> None:
-    """Records of earlier epochs become committed together with the LeaderChange at offset 20, not before."""
+    """Records of earlier epochs are committed together with the LeaderChange at offset 20, not before."""
     state = quorum(high_watermark=10)
     elect(state, log_end=20)
     state.log_flushed(Offset(20))
@@ -121,7 +121,7 @@ def test_one_voter_commits_what_it_flushed_once_its_epoch_began_durably() -> Non
 
 
 def test_three_voters_commit_with_the_second() -> None:
-    """The leader's own disk is one of three; the median decides, and an observer decides nothing."""
+    """The leader's own disk is one of three. The median decides, and observers do not count."""
     state = quorum(ONE, TWO, THREE)
     state.campaign()
     state.take_ready()
@@ -144,7 +144,7 @@ def test_three_voters_commit_with_the_second() -> None:
 
 
 def test_an_observer_follows_and_takes_the_watermark_up_to_its_own_end() -> None:
-    """The leader's watermark may be ahead of what the observer has; it never goes back."""
+    """The leader's watermark may be beyond the observer's log end. The observer's watermark never goes back."""
     state = quorum(node_id=OBSERVER)
     state.leader_discovered(ONE, LeaderEpoch(3))
     assert state.take_ready().election == ElectionState(LeaderEpoch(3), ONE)
@@ -160,7 +160,7 @@ def test_an_observer_follows_and_takes_the_watermark_up_to_its_own_end() -> None
 
 
 def test_old_news_of_leaders_changes_nothing() -> None:
-    """Lower epochs, the known leader again, no leader in the known epoch, and this node itself."""
+    """Ignored: lower epochs, the known leader again, no leader in the known epoch, and this node itself."""
     state = quorum(node_id=OBSERVER, election=ElectionState(LeaderEpoch(3), ONE))
     state.take_ready()
     state.leader_discovered(TWO, LeaderEpoch(2))
@@ -171,7 +171,7 @@ def test_old_news_of_leaders_changes_nothing() -> None:
 
 
 def test_an_epoch_without_a_leader_is_followed_by_its_leader() -> None:
-    """First only the epoch is known, then who leads it."""
+    """First only the epoch is known, then its leader."""
     state = quorum(node_id=OBSERVER)
     state.leader_discovered(None, LeaderEpoch(3))
     state.take_ready()
@@ -184,14 +184,14 @@ def test_an_epoch_without_a_leader_is_followed_by_its_leader() -> None:
 
 
 def test_two_leaders_of_one_epoch_are_a_violation() -> None:
-    """No correct quorum does this; going on would mix two histories."""
+    """No correct quorum does this, and continuing would mix two histories."""
     state = quorum(node_id=OBSERVER, election=ElectionState(LeaderEpoch(3), ONE))
     with pytest.raises(QuorumViolation):
         state.leader_discovered(TWO, LeaderEpoch(3))
 
 
 def test_resigning_leaves_the_epoch_without_a_leader() -> None:
-    """The next election takes a higher epoch; what the old one had not yet appended is gone."""
+    """The next election takes a higher epoch. Records that were not yet appended are gone."""
     state = quorum()
     state.campaign()
     state.take_ready()
@@ -204,7 +204,7 @@ def test_resigning_leaves_the_epoch_without_a_leader() -> None:
 
 
 def test_a_leader_steps_down_for_a_newer_epoch() -> None:
-    """Another node's leadership in a higher epoch ends this one's."""
+    """Another node's leadership in a higher epoch ends this node's."""
     state = quorum(ONE, TWO, THREE)
     state.leader_discovered(TWO, LeaderEpoch(6))
     state.take_ready()

@@ -1,4 +1,4 @@
-"""Metadata records into batches and back; splitting; damage."""
+"""Encoding metadata records into batches, decoding, splitting, and damage."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def encode(
 
 
 def test_what_was_encoded_is_decoded() -> None:
-    """Offsets continue over the split, and the decoded batches equal those kept in memory at the append."""
+    """Offsets continue across the split, and the decoded batches equal those kept in memory at the append."""
     records = [topic(number) for number in range(10)]
     encoded = encode(records)
     assert [(entry.batch.base_offset, entry.batch.last_offset) for entry in encoded] == [(100, 103), (104, 107), (108, 109)]
@@ -57,14 +57,14 @@ def test_what_was_encoded_is_decoded() -> None:
 
 
 def test_no_batch_grows_above_the_limit_or_is_split_without_need() -> None:
-    """No batch grows above the limit, and none is split without need."""
+    """No batch exceeds the limit, and none is split unnecessarily."""
     encoded = encode([topic(number) for number in range(4)], bytes_max=200)
     assert len(encoded) == 2
     assert all(len(entry.buffer) <= 200 for entry in encoded)
 
 
 def test_atomic_records_are_not_split() -> None:
-    """They are refused whole, by count and by size; one that fits goes into one batch."""
+    """They are refused as a whole, by count and by size. Records that fit go into one batch."""
     assert len(encode([topic(number) for number in range(4)], is_atomic=True)) == 1
     with pytest.raises(RecordsTooLarge):
         encode([topic(number) for number in range(5)], is_atomic=True)
@@ -73,13 +73,13 @@ def test_atomic_records_are_not_split() -> None:
 
 
 def test_a_record_larger_than_a_batch_is_refused() -> None:
-    """It can never be written, however the rest is split."""
+    """It can never be written, no matter how the rest is split."""
     with pytest.raises(RecordsTooLarge):
         encode([ApiMessageAndVersion(TopicRecord(name="x" * 300), 0)], bytes_max=300)
 
 
 def test_the_numbering_is_taken_from_the_log() -> None:
-    """A reader that knows nothing learns the numbering from the feature record before the first partition."""
+    """A new reader learns the numbering from the feature record before the first partition."""
     feature = FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=DIRECTORY_NUMBERING_KIP858)
     partition = PartitionRecord(partition_id=0, replicas=[1], isr=[1], leader=1, directories=[MIGRATING])
     encoded = encode([ApiMessageAndVersion(feature, 0), ApiMessageAndVersion(partition, 1)])
@@ -88,7 +88,7 @@ def test_the_numbering_is_taken_from_the_log() -> None:
 
 
 def test_a_damaged_batch_is_unreadable_at_its_offset() -> None:
-    """A flipped byte fails the checksum; a value that is no record is unreadable."""
+    """A flipped byte fails the checksum, and a value that is not a record is unreadable."""
     buffer = encode([ApiMessageAndVersion(NoOpRecord(), 0)])[0].buffer
     (intact,) = split_batches(bytes(buffer))
     check_batch(*intact)

@@ -1,4 +1,4 @@
-"""What the leader remembers of replicas: the majority, lag times, and observers that fell silent."""
+"""The leader's view of its replicas: the majority, caught-up times, and silent observers."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def offsets(*ends: int | None) -> list[Offset | None]:
 def test_the_majority_offset_is_what_more_than_half_of_the_voters_have(
     ends: tuple[int | None, ...], majority: int | None
 ) -> None:
-    """The offset that more than half of the voters have, None while that is unknown."""
+    """The offset that more than half of the voters have reached, or None while that is unknown."""
     assert majority_offset(offsets(*ends)) == majority
 
 
@@ -43,7 +43,7 @@ def progress() -> LeaderProgress:
 
 
 def test_caught_up_is_judged_by_where_the_leader_was() -> None:
-    """A replica that reaches what was the end at its previous fetch was caught up at that fetch, not now."""
+    """A replica that reaches the log end of its previous fetch was caught up at that fetch, not now."""
     leader = progress()
     replica = ReplicaKey(BrokerId(5))
     leader.fetched(replica, end_offset=Offset(0), leader_end=Offset(10), wall_ms=100)
@@ -55,7 +55,7 @@ def test_caught_up_is_judged_by_where_the_leader_was() -> None:
 
 
 def test_an_observer_may_start_over() -> None:
-    """Its disk was replaced: the leader shows the lower offset, under the same or another directory id."""
+    """Its disk was replaced. The leader reports the lower offset, under the same or another directory id."""
     leader = progress()
     leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(9), leader_end=Offset(9), wall_ms=1)
     leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(0), leader_end=Offset(9), wall_ms=2)
@@ -64,7 +64,7 @@ def test_an_observer_may_start_over() -> None:
 
 
 def test_silent_observers_are_forgotten() -> None:
-    """One that has not fetched for five minutes is no longer listed, one that has is."""
+    """An observer that has not fetched for five minutes is removed; others stay."""
     leader = progress()
     leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(0), leader_end=Offset(0), wall_ms=1_000)
     leader.fetched(ReplicaKey(BrokerId(6)), end_offset=Offset(0), leader_end=Offset(0), wall_ms=2_000)
@@ -73,7 +73,7 @@ def test_silent_observers_are_forgotten() -> None:
 
 
 def test_made_up_observers_do_not_pile_up() -> None:
-    """Anybody may fetch under any name: a bounded number of names is remembered, the newest ones."""
+    """Any client may fetch under any id. The leader keeps a bounded number of ids, the newest ones."""
     leader = progress()
     for number in range(OBSERVERS_MAX + 10):
         replica = ReplicaKey(BrokerId(100 + number))

@@ -1,4 +1,4 @@
-"""Snapshots as bytes: written and read back, cut, damaged."""
+"""Snapshots as bytes: round trips, truncation, damage."""
 
 import pytest
 
@@ -20,13 +20,13 @@ RECORDS = [
 
 
 def parts() -> list[bytearray]:
-    """Header, one batch of one record, one of two, footer."""
+    """Encodes a snapshot of a header, a batch of one record, a batch of two, and a footer."""
     encoder = SnapshotEncoder(epoch=LeaderEpoch(4), numbering=Numbering.KIP858, written_ms=2_000)
     return [encoder.header(1_234), *encoder.records(RECORDS[:1]), *encoder.records(RECORDS[1:]), encoder.footer()]
 
 
 def test_a_snapshot_is_read_back() -> None:
-    """Offsets count from 0 over control and data batches, and each batch has the snapshot's epoch."""
+    """Offsets count from 0 across control and data batches, and each batch has the snapshot's epoch."""
     written = b"".join(parts())
     headers = [header for header, _ in split_batches(written)]
     assert [header.base_offset for header in headers] == [0, 1, 2, 4]
@@ -39,7 +39,7 @@ def test_a_snapshot_is_read_back() -> None:
 
 
 def test_every_cut_is_noticed() -> None:
-    """A snapshot that ends early, at a batch boundary or within a batch, is none."""
+    """A snapshot cut at a batch boundary or inside a batch is invalid."""
     written = b"".join(parts())
     for size in range(len(written)):
         with pytest.raises(InvalidSnapshot):
@@ -47,7 +47,7 @@ def test_every_cut_is_noticed() -> None:
 
 
 def test_a_missing_header_is_noticed() -> None:
-    """The file of something else, or a snapshot that lost its beginning."""
+    """The file is something else, or a snapshot that lost its beginning."""
     with pytest.raises(InvalidSnapshot, match="header"):
         parse_snapshot(b"".join(parts()[1:]))
 
