@@ -1,4 +1,4 @@
-"""error_response: every declared API can say that a request failed as a whole, in all its versions."""
+"""error_response: every declared API can report in all its versions that a request failed as a whole."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from common.protocol.registry import APIS
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 ID = Uuid(b"0123456789abcdef")
 
-# Requests whose response repeats the error for what was asked for, and where in the response that is.
+# Requests whose response repeats the error for each requested entry, and the place of these entries in the response.
 PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
     ApiKey.PRODUCE: (
         ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3)])]),
@@ -67,7 +67,7 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("api_key", list(APIS), ids=lambda key: key.name)
 def test_every_api_has_an_error_response_in_every_version(api_key: ApiKey) -> None:
-    # The error is where clients look for it: at the top where there is such a field, else in every entry asked for.
+    # The error is where clients look for it: at the top level if there is such a field, otherwise in every requested entry.
     api = APIS[api_key]
     request, entries_of = PER_ENTRY.get(api_key, (api.request(), None))
     response = error_response(request, api_key, CODE, "not allowed")
@@ -83,7 +83,7 @@ def test_every_api_has_an_error_response_in_every_version(api_key: ApiKey) -> No
 
 
 def test_the_text_goes_where_there_is_room_for_it() -> None:
-    # People want to read why.
+    # APIs with a message field also report the reason.
     for api_key in (ApiKey.PRODUCE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS):
         request, entries_of = PER_ENTRY[api_key]
         ((_, entry),) = entries_of(error_response(request, api_key, CODE, "because"))
@@ -93,12 +93,12 @@ def test_the_text_goes_where_there_is_room_for_it() -> None:
 
 
 def test_produce_without_acknowledgement_has_no_response() -> None:
-    # acks=0 is never answered, not even with an error.
+    # A Produce with acks=0 gets no response, not even an error.
     assert error_response(ProduceRequest(acks=0), ApiKey.PRODUCE, CODE) is None
 
 
 def test_topics_by_id_are_answered_by_id() -> None:
-    # Topics that were named by id only come back by that id.
+    # Topics requested only by id are returned by that id.
     deleted = error_response(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=ID)]), ApiKey.DELETE_TOPICS, CODE)
     assert (deleted.responses[0].name, deleted.responses[0].topic_id) == (None, ID)
     fetched = error_response(PER_ENTRY[ApiKey.FETCH][0], ApiKey.FETCH, CODE)

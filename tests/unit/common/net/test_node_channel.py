@@ -1,4 +1,4 @@
-"""NodeChannel: versions, many requests at once, and every way in which an answer can fail to come."""
+"""NodeChannel: versions, many requests at once, and every way in which a response can fail to arrive."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ METADATA = {ApiKey.METADATA: echo_name}
 
 
 class Impostor:
-    """A server made by hand: answers each frame with what `answer(number, correlation_id)` says, or not at all."""
+    """A fake server that answers each frame with the result of `answer(number, correlation_id)`, or not at all."""
 
     def __init__(self, world: World, answer: Callable[[int, int], bytes | None]) -> None:
         self.peers: list[RawPeer] = []
@@ -68,7 +68,7 @@ ALL_KEYS = [ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=12)]
 
 
 def test_requests_are_answered_whatever_their_order(run: Run) -> None:
-    # Many requests at once on one connection; each gets its own answer.
+    # Many requests at once on one connection; each gets its own response.
     async def scenario(world: World) -> None:
         connections = 0
 
@@ -90,7 +90,7 @@ def test_requests_are_answered_whatever_their_order(run: Run) -> None:
 
 
 def test_the_highest_common_version_is_used(run: Run) -> None:
-    # The server advertises less than we know, or an explicit version is asked for; what is not served is refused.
+    # The server advertises less than we support, or the caller asks for an explicit version. Unserved versions are refused.
     async def scenario(world: World) -> None:
         used: list[int] = []
 
@@ -118,7 +118,7 @@ def test_the_highest_common_version_is_used(run: Run) -> None:
 
 
 def test_an_older_node_is_asked_again_in_its_version(run: Run) -> None:
-    # The handshake is refused in version 0, naming ApiVersions only; the second try in that version tells the rest.
+    # The handshake is refused in version 0, and the refusal lists only ApiVersions. The second try returns the other APIs.
     async def scenario(world: World) -> None:
         def answer(number: int, correlation_id: int) -> bytes:
             if number == 0:
@@ -140,7 +140,7 @@ def test_an_older_node_is_asked_again_in_its_version(run: Run) -> None:
 
 
 def test_nobody_there_is_an_error_and_coming_back_heals(run: Run) -> None:
-    # Refused while nobody listens, all who wait at once; when the server comes the same channel works.
+    # While no server listens, all waiting requests are refused at once. When the server starts, the same channel works.
     async def scenario(world: World) -> None:
         listener = world.node("server").listen(HOST, 0, lambda connection: RawPeer(world, connection))
         port = listener.port
@@ -157,7 +157,7 @@ def test_nobody_there_is_an_error_and_coming_back_heals(run: Run) -> None:
 
 
 def test_losing_the_connection_fails_what_is_in_flight(run: Run) -> None:
-    # All unanswered requests fail with a reason, and the next one connects anew.
+    # All unanswered requests fail with a reason, and the next request reconnects.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server, Channel(world, server.port) as channel:
@@ -178,7 +178,7 @@ def test_losing_the_connection_fails_what_is_in_flight(run: Run) -> None:
 
 
 def test_a_request_that_times_out_costs_the_connection(run: Run) -> None:
-    # The late one fails at its deadline and takes the others with it; the channel goes on with a new connection.
+    # The late request fails at its deadline and takes the others with it. The channel continues with a new connection.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server, Channel(world, server.port) as channel:
@@ -199,7 +199,7 @@ def test_a_request_that_times_out_costs_the_connection(run: Run) -> None:
 
 
 def test_nobody_answering_the_handshake_is_an_error_at_the_deadline(run: Run) -> None:
-    # The other side accepts and says nothing: whoever waits is told at its own deadline.
+    # The other side accepts the connection but sends nothing. Each waiting request fails at its own deadline.
     async def scenario(world: World) -> None:
         impostor = Impostor(world, lambda number, correlation_id: None)
         async with Channel(world, impostor.port) as channel:
@@ -223,7 +223,7 @@ def test_nobody_answering_the_handshake_is_an_error_at_the_deadline(run: Run) ->
     ids=["negative length", "too long", "too short", "unknown correlation id", "garbage", "somebody else's protocol"],
 )
 def test_nonsense_closes_the_connection(run: Run, nonsense: bytes) -> None:
-    # One line in the log, an error for whoever waits, and no connection left.
+    # One log line, an error for each waiting request, and no connection left.
     async def scenario(world: World) -> None:
         def answer(number: int, correlation_id: int) -> bytes:
             return versions_answer(correlation_id, 3, api_keys=ALL_KEYS) if number == 0 else nonsense
@@ -241,7 +241,7 @@ def test_nonsense_closes_the_connection(run: Run, nonsense: bytes) -> None:
 
 
 def test_a_closed_channel_fails_at_once(run: Run) -> None:
-    # What is in flight, what waits for a connection, and what comes later.
+    # Requests in flight, requests waiting for a connection, and later requests all fail.
     async def scenario(world: World) -> None:
         gate = Gate()
         impostor = Impostor(world, lambda number, correlation_id: None)
@@ -265,7 +265,7 @@ def test_a_closed_channel_fails_at_once(run: Run) -> None:
 
 
 def test_a_cancelled_request_disturbs_nobody(run: Run) -> None:
-    # The answer to a request that nobody waits for any more is dropped, and others get theirs.
+    # The response to a cancelled request is dropped, and the other requests get theirs.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server, Channel(world, server.port) as channel:
@@ -282,7 +282,7 @@ def test_a_cancelled_request_disturbs_nobody(run: Run) -> None:
 
 
 def test_records_of_a_response_stay_valid(run: Run) -> None:
-    # Fetch responses small and large: the views of their records are what was sent when all have come.
+    # Small and large Fetch responses: after all have arrived, the views of their records still hold what was sent.
     async def scenario(world: World) -> None:
         def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
             records = bytes([request.min_bytes % 251]) * request.min_bytes
@@ -302,7 +302,7 @@ def test_records_of_a_response_stay_valid(run: Run) -> None:
 
 
 def test_attempts_grow_rarer_up_to_a_second() -> None:
-    # Sending again and again to nobody: the pauses between attempts double from 50 ms and stay below 1.2 s.
+    # Repeated requests without a server: the pauses between attempts double from 50 ms and stay below 1.2 s.
     async def scenario(world: World) -> None:
         async with Channel(world, 9) as channel:
             at_ns = []
@@ -319,7 +319,7 @@ def test_attempts_grow_rarer_up_to_a_second() -> None:
 
 
 def test_a_deadline_before_the_next_attempt_is_kept() -> None:
-    # While the channel backs off, a request with a nearer deadline fails at that deadline, not later.
+    # While the channel backs off, a request with an earlier deadline fails at that deadline, not later.
     async def scenario(world: World) -> None:
         async with Channel(world, 9) as channel:
             for _ in range(8):

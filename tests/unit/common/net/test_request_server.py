@@ -1,4 +1,4 @@
-"""RequestServer: what peers may do and get answered, on simulated and on real sockets."""
+"""RequestServer: what peers may do and what responses they get, on simulated and real sockets."""
 
 import asyncio
 import weakref
@@ -58,7 +58,7 @@ def records_in(request: ProduceRequest) -> memoryview:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_names_what_is_served(run: Run, version: int) -> None:
-    # Every version of ApiVersions gets the APIs that have a handler, Produce from version 0 for librdkafka's sake.
+    # Every version of ApiVersions lists the APIs that have a handler. Produce starts at version 0 for librdkafka.
     async def scenario(world: World) -> None:
         async with Server(world, {**METADATA, ApiKey.PRODUCE: lambda context, request: None}) as server:
             peer = await server.raw()
@@ -72,7 +72,7 @@ def test_api_versions_names_what_is_served(run: Run, version: int) -> None:
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(run: Run) -> None:
-    # A client from the future learns what to use, and the connection stays open for its second try.
+    # A newer client learns the supported versions, and the connection stays open for its second try.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             peer = await server.raw()
@@ -92,7 +92,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(run: Run) -
 
 
 def test_a_request_may_be_split_at_any_byte(run: Run) -> None:
-    # One request cut in two at every place, and one byte by byte, are answered like one that comes whole.
+    # A request split at every possible place, and one sent byte by byte, are answered like one that arrives whole.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             peer = await server.raw()
@@ -112,8 +112,8 @@ def test_a_request_may_be_split_at_any_byte(run: Run) -> None:
 
 
 def test_bytes_behind_a_request_are_ignored(run: Run) -> None:
-    # librdkafka 2.16 asks for all topics in 7 bytes, of which a reader needs the first 4; Apache Kafka takes it, and so must
-    # we, or `list_topics` of every client built on it fails.
+    # librdkafka 2.16 sends 7 bytes to request all topics, of which a reader needs only 4. Apache Kafka accepts this, and we
+    # must too. Otherwise `list_topics` fails in every client built on librdkafka.
     async def scenario(world: World) -> None:
         seen: list[MetadataRequest] = []
 
@@ -132,7 +132,7 @@ def test_bytes_behind_a_request_are_ignored(run: Run) -> None:
 
 
 def test_responses_leave_in_the_order_of_the_requests(run: Run) -> None:
-    # Three pipelined requests whose handlers end last first: nothing leaves before the first is done, then all in order.
+    # Three pipelined requests whose handlers finish in reverse. No response is sent before the first; then all go in order.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
@@ -152,7 +152,7 @@ def test_responses_leave_in_the_order_of_the_requests(run: Run) -> None:
 
 
 def test_a_slow_handler_holds_up_its_own_connection_only(run: Run) -> None:
-    # While one connection waits for ever, another is served.
+    # While a request on one connection waits forever, another connection is served.
     async def scenario(world: World) -> None:
         gate = Gate()
 
@@ -174,7 +174,7 @@ def test_a_slow_handler_holds_up_its_own_connection_only(run: Run) -> None:
 
 
 def test_a_handler_answers_now_later_or_never(run: Run) -> None:
-    # A message, a coroutine, a future, a future that is done already, and None for no response at all.
+    # A message, a coroutine, a future, a completed future, and None for no response.
     async def scenario(world: World) -> None:
         futures: list[asyncio.Future[MetadataResponse]] = []
 
@@ -210,7 +210,7 @@ def test_a_handler_answers_now_later_or_never(run: Run) -> None:
 
 @pytest.mark.parametrize("way", ["at once", "coroutine", "future"])
 def test_an_api_error_becomes_an_error_response(run: Run, way: str) -> None:
-    # However the handler fails, the peer gets the error in the form of that API, and the connection goes on.
+    # No matter how the handler fails, the peer gets that API's error response, and the connection stays open.
     async def scenario(world: World) -> None:
         error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "elsewhere")
 
@@ -240,7 +240,7 @@ def test_an_api_error_becomes_an_error_response(run: Run, way: str) -> None:
 
 
 def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> None:
-    # Produce with acks=0: None sends nothing, an error can only be told by closing.
+    # Produce with acks=0: None sends nothing, and closing the connection is the only way to report an error.
     async def scenario(world: World) -> None:
         def handle(context: RequestContext, request: ProduceRequest) -> None:
             if bytes(records_in(request)) == b"bad":
@@ -259,7 +259,7 @@ def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> N
 
 
 def test_an_unexpected_exception_ends_the_task_group(run: Run) -> None:
-    # A bug in a handler is not hidden from the daemon, whether the handler is a coroutine or gave a future.
+    # A bug in a handler reaches the daemon, whether the handler is a coroutine or returned a future.
     async def scenario(world: World) -> None:
         async def fail(context: RequestContext, request: MetadataRequest) -> None:
             raise ZeroDivisionError
@@ -303,7 +303,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_input_costs_one_line_and_its_own_connection(run: Run, content: bytes) -> None:
-    # What came before is answered, the connection is closed, another connection does not notice.
+    # Earlier requests are answered and the connection is closed. Another connection is not affected.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             good, bad = await server.raw(), await server.raw()
@@ -322,7 +322,7 @@ def test_malformed_input_costs_one_line_and_its_own_connection(run: Run, content
 
 
 def test_a_frame_that_never_ends_costs_one_line(run: Run) -> None:
-    # A peer that goes away in the middle of a request.
+    # A peer disconnects in the middle of a request.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             peer = await server.raw()
@@ -335,7 +335,7 @@ def test_a_frame_that_never_ends_costs_one_line(run: Run) -> None:
 
 
 def test_a_peer_may_go_while_its_requests_are_handled(run: Run) -> None:
-    # Answers into the void are no error, and their memory is given back.
+    # Responses to a peer that is gone cause no error, and their memory is released.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
@@ -352,7 +352,7 @@ def test_a_peer_may_go_while_its_requests_are_handled(run: Run) -> None:
 
 
 def test_connections_are_limited_in_all_and_per_host(run: Run) -> None:
-    # One too many is closed at once with one line; when one goes, the next may come.
+    # A connection above the limit is closed at once with one log line. When another one ends, the next is accepted.
     async def scenario(world: World) -> None:
         async def try_three(limits: ServerLimits) -> None:
             async with Server(world, METADATA, limits=limits) as server:
@@ -374,7 +374,7 @@ def test_connections_are_limited_in_all_and_per_host(run: Run) -> None:
 
 
 def test_requests_in_flight_are_limited(run: Run) -> None:
-    # Of many pipelined requests only so many are started; each answer lets one more start.
+    # Only a limited number of pipelined requests is started. Each response lets one more start.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
@@ -397,7 +397,7 @@ def test_requests_in_flight_are_limited(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
-    # Responses of 100 kB pile up: no more than the limit is queued, nothing more is started, at last the peer is dropped.
+    # Responses of 100 kB pile up. Only the limit is queued, nothing more is started, and in the end the peer is dropped.
     async def scenario(world: World) -> None:
         started: list[int] = []
 
@@ -426,7 +426,7 @@ def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
 
 
 def test_responses_that_wait_for_an_earlier_one_are_limited() -> None:
-    # Behind a long poll responses of 30 kB pile up that may not leave yet: no more than the limit, and then all are sent.
+    # Responses of 30 kB pile up behind a long poll and cannot be sent yet: no more than the limit. Then all are sent.
     async def scenario(world: World) -> None:
         gate = Gate()
         started: list[int] = []
@@ -448,7 +448,7 @@ def test_responses_that_wait_for_an_earlier_one_are_limited() -> None:
 
 
 def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
-    # One response above the limit of queued bytes, after which the next pipelined request must still be started.
+    # After one response above the limit of queued bytes, the next pipelined request must still be started.
     async def scenario(world: World) -> None:
         def handle(context: RequestContext, request: ProduceRequest) -> FetchResponse:
             partition = PartitionData(partition_index=0, records=bytes(3_000_000))
@@ -465,7 +465,7 @@ def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
 
 
 def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
-    # An idle connection goes after ten minutes without a warning, half a request after half a minute with one.
+    # An idle connection is closed after ten minutes without a warning, one with half a request after 30 s with a warning.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
@@ -496,7 +496,7 @@ def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
 
 
 def test_a_negative_idle_time_means_for_ever() -> None:
-    # connections.max.idle.ms=-1, as in Apache Kafka: a connection that is quiet for a long time is still served.
+    # connections.max.idle.ms=-1, as in Apache Kafka: a connection that was idle for a long time is still served.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA, limits=ServerLimits(idle_ns=-1_000_000)) as server:
             peer = await server.raw()
@@ -509,8 +509,8 @@ def test_a_negative_idle_time_means_for_ever() -> None:
 
 
 def test_memory_for_requests_is_limited() -> None:
-    # Ten peers send half of a request each, more than fits: reading stops, nobody is forgotten, and when the rest may
-    # come all are answered. The memory in use never exceeds the limit by more than a frame and a window each.
+    # Ten peers send half a request each, more than the limit allows. Reading stops, no peer is forgotten, and when the rest
+    # arrives all are answered. The memory in use never exceeds the limit by more than a frame, plus a window per peer.
     async def scenario(world: World) -> None:
         limit, size = 500_000, 200_000
         most = 0
@@ -538,7 +538,7 @@ def test_memory_for_requests_is_limited() -> None:
 
 
 def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> None:
-    # What is left counts little, the request is gone, another peer is read meanwhile, and in the end nothing is counted.
+    # A released request counts little and is freed, another peer can be read meanwhile, and in the end nothing is counted.
     async def scenario(world: World) -> None:
         size = 100_000
         releases: list[Callable[[], None]] = []
@@ -574,7 +574,7 @@ def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> 
 
 
 def test_requests_keep_their_memory(run: Run) -> None:
-    # Large and small produce requests, pipelined: the views of their records are still what was sent when all have come.
+    # Large and small pipelined produce requests: after all have arrived, the views of their records hold what was sent.
     async def scenario(world: World) -> None:
         kept: list[tuple[int, memoryview]] = []
 
@@ -597,7 +597,7 @@ def test_requests_keep_their_memory(run: Run) -> None:
 
 
 def test_a_handler_knows_the_context(run: Run) -> None:
-    # Who asks, where, in which version, and the bytes of the request for forwarding.
+    # The context names the sender, the listener and the version, and holds the request bytes for forwarding.
     async def scenario(world: World) -> None:
         contexts: list[RequestContext] = []
 
@@ -622,7 +622,7 @@ def test_a_handler_knows_the_context(run: Run) -> None:
 
 
 def test_authorize_comes_before_the_handler(run: Run) -> None:
-    # What the principal may not do never reaches the handler.
+    # A request that is not allowed for the principal never reaches the handler.
     async def scenario(world: World) -> None:
         def authorize(context: RequestContext, request: Any) -> None:
             if context.api_key is ApiKey.PRODUCE:
@@ -644,7 +644,7 @@ def test_authorize_comes_before_the_handler(run: Run) -> None:
 
 
 def test_file_regions_are_part_of_responses() -> None:
-    # A Fetch response whose records are a range of a log file arrives like any other.
+    # A Fetch response whose records are a range of a log file arrives like any other response.
     async def scenario(world: World) -> None:
         assert isinstance(world, SimulatedTestWorld)
         log_dir = world.node("server").log_dir("/d", operation_timeout_ns=NS_PER_S)
@@ -669,7 +669,7 @@ def test_file_regions_are_part_of_responses() -> None:
 
 
 def test_closing_the_server_ends_its_connections(run: Run) -> None:
-    # After close nobody is connected and nobody can connect.
+    # After close no peer is connected and none can connect.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             peer = await server.raw()
@@ -684,8 +684,8 @@ def test_closing_the_server_ends_its_connections(run: Run) -> None:
 
 
 def test_decoded_requests_count_as_what_they_take_in_memory() -> None:
-    # Small frames become large heaps: requests that wait are counted as several times their bytes, so that a few of them
-    # stop the reading of others long before their bytes alone would. Records are not decoded and count as they are.
+    # Small frames can decode into large objects. Waiting requests are counted as several times their bytes, so a few of them
+    # stop other peers' reads long before their bytes alone would. Records are not decoded and count at their actual size.
     async def scenario(world: World) -> None:
         gate = Gate()
         limits = ServerLimits(request_memory_bytes=50_000)

@@ -1,7 +1,7 @@
-"""What the network tests run on: the simulated world, and the same scenarios on real sockets over the loopback.
+"""The worlds of the network tests: the simulated world, and real sockets on the loopback interface.
 
-A scenario is `async def scenario(world)` and talks to nodes by name; it listens on 127.0.0.1 with port 0, which both
-understand.
+A scenario is `async def scenario(world)` and addresses nodes by name. It listens on 127.0.0.1 with port 0, which both
+worlds understand.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class RealTestWorld:
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
-            # Any condition of a test, not one event: so it is asked again and again.
+            # A test may wait for any condition, not just one event, so this polls.
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
@@ -89,7 +89,7 @@ def run_simulated(scenario: Scenario, seed: int = 1) -> None:
 
 
 def run_on_seeds(scenario: Scenario) -> None:
-    """Ten seeds: the pieces in which bytes arrive, and their order between connections, differ from one to the next."""
+    """Runs the scenario on ten seeds, which vary how bytes are split on arrival and their order between connections."""
     for seed in range(10):
         run_simulated(scenario, seed)
 
@@ -107,7 +107,7 @@ def run_real(scenario: Scenario) -> None:
 
 
 class Server:
-    """A RequestServer under test, in a TaskGroup of its own; leaving the context closes it."""
+    """A RequestServer under test in its own TaskGroup. Leaving the context closes it."""
 
     def __init__(self, world: World, handlers: Mapping[ApiKey, Handler], **options: Any) -> None:
         self.world = world
@@ -134,7 +134,7 @@ class Server:
         await self._group.__aexit__(*error)
 
     async def raw(self, name: str = "client") -> "RawPeer":
-        """A connection on which the test sends what it likes."""
+        """Opens a connection on which the test can send any bytes."""
         peers: list[RawPeer] = []
 
         def accept(connection: Connection) -> RawPeer:
@@ -147,7 +147,7 @@ class Server:
 
 
 class RawPeer:
-    """A client made of bytes."""
+    """A client that sends and receives raw bytes."""
 
     def __init__(self, world: World, connection: Connection) -> None:
         self.world = world
@@ -165,13 +165,13 @@ class RawPeer:
         self.is_lost = True
 
     def writable(self) -> None:
-        """Tests send little."""
+        """Ignored, because tests send little."""
 
     def send(self, *parts: bytes) -> None:
         self.connection.send(parts)
 
     async def response(self, api_key: ApiKey, version: int, *, number: int = 0) -> tuple[int, Any]:
-        """Correlation id and message of the response that came as this number."""
+        """Returns the correlation id and message of the response with this index."""
         await self.world.until(lambda: len(self.frames) > number or self.is_lost)
         header, message = parse_response(APIS[api_key].response, self.frames[number], version)
         return header.correlation_id, message
@@ -184,7 +184,7 @@ class RawPeer:
 
 
 def request_bytes(request: Struct, version: int, *, correlation_id: int = 0, client_id: str = "test") -> bytes:
-    """A whole request frame."""
+    """Encodes a whole request frame."""
     header = RequestHeader(
         request_api_key=message_schema(type(request)).api_key or 0,
         request_api_version=version,
@@ -199,13 +199,13 @@ METADATA_VERSION = 12
 
 
 def metadata_request(name: str, correlation_id: int = 0) -> bytes:
-    """A small request that carries a name, for handlers that answer by it."""
+    """Builds a small request with a name, for handlers that answer with that name."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=Uuid(bytes(16)))])
     return request_bytes(request, METADATA_VERSION, correlation_id=correlation_id)
 
 
 def echo_name(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The handler that answers with the name that was sent."""
+    """A handler that answers with the name in the request."""
     assert request.topics is not None
     return MetadataResponse(cluster_id=request.topics[0].name)
 
@@ -216,7 +216,7 @@ def name_in(request: MetadataRequest) -> str:
 
 
 class Gate:
-    """Handlers that wait until the test lets them go, by the name in their request."""
+    """Handlers that wait until the test releases them by the name in their request."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, asyncio.Future[None]] = {}
@@ -234,7 +234,7 @@ class Gate:
 
 
 class Channel:
-    """A NodeChannel under test, in a TaskGroup of its own; leaving the context closes it."""
+    """A NodeChannel under test in its own TaskGroup. Leaving the context closes it."""
 
     def __init__(self, world: World, port: int, **options: Any) -> None:
         self.world = world
@@ -259,6 +259,6 @@ class Channel:
         return self.channel.send(request, version=version, deadline_ns=deadline_ns)
 
     async def ask(self, name: str, *, seconds: float = 5) -> str:
-        """Asks a server whose Metadata handler is `echo_name` or a Gate."""
+        """Sends a request to a server whose Metadata handler is `echo_name` or a Gate."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         return str((await self.send(request, seconds=seconds)).cluster_id)
