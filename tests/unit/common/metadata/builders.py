@@ -1,4 +1,4 @@
-"""Short ways to write metadata records and to replay them, for tests."""
+"""Short helpers for tests to build metadata records and replay them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +17,7 @@ from common.records.metadata_records import (
 
 
 def uuid(number: int) -> Uuid:
-    """A uuid that is not reserved; equal numbers give equal uuids, and larger numbers larger ones."""
+    """Returns an unreserved uuid. Equal numbers give equal uuids, and larger numbers give larger ones."""
     return Uuid(b"\x40" + number.to_bytes(15, "big"))
 
 
@@ -40,7 +40,7 @@ def register(
     in_controlled_shutdown: bool = False,
     rack: str | None = None,
 ) -> RegisterBrokerRecord:
-    """A registration, unfenced unless said otherwise."""
+    """Builds a registration, unfenced by default."""
     return RegisterBrokerRecord(
         broker_id=broker_id,
         incarnation_id=uuid(1_000_000 + incarnation),
@@ -70,7 +70,7 @@ def partition(
     leader_epoch: int = 0,
     partition_epoch: int = 0,
 ) -> PartitionRecord:
-    """A partition with everybody in the ISR and the first of them its leader, unless said otherwise."""
+    """Builds a partition. By default all replicas are in the ISR and the first one leads."""
     members = list(replicas if isr is None else isr)
     return PartitionRecord(
         partition_id=index,
@@ -89,7 +89,7 @@ def level(number: int) -> FeatureLevelRecord:
 
 
 def replay(*records: KnownRecord, into: MetadataState | None = None, delta: MetadataDelta | None = None) -> MetadataState:
-    """The state after these records, at offsets that continue."""
+    """Replays the records at consecutive offsets and returns the state."""
     state = MetadataState() if into is None else into
     for record in records:
         state.replay(record, offset=Offset(state.last_offset + 1), delta=delta)

@@ -1,11 +1,11 @@
-"""What must hold of a MetadataState after any history."""
+"""The invariants of a MetadataState after any history."""
 
 from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.state import MetadataState
 
 
 def check_indexes(state: MetadataState) -> None:
-    """The indexes say exactly what a scan of all partitions says, and every partition keeps the invariants."""
+    """Checks that the indexes match a scan of all partitions and that every partition keeps the invariants."""
     in_directory: dict[tuple[BrokerId, DirectoryId], set[TopicIdPartition]] = {}
     of_broker: dict[BrokerId, set[TopicIdPartition]] = {}
     in_isr: dict[BrokerId, set[TopicIdPartition]] = {}

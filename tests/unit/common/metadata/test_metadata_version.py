@@ -1,4 +1,4 @@
-"""Levels of metadata.version, and how a log's numbering of directory ids is found."""
+"""The levels of metadata.version, and how to find a log's numbering of directory ids."""
 
 import pytest
 
@@ -45,7 +45,7 @@ LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
     ],
 )
 def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: int, register: int, partition: int) -> None:
-    """Each level permits the record versions that Kafka writes at it."""
+    """Each level permits the record versions that Kafka writes at that level."""
     assert register_broker_record_version(level) == register
     assert partition_record_version(level) == partition
     assert partition_change_record_version(level) == partition
@@ -56,19 +56,19 @@ def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: i
     [("3.9-IV0", 21), ("3.9", 21), ("3.9.1", 21), ("21", 21), ("3.7", 19), ("3.7-IV2", 17), ("4.0-IV0", 22), ("3.3", 7)],
 )
 def test_names_releases_and_numbers_are_understood_as_levels(text: str, level: int) -> None:
-    """Names, releases, patch releases and numbers are understood."""
+    """Names, releases, patch releases and numbers are accepted."""
     assert parse_level(text) == level
 
 
 @pytest.mark.parametrize("text", ["", "3.9-IV9", "2.8", "26", "0", "-1", "3.", "latest", "³"])
 def test_any_other_text_is_refused_as_a_level(text: str) -> None:
-    """What is not in the table is refused with the list of what is."""
+    """Anything else is refused, and the error lists the known levels."""
     with pytest.raises(UnknownMetadataVersion, match=r"3\.9-IV0"):
         parse_level(text)
 
 
 def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
-    """The table has no gap; a level from the future prints as its number."""
+    """The table has no gaps. An unknown newer level prints as its number."""
     assert list(LEVEL_NAMES) == list(range(1, 26))
     assert level_name(DEFAULT_LEVEL) == "3.9-IV0"
     assert level_name(99) == "99"
@@ -88,12 +88,12 @@ def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
     ],
 )
 def test_numbering_of_a_log(records: list[KnownRecord], numbering: Numbering) -> None:
-    """Our feature among the first records means KIP-858's numbers; its absence means Apache's."""
+    """Our feature among the first records means KIP-858's numbers. Without it the numbers are Apache's."""
     assert numbering_of(records) is numbering
 
 
 def test_an_unknown_numbering_is_not_guessed() -> None:
-    """A level from the future must not be read with one of today's numberings."""
+    """An unknown newer level must not be read with one of today's numberings."""
     assert numbering_of_level(0) is Numbering.APACHE
     with pytest.raises(UnknownMetadataVersion):
         numbering_of([FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=2)])

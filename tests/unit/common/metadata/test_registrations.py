@@ -1,4 +1,4 @@
-"""The rule by which a directory counts as online, and small look-ups."""
+"""The rule for whether a directory counts as online, and small look-ups."""
 
 import pytest
 
@@ -33,37 +33,37 @@ def broker(*directories: DirectoryId, lost: tuple[DirectoryId, ...] = ()) -> Bro
 @pytest.mark.parametrize(
     ("registration", "directory_id", "online"),
     [
-        # Several directories registered: membership decides.
+        # With several registered directories, membership decides.
         (broker(A, B), A, True),
         (broker(A, B), C, False),
         (broker(A, lost=(B,)), B, False),
-        # A single directory is no exception: a two-disk broker that started with one dead disk registers one.
+        # A single directory is no exception. A two-disk broker that started with one dead disk registers only one.
         (broker(A), A, True),
         (broker(A), B, False),
-        # No directory registered: the broker is older than directory assignment.
+        # Without registered directories, the broker is older than directory assignment.
         (broker(), A, True),
-        # Not known where: online, because the broker alone can tell and has not.
+        # An unknown directory counts as online, because only the broker can report it and has not done so yet.
         (broker(A, B), UNASSIGNED, True),
         (broker(A, B), MIGRATING, True),
         (broker(), UNASSIGNED, True),
         (broker(), MIGRATING, True),
-        # LOST is offline always.
+        # LOST is always offline.
         (broker(A, B), LOST, False),
         (broker(A), LOST, False),
         (broker(), LOST, False),
-        # A reserved id without a meaning is an id like any other.
+        # A reserved id without a meaning is treated like any other id.
         (broker(A), DirectoryId(uuid(0)), False),
     ],
 )
 def test_a_directory_is_online_unless_lost_or_missing_from_a_known_list(
     registration: BrokerRegistration, directory_id: DirectoryId, online: bool
 ) -> None:
-    """The one table of who counts as online: docs/DESIGN.md, "Which replica is online"."""
+    """Checks the table in docs/DESIGN.md, "Which replica is online"."""
     assert registration.has_online_directory(directory_id) is online
 
 
 def test_endpoints_and_features_are_found_by_name() -> None:
-    """A missing name gives None."""
+    """A missing name returns None."""
     registration = broker(A)
     assert registration.endpoint("INTERNAL") == BrokerEndpoint("INTERNAL", "h", 9093, 0)
     assert registration.endpoint("CONTROLLER") is None
@@ -77,7 +77,7 @@ def partition(replicas: tuple[int, ...], directories: tuple[DirectoryId, ...]) -
 
 
 def test_directory_of_a_replica() -> None:
-    """Each replica's directory is found by its broker; a broker without replica is a KeyError."""
+    """Each replica's directory is found by its broker. A broker without a replica raises KeyError."""
     registration = partition((3, 1, 2), (A, B, LOST))
     assert [registration.directory(BrokerId(each)) for each in (1, 2, 3)] == [B, LOST, A]
     with pytest.raises(KeyError):

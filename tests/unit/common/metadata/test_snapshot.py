@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: order, versions, and what a level cannot express."""
+"""Snapshots of the metadata: record order, versions, and state that a level cannot express."""
 
 import pytest
 
@@ -27,7 +27,7 @@ NUMBERED = FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1)
 
 
 def example() -> MetadataState:
-    """A state with something of everything."""
+    """Builds a state with at least one of everything."""
     return replay(
         NUMBERED,
         level(21),
@@ -46,7 +46,7 @@ def example() -> MetadataState:
 
 
 def load(records: list[ApiMessageAndVersion], numbering: Numbering) -> MetadataState:
-    """Writes each record and reads it again, as a follower that starts with nothing does."""
+    """Encodes each record and decodes it again, like a follower that starts from nothing."""
     reader = MetadataRecordReader()
     state = MetadataState()
     for each in records:
@@ -55,7 +55,7 @@ def load(records: list[ApiMessageAndVersion], numbering: Numbering) -> MetadataS
 
 
 def test_a_snapshot_rebuilds_the_state() -> None:
-    """Through bytes and back: equal state, lost directories included, indexes right."""
+    """A round trip through bytes gives an equal state, including lost directories, with correct indexes."""
     state = example()
     records = list(generate_snapshot_records(state))
     loaded = load(records, Numbering.KIP858)
@@ -68,7 +68,7 @@ def test_a_snapshot_rebuilds_the_state() -> None:
 
 
 def test_features_come_before_everything_that_holds_a_directory_id() -> None:
-    """metadata.version leads and the numbering stands before everything that holds a directory id."""
+    """metadata.version comes first, and the numbering comes before every record that holds a directory id."""
     state = example()
     # Of a later release: no record of this one can bring it here.
     state.features["a.feature"] = 3
@@ -79,7 +79,7 @@ def test_features_come_before_everything_that_holds_a_directory_id() -> None:
 
 
 def test_a_cluster_without_the_feature_is_numbered_as_apaches() -> None:
-    """The reader takes the numbering from the log, so that the same state comes back from other bytes."""
+    """The reader takes the numbering from the log, so different bytes decode to the same state."""
     state = replay(
         level(21), register(1, directories=[A]), topic(1), partition(1, 0, [1, 2, 3], directories=[A, *reserved()])
     )
@@ -93,7 +93,7 @@ def reserved() -> list[Uuid]:
 
 
 def test_the_state_may_move_on_while_records_are_taken() -> None:
-    """A snapshot is of the moment of the call, however slowly it is written."""
+    """A snapshot has the state at the time of the call, no matter how slowly it is written."""
     state = example()
     expected = list(generate_snapshot_records(state))
     taken = generate_snapshot_records(state)
@@ -112,7 +112,7 @@ def test_the_state_may_move_on_while_records_are_taken() -> None:
 
 @pytest.mark.parametrize(("number", "versions"), [(21, {3, 1}), (17, {3, 1}), (16, {2, 0}), (4, {0})])
 def test_versions_follow_the_level(number: int, versions: set[int]) -> None:
-    """Registrations and partitions are written in the versions of the state's own level."""
+    """Registrations and partitions are written in the versions of the state's level."""
     state = replay(level(number), register(1), topic(1), partition(1, 0, [1]))
     records = [each for each in generate_snapshot_records(state) if not isinstance(each.record, FeatureLevelRecord)]
     written = {each.version for each in records if not isinstance(each.record, TopicRecord)}
@@ -129,6 +129,6 @@ def test_versions_follow_the_level(number: int, versions: set[int]) -> None:
     ],
 )
 def test_what_a_level_cannot_say_is_an_error(records: tuple[KnownRecord, ...]) -> None:
-    """Losing directories or a shutdown silently would make the loaded state another one."""
+    """Silently dropping directories or a shutdown would make the loaded state different."""
     with pytest.raises(UnwritableMetadata):
         list(generate_snapshot_records(replay(*records)))

@@ -1,4 +1,4 @@
-"""Replay of broker and controller records: epochs, fencing, directories and the lost set."""
+"""Replay of broker and controller records: epochs, fencing, directories and lost directories."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def change(
 
 
 def test_a_registration_is_kept_whole() -> None:
-    """Every field of the record arrives; directories come back sorted, and the offset is remembered."""
+    """Every field of the record is kept, directories are sorted, and the offset is recorded."""
     state = replay(register(1, directories=[B, A], rack="r", fenced=True, epoch=55))
     broker = state.brokers[ONE]
     assert broker.epoch == 55
@@ -52,7 +52,7 @@ def test_a_registration_is_kept_whole() -> None:
 @pytest.mark.parametrize(
     ("records", "online", "lost"),
     [
-        # A new incarnation starts with nothing lost.
+        # A new incarnation starts without lost directories.
         ([register(1, directories=[A, B])], (A, B), ()),
         (
             [register(1, directories=[A, B]), change(A), register(1, directories=[A, B], incarnation=2, epoch=101)],
@@ -60,37 +60,37 @@ def test_a_registration_is_kept_whole() -> None:
             (),
         ),
         ([register(1, directories=[A, B]), change(A), register(1, directories=[A], incarnation=2, epoch=101)], (A,), ()),
-        # A change loses what was registered and is no longer named, and adds to what was lost before.
+        # A change record marks registered directories that it no longer names as lost, in addition to those lost before.
         ([register(1, directories=[A, B, C]), change(A, C)], (A, C), (B,)),
         ([register(1, directories=[A, B, C]), change(A, C), change(C)], (C,), (A, B)),
-        # An empty list means no change.
+        # An empty list changes nothing.
         ([register(1, directories=[A, B]), change(fenced=1)], (A, B), ()),
         ([register(1, directories=[A, B]), change(A), change(fenced=1)], (A,), (B,)),
-        # The same incarnation keeps what it lost, loses what it leaves out, and may bring a directory never seen.
+        # The same incarnation keeps its lost directories, loses those that it leaves out, and may add new ones.
         ([register(1, directories=[A, B]), change(A), register(1, directories=[A])], (A,), (B,)),
         ([register(1, directories=[A, B]), register(1, directories=[B])], (B,), (A,)),
         ([register(1, directories=[A, B]), change(A), register(1, directories=[C])], (C,), (A, B)),
         ([register(1, directories=[A]), register(1, directories=[A, D])], (A, D), ()),
-        # (lost + previous) minus new: what the record names is not lost. The controller never names a lost one.
+        # (lost + previous) minus new: a directory named in the record is not lost. The controller never names a lost one.
         ([register(1, directories=[A, B]), change(A), register(1, directories=[A, B])], (A, B), ()),
-        # A snapshot says itself what is lost.
+        # A record from a snapshot names the lost directories itself.
         ([register(1, directories=[A], lost=[C, B])], (A,), (B, C)),
         ([register(1, directories=[A], lost=[C]), change(fenced=-1), register(1, directories=[A])], (A,), (C,)),
-        # From no directories (older than metadata.version 17) to some.
+        # From no directories (older than metadata.version level 17) to some.
         ([register(1), register(1, directories=[A, B])], (A, B), ()),
     ],
 )
 def test_lost_directories(
     records: list[KnownRecord], online: tuple[DirectoryId, ...], lost: tuple[DirectoryId, ...]
 ) -> None:
-    """How each record changes the online and the lost set: docs/DESIGN.md, "Registration and fencing"."""
+    """Checks how each record changes the online and lost directories: docs/DESIGN.md, "Registration and fencing"."""
     broker = replay(*records).brokers[ONE]
     assert broker.directories == online
     assert broker.lost_directories == lost
 
 
 def test_fencing_and_controlled_shutdown() -> None:
-    """Each change touches what it names; controlled shutdown ends with the next incarnation only."""
+    """Each change affects only what it names. Only a new incarnation ends controlled shutdown."""
     state = replay(register(1, fenced=True), change(fenced=-1))
     assert not state.brokers[ONE].fenced
     replay(change(in_controlled_shutdown=1), into=state)
@@ -102,7 +102,7 @@ def test_fencing_and_controlled_shutdown() -> None:
 
 
 def test_old_fencing_records() -> None:
-    """The records of old clusters do the same as the change record."""
+    """The fencing records of old clusters have the same effect as the change record."""
     state = replay(register(1, directories=[A]), FenceBrokerRecord(id=1, epoch=100))
     assert state.brokers[ONE].fenced
     replay(UnfenceBrokerRecord(id=1, epoch=100), into=state)
@@ -128,7 +128,7 @@ def test_old_fencing_records() -> None:
     ],
 )
 def test_contradictions(record: KnownRecord) -> None:
-    """An epoch that goes back or does not match, an unknown broker or an unknown value raises and changes nothing."""
+    """An epoch that decreases or does not match, an unknown broker or an unknown value raises and changes nothing."""
     state = replay(register(1, directories=[A]))
     with pytest.raises(ReplayError):
         replay(record, into=state)
@@ -137,7 +137,7 @@ def test_contradictions(record: KnownRecord) -> None:
 
 
 def test_unregistering_forgets_the_broker() -> None:
-    """Nothing of the registration is left."""
+    """Nothing of the registration remains."""
     state = replay(register(1, directories=[A]), UnregisterBrokerRecord(broker_id=1, broker_epoch=100))
     assert state == MetadataState()
     assert state.registration_offsets == {}
@@ -164,7 +164,7 @@ def test_replica_online(directory_id: DirectoryId, online: bool) -> None:
 
 
 def test_controllers_are_kept() -> None:
-    """The last registration of a controller counts."""
+    """The last registration of a controller wins."""
     record = RegisterControllerRecord(
         controller_id=3000,
         incarnation_id=uuid(5),
@@ -177,7 +177,7 @@ def test_controllers_are_kept() -> None:
 
 
 def test_delta_keeps_the_first_registration() -> None:
-    """The delta holds what was there before all its records, None for a new broker."""
+    """The delta holds the registration from before all its records, or None for a new broker."""
     state = replay(register(1, directories=[A, B]))
     before = state.brokers[ONE]
     delta = MetadataDelta()

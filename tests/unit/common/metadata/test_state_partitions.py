@@ -1,4 +1,4 @@
-"""Replay of topic and partition records, the indexes over them, configuration and features."""
+"""Replay of topic and partition records, the indexes over them, configs and features."""
 
 import re
 
@@ -56,7 +56,7 @@ def change(
 
 
 def after(*changes: KnownRecord) -> PartitionRegistration:
-    """Partition 0 on brokers 1 (A), 2 (B), 3 (C), led by 1 at epoch 5, after these changes."""
+    """Applies the changes to partition 0 on brokers 1 (A), 2 (B), 3 (C), led by broker 1 at epoch 5."""
     state = replay(topic(1), partition(1, 0, [1, 2, 3], directories=[A, B, C], leader_epoch=5, partition_epoch=9), *changes)
     check_indexes(state)
     registration = state.partition(T, 0)
@@ -65,7 +65,7 @@ def after(*changes: KnownRecord) -> PartitionRegistration:
 
 
 def test_a_partition_is_kept_whole() -> None:
-    """Every field of the record arrives."""
+    """Every field of the record is kept."""
     record = PartitionRecord(
         partition_id=4,
         topic_id=T,
@@ -98,7 +98,7 @@ def test_a_partition_is_kept_whole() -> None:
 
 
 def test_equal_tuples_are_shared() -> None:
-    """A million partitions on the same three brokers keep one tuple of them."""
+    """A million partitions on the same three brokers share one tuple."""
     state = replay(
         topic(1),
         partition(1, 0, [1, 2], directories=[A, B]),
@@ -110,7 +110,7 @@ def test_equal_tuples_are_shared() -> None:
 
 
 def test_absent_directories_are_migrating() -> None:
-    """A record without directories (version 0) leaves every replica to its broker's word."""
+    """After a record without directories (version 0), each replica's broker still has to report its directory."""
     state = replay(topic(1), partition(1, 0, [1, 2]))
     registration = state.partition(T, 0)
     assert registration is not None
@@ -122,20 +122,20 @@ def test_absent_directories_are_migrating() -> None:
     [
         (change(isr=[1, 2]), 1, 5),
         (change(leader=2), 2, 6),
-        # Also when the same leader is named again.
+        # Also if the same leader is named again.
         (change(leader=1), 1, 6),
         (change(leader=-1), -1, 6),
         (change(directories=[A, B, D]), 1, 5),
     ],
 )
 def test_leader_epoch_moves_when_a_leader_is_named(record: PartitionChangeRecord, leader: int, leader_epoch: int) -> None:
-    """Any word about the leader bumps the leader epoch, every change record bumps the partition epoch."""
+    """Naming any leader bumps the leader epoch, and every change record bumps the partition epoch."""
     registration = after(record)
     assert (registration.leader, registration.leader_epoch, registration.partition_epoch) == (leader, leader_epoch, 10)
 
 
 def test_a_change_leaves_the_rest() -> None:
-    """Fields that a change does not name stay as they are."""
+    """Fields that a change does not name are unchanged."""
     registration = after(change(isr=[1, 3], recovery=1), change(removing=[2], adding=[3]), change())
     assert registration.isr == (1, 3)
     assert registration.leader_recovery_state == 1
@@ -157,7 +157,7 @@ def test_a_change_leaves_the_rest() -> None:
     ],
 )
 def test_directories_of_a_change(record: PartitionChangeRecord, directories: tuple[DirectoryId, ...]) -> None:
-    """Named directories count; replicas changed without naming them keep those that are known."""
+    """Named directories are used. If replicas change without directories, existing replicas keep theirs."""
     assert after(record).directories == directories
 
 
@@ -192,7 +192,7 @@ def test_directories_of_a_change(record: PartitionChangeRecord, directories: tup
     ],
 )
 def test_contradictions(record: KnownRecord) -> None:
-    """What breaks an invariant or names what does not exist raises, and the state is as it was."""
+    """A record that breaks an invariant or names something unknown raises, and the state is unchanged."""
     history = (topic(1), partition(1, 0, [1, 2, 3], directories=[A, B, C], leader_epoch=5, partition_epoch=9))
     state = replay(*history)
     with pytest.raises(ReplayError, match="offset 2"):
@@ -202,7 +202,7 @@ def test_contradictions(record: KnownRecord) -> None:
 
 
 def test_a_partition_record_may_replace_a_partition() -> None:
-    """Kafka accepts a second record for the same partition as long as no epoch goes back; the indexes follow."""
+    """As in Kafka, a partition may get a second record as long as no epoch decreases. The indexes follow."""
     state = replay(
         topic(1),
         partition(1, 0, [1, 2], directories=[A, B]),
@@ -215,7 +215,7 @@ def test_a_partition_record_may_replace_a_partition() -> None:
 
 
 def test_indexes_follow_every_change() -> None:
-    """Directory, ISR and leader indexes are those of the final state, in the order of insertion."""
+    """The directory, ISR and leader indexes match the final state, in insertion order."""
     one, two, three = map(BrokerId, (1, 2, 3))
     state = replay(
         topic(1),
@@ -250,7 +250,7 @@ def test_indexes_follow_every_change() -> None:
 
 
 def test_removing_a_topic_removes_all_of_it() -> None:
-    """Partitions, indexes and the topic's configuration are gone; the name is free again."""
+    """Partitions, index entries and the topic's configs are gone, and the name can be reused."""
     state = replay(
         topic(1, "t"),
         partition(1, 0, [1, 2], directories=[A, B]),
@@ -266,7 +266,7 @@ def test_removing_a_topic_removes_all_of_it() -> None:
 
 
 def test_configs() -> None:
-    """A value sets, a null value deletes, deleting what is not there is harmless."""
+    """A value sets a key, null deletes it, and deleting a missing key is harmless."""
     state = replay(
         ConfigRecord(resource_type=2, resource_name="t", name="a", value="1"),
         ConfigRecord(resource_type=2, resource_name="t", name="b", value=""),
@@ -281,7 +281,7 @@ def test_configs() -> None:
 
 
 def test_features() -> None:
-    """metadata.version is a feature like any other, and has an attribute of its own; level 0 takes a feature away."""
+    """metadata.version is a feature like any other and also has its own attribute. Level 0 removes a feature."""
     state = replay(level(21), FeatureLevelRecord(name=NUMBERING, feature_level=1))
     assert (state.metadata_version, state.features) == (21, {"metadata.version": 21, NUMBERING: 1})
     replay(FeatureLevelRecord(name=NUMBERING, feature_level=0), into=state)
@@ -307,14 +307,14 @@ def test_a_level_that_is_not_supported_is_refused(name: str, number: int, suppor
 
 
 def test_records_without_effect() -> None:
-    """No-ops, transaction marks and the ZooKeeper state NONE only move the offset."""
+    """No-ops, transaction markers and the ZooKeeper state NONE only advance the offset."""
     state = replay(NoOpRecord(), BeginTransactionRecord(), EndTransactionRecord(), ZkMigrationRecord())
     assert state == MetadataState()
     assert state.last_offset == 3
 
 
 def test_delta_of_partitions() -> None:
-    """The delta holds each partition's first former value, and the offset at which a new one was created."""
+    """The delta holds each partition's first old value, and the offset at which a new partition was created."""
     state = replay(topic(1), partition(1, 0, [1, 2], directories=[A, B]))
     before = state.partition(T, 0)
     delta = MetadataDelta()
@@ -325,7 +325,7 @@ def test_delta_of_partitions() -> None:
 
 
 def test_delta_of_topics() -> None:
-    """A removed topic takes its partitions out of the delta; one created and removed in the same delta leaves no trace."""
+    """Removing a topic removes its partitions from the delta. A topic created and removed in one delta leaves no trace."""
     state = replay(topic(1), partition(1, 0, [1]))
     delta = MetadataDelta()
     replay(topic(2), partition(2, 0, [1]), topic(3), partition(3, 0, [2]), change(0, leader=-1), into=state, delta=delta)
@@ -339,7 +339,7 @@ def test_delta_of_topics() -> None:
 
 
 def test_delta_of_configs_and_features() -> None:
-    """Former values, unharmed by what came later; a removed topic's configuration counts as changed."""
+    """Old values are not affected by later records, and a removed topic's configs count as changed."""
     state = replay(topic(1, "t"), ConfigRecord(resource_type=2, resource_name="t", name="a", value="1"), level(20))
     delta = MetadataDelta()
     replay(
@@ -358,7 +358,7 @@ def test_delta_of_configs_and_features() -> None:
 
 
 def test_delta_since_an_older_state() -> None:
-    """A snapshot that replaces a state gives the same delta as the records between them, but for exact offsets."""
+    """A snapshot that replaces a state gives the same delta as the records between them, except for exact offsets."""
     history: tuple[KnownRecord, ...] = (
         level(20),
         register(1, directories=[A]),
@@ -393,7 +393,7 @@ def test_delta_since_an_older_state() -> None:
 
 
 def test_a_topic_created_anew_is_another_topic() -> None:
-    """Same name, other id: one removed, one created, in a delta of records and in one between states."""
+    """Same name, different id: one topic removed, one created, both in a replay delta and in one between states."""
     history = (topic(1, "t"), partition(1, 0, [1]))
     later = (RemoveTopicRecord(topic_id=T), topic(2, "t"), partition(2, 0, [1]))
     delta = MetadataDelta()
@@ -405,7 +405,7 @@ def test_a_topic_created_anew_is_another_topic() -> None:
 
 
 def test_replacing_a_state_takes_over_every_field() -> None:
-    """By identity, so that a field that `replace_with` forgets is seen; the former content comes back in another object."""
+    """Compares by identity to catch a field that `replace_with` misses. The old content is returned in another object."""
     state = replay(level(20), register(1, directories=[A]), topic(1), partition(1, 0, [1]))
     fresh = replay(level(21), register(2, directories=[B]), topic(2), partition(2, 0, [2]), partition(2, 1, [2]))
     former, following = dict(vars(state)), dict(vars(fresh))

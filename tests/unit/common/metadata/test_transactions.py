@@ -17,12 +17,12 @@ FIRST, SECOND, THIRD = (TopicRecord(name=name) for name in ("a", "b", "c"))
 
 
 def feed(buffer: TransactionBuffer, *records: KnownRecord) -> list[list[tuple[KnownRecord, int]]]:
-    """What comes out at each record, offsets counting from 10."""
+    """Feeds the records at offsets from 10 and returns the output at each one."""
     return [list(buffer.feed(record, Offset(10 + index))) for index, record in enumerate(records)]
 
 
 def test_records_outside_a_transaction_pass() -> None:
-    """Without a transaction nothing is held back."""
+    """Outside a transaction nothing is held back."""
     buffer = TransactionBuffer()
     assert buffer.stable_offset == -1
     assert feed(buffer, FIRST, NoOpRecord()) == [[(FIRST, 10)], [(NoOpRecord(), 11)]]
@@ -30,7 +30,7 @@ def test_records_outside_a_transaction_pass() -> None:
 
 
 def test_a_transaction_comes_out_whole_at_its_end() -> None:
-    """Its records appear at the end record, in order and with their own offsets."""
+    """Its records are returned at the end record, in order and with their own offsets."""
     buffer = TransactionBuffer()
     assert feed(buffer, FIRST, BeginTransactionRecord(name="x"), SECOND, THIRD) == [[(FIRST, 10)], [], [], []]
     assert (buffer.is_open, buffer.stable_offset) == (True, 10)
@@ -40,7 +40,7 @@ def test_a_transaction_comes_out_whole_at_its_end() -> None:
 
 
 def test_an_aborted_transaction_never_happened() -> None:
-    """Nothing of it comes out, and what follows passes."""
+    """None of its records is returned, and later records pass."""
     buffer = TransactionBuffer()
     outcome = feed(buffer, BeginTransactionRecord(), FIRST, AbortTransactionRecord(reason="r"), SECOND)
     assert outcome == [[], [], [], [(SECOND, 13)]]
@@ -57,13 +57,13 @@ def test_an_aborted_transaction_never_happened() -> None:
     ],
 )
 def test_marks_that_do_not_pair(records: tuple[KnownRecord, ...]) -> None:
-    """Nested or unpaired marks are an error of the log."""
+    """Nested or unpaired transaction markers mean that the log is invalid."""
     with pytest.raises(TransactionError):
         feed(TransactionBuffer(), *records)
 
 
 def test_a_snapshot_resets_the_buffer() -> None:
-    """What was held back is forgotten with the log that it stood in."""
+    """Held records are dropped together with the log that they came from."""
     buffer = TransactionBuffer()
     feed(buffer, BeginTransactionRecord(), FIRST)
     buffer.reset(Offset(99))
