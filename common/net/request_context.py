@@ -32,9 +32,9 @@ class RequestContext:
 
     api_key: ApiKey
     api_version: int
-    """The codec has dealt with it: what a version lacks has its default in the request and is left out of the answer. A
-    handler looks at it only where Kafka gives the same fields another meaning in another version, and compares it with a
-    constant `..._FIRST_VERSION`. Nothing below the handlers sees it."""
+    """The codec handles versions: a field that a version lacks has its default in the request and is left out of the
+    response. A handler checks the version only if Kafka gives the same fields a different meaning in different versions,
+    and compares it with a constant `..._FIRST_VERSION`. Code below the handlers never sees it."""
     correlation_id: int
     client_id: str | None
     listener_name: str

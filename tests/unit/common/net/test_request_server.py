@@ -510,7 +510,7 @@ def test_a_negative_idle_time_means_for_ever() -> None:
 
 def test_memory_for_requests_is_limited() -> None:
     # Ten peers send half a request each, more than the limit allows. Reading stops, no peer is forgotten, and when the rest
-    # arrives all are answered. The memory in use never exceeds the limit by more than a frame, plus a window per peer.
+    # arrives all are answered. The memory in use never exceeds the limit by more than a frame and a window.
     async def scenario(world: World) -> None:
         limit, size = 500_000, 200_000
         most = 0
