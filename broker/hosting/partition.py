@@ -35,7 +35,6 @@ from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchHeader
 from common.storage.log import DeletedSegment, Log
-from common.storage.outstanding import watch
 from common.storage.retention import Expiry
 
 ProposalSink = Callable[[TopicIdPartition, IsrProposal, Callable[[AlterPartitionResult], None]], None]
@@ -275,27 +274,26 @@ class Partition:
     ) -> Offset:
         """Appends validated batches and returns the first offset. One of the two is called when the kernel has them or
         never will; `on_written` with the end of the append. Raises LogDirError when the log is broken already."""
-        appended = self.log.append_as_leader(batches, leader_epoch=self.replica.leader_epoch)
-        end_offset = Offset(appended.last_offset + 1)
         size = sum(len(view) for _, view in batches)
 
-        def written(_: object) -> None:
+        def written() -> None:
+            end_offset = Offset(appended.last_offset + 1)
             self.note_written(end_offset, size)
             on_written(end_offset)
 
-        watch(appended.written, written, lambda _: on_failed())
+        appended = self.log.append_as_leader(
+            batches, leader_epoch=self.replica.leader_epoch, on_written=written, on_failed=lambda _: on_failed()
+        )
         return appended.first_offset
 
     def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
         """Appends whole batches of the leader; `on_done` tells whether the kernel has them."""
-        appended = self.log.append_as_follower(batches)
-        end_offset = Offset(appended.last_offset + 1)
 
-        def written(_: object) -> None:
-            self.note_written(end_offset, len(batches))
+        def written() -> None:
+            self.note_written(Offset(appended.last_offset + 1), len(batches))
             on_done(True)
 
-        watch(appended.written, written, lambda _: on_done(False))
+        appended = self.log.append_as_follower(batches, on_written=written, on_failed=lambda _: on_done(False))
 
     def note_written(self, end_offset: Offset, size: int) -> None:
         """The log is written up to `end_offset`."""

@@ -42,6 +42,7 @@ from common.raft.quorum_requests import QuorumRequests
 from common.raft.snapshot_writer import SnapshotWriter
 from common.records.control import LeaderChangeMessage, LeaderChangeVoter, encode_control_batch
 from common.records.metadata_frame import ApiMessageAndVersion
+from common.storage.append_pipeline import AwaitedAppend
 from common.storage.errors import LogClosed
 
 __all__ = [
@@ -443,13 +444,14 @@ class QuorumDriver:
             await self._work.wait()
             return
         group, self._pending = self._pending, []
-        appended = self._log.append_as_leader([encoded.buffer for encoded in group], self._quorum.epoch)
+        append = AwaitedAppend()
+        appended = self._log.append_as_leader([encoded.buffer for encoded in group], self._quorum.epoch, append)
         if appended.last_offset != group[-1].batch.last_offset:
             raise QuorumFailure(
                 f"the metadata log gave offset {appended.last_offset} to a record that was promised "
                 f"{group[-1].batch.last_offset}"
             )
-        await appended.written
+        await append.ended
         # Followers may fetch what has been written, but only what has been fsynced counts towards a commit.
         self._news.notify()
         await self._log.log.flush(group[-1].batch.next_offset)

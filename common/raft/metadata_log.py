@@ -38,6 +38,7 @@ from common.raft.core.snapshot_policy import Retention, StoredSnapshot
 from common.raft.errors import QuorumFailure
 from common.records.batch import BatchHeader, read_header, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
+from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Appended, Log
 from common.storage.log_config import LogConfig
 from common.storage.partition_metadata import MalformedPartitionMetadata
@@ -181,11 +182,16 @@ class MetadataLog:
         self.election = election
 
     # --- batches -------------------------------------------------------------------------------------------------
-    def append_as_leader(self, buffers: Sequence[bytearray], epoch: LeaderEpoch) -> Appended:
-        """Appends encoded batches that already carry their offsets."""
-        return self.log.append_as_leader(
-            [(read_header(buffer), memoryview(buffer)) for buffer in buffers], leader_epoch=epoch
-        )
+    def append_as_leader(self, buffers: Sequence[bytearray], epoch: LeaderEpoch, append: AwaitedAppend) -> Appended:
+        """Appends encoded batches that already carry their offsets; `append.ended` completes once the kernel has them."""
+        batches = [(read_header(buffer), memoryview(buffer)) for buffer in buffers]
+        return self.log.append_as_leader(batches, leader_epoch=epoch, on_written=append.written, on_failed=append.failed)
+
+    async def append_as_follower(self, view: memoryview) -> None:
+        """Appends whole batches of the leader, and returns once the kernel has them."""
+        append = AwaitedAppend()
+        self.log.append_as_follower(view, on_written=append.written, on_failed=append.failed)
+        await append.ended
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:
         """Returns whole batches from `offset` on for another node: everything written, committed or not."""

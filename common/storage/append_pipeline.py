@@ -5,13 +5,13 @@ log assigns the offsets and the position, the pipeline does the rest.
 
     send ──> held ──────────────> at the LogDir ──> done ──────────────────> written
              until the segment's  several at once,  until all earlier        `written_offset` moves,
-             file is open         in any order      appends are done         the future completes
+             file is open         in any order      appends are done         `on_written` is called
 
 1. `written_offset` moves in offset order. Two segments are two files, so a later append can finish first; it then waits for
    its turn.
 2. One failed append ends the pipeline. Later appends may be on the disk after a hole, or not at all. So `fail` takes back
    every append that is not written yet, and completions that the disk reports afterwards no longer count.
-3. The futures belong to the callers. Cancelling one changes nothing for the log.
+3. The callbacks of an append run in a turn of the event loop of their own, so a caller can never re-enter the pipeline.
 """
 
 import asyncio
@@ -25,6 +25,38 @@ from common.ids import Offset
 from common.storage.outstanding import Outstanding
 from common.storage.segment import Segment
 
+OnWritten = Callable[[], None]
+"""The kernel has the bytes of this append and of all earlier ones."""
+
+OnFailed = Callable[[LogDirError | None], None]
+"""The append will never be written. None: given up unfinished, because the process is on its way out."""
+
+
+class AwaitedAppend:
+    """Turns the two callbacks into a future, for callers that await their append.
+
+    The future belongs to the caller. Cancelling it changes nothing for the log.
+    """
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def written(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def failed(self, error: LogDirError | None) -> None:
+        if self.ended.done():
+            return
+        if error is None:
+            self.ended.cancel()
+        else:
+            self.ended.set_exception(error)
+            # The caller may never await it. Retrieving the exception marks it as seen.
+            self.ended.exception()
+
 
 @dataclass(slots=True, eq=False)
 class _Append:
@@ -33,17 +65,19 @@ class _Append:
     segment: Segment
     end_position: int
     end_offset: Offset
-    written: "asyncio.Future[None]"
+    on_written: OnWritten
+    on_failed: OnFailed
     is_done: bool = False
 
 
 class AppendPipeline:
     """Owned by a Log, which decides when it may be used. Calls `on_failure` for every append that fails."""
 
-    __slots__ = ("_held", "_in_order", "_log_dir", "_outstanding", "written_offset")
+    __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_outstanding", "written_offset")
 
     def __init__(self, log_dir: LogDir, written_offset: Offset, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._log_dir = log_dir
+        self._loop = asyncio.get_running_loop()
         # The kernel has every record below this offset. Advances when the oldest append is done; `restart_at` resets it.
         self.written_offset = written_offset
         # Every append that was sent and is not written yet, in offset order. Invariant: the first one is not done.
@@ -53,20 +87,22 @@ class AppendPipeline:
         self._outstanding = Outstanding(on_failure)
 
     def send(
-        self, segment: Segment, position: int, buffers: Sequence[memoryview], end_offset: Offset
-    ) -> "asyncio.Future[None]":
-        """Sends bytes that end at the segment's current end.
-
-        The future completes when these bytes and all earlier appends are written.
-        """
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        append = _Append(segment, segment.size, end_offset, written)
+        self,
+        segment: Segment,
+        position: int,
+        buffers: Sequence[memoryview],
+        end_offset: Offset,
+        *,
+        on_written: OnWritten,
+        on_failed: OnFailed,
+    ) -> None:
+        """Sends bytes that end at the segment's current end. Calls one of the two callbacks, once."""
+        append = _Append(segment, segment.size, end_offset, on_written, on_failed)
         self._in_order.append(append)
         if segment.is_held:
             self._held.append((append, position, buffers))
         else:
             self._write(append, position, buffers)
-        return written
 
     def release(self, segment: Segment) -> None:
         """Sends the appends held for this segment, whose file can now be written."""
@@ -87,14 +123,7 @@ class AppendPipeline:
         self._held.clear()
         taken_back, self._in_order = self._in_order, deque()
         for append in taken_back:
-            if append.written.done():
-                continue
-            if error is None:
-                append.written.cancel()
-            else:
-                append.written.set_exception(error)
-                # The caller may never await this future. Retrieving the exception keeps asyncio from logging it.
-                append.written.exception()
+            self._loop.call_soon(append.on_failed, error)
 
     def restart_at(self, offset: Offset) -> None:
         """Continues at `offset`, the new end of a truncated log. Call only while no append is in flight."""
@@ -121,5 +150,4 @@ class AppendPipeline:
             first = self._in_order.popleft()
             first.segment.written_size = first.end_position
             self.written_offset = first.end_offset
-            if not first.written.done():
-                first.written.set_result(None)
+            self._loop.call_soon(first.on_written)

@@ -21,7 +21,7 @@ from common.environment.interface import LogDir, LogDirError
 from common.ids import LeaderEpoch, Offset, TopicId
 from common.parts import FileRegion
 from common.records.batch import BatchHeader, set_base_offset_and_epoch, split_batches
-from common.storage.append_pipeline import AppendPipeline
+from common.storage.append_pipeline import AppendPipeline, OnFailed, OnWritten
 from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
 from common.storage.leader_epochs import LeaderEpochs
@@ -45,14 +45,10 @@ NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
 class Appended(NamedTuple):
-    """The offsets assigned to batches. `written` completes when the kernel has these batches and all earlier ones.
-
-    It raises LogDirError if the log fails before that. Cancelling it changes nothing for the log.
-    """
+    """The offsets assigned to batches."""
 
     first_offset: Offset
     last_offset: Offset
-    written: "asyncio.Future[None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +307,18 @@ class Log:
         return self._segments.base_offsets
 
     # --- appending -----------------------------------------------------------------------------------------------
-    def append_as_leader(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: LeaderEpoch) -> Appended:
+    def append_as_leader(
+        self,
+        batches: Sequence[tuple[BatchHeader, memoryview]],
+        *,
+        leader_epoch: LeaderEpoch,
+        on_written: OnWritten,
+        on_failed: OnFailed,
+    ) -> Appended:
         """Stamps offsets and epoch into validated batches, in place, and sends them to the disk.
 
-        The views must be writable. The caller leaves them unchanged until `written` completes. Raises LogClosed, and
+        Calls `on_written` once the kernel has these batches and all earlier ones, or `on_failed`; either in a later turn of
+        the event loop. The views must be writable, and the caller leaves them unchanged until then. Raises LogClosed, and
         LogDirError if the log has failed.
         """
         self._check_appendable()
@@ -340,14 +344,15 @@ class Log:
             )
             next_offset = Offset(last_offset + 1)
         self.log_end_offset = offset
-        written = self._appends.send(segment, position, [view for _, view in batches], offset)
-        return Appended(first_offset, Offset(offset - 1), written)
+        buffers = [view for _, view in batches]
+        self._appends.send(segment, position, buffers, offset, on_written=on_written, on_failed=on_failed)
+        return Appended(first_offset, Offset(offset - 1))
 
-    def append_as_follower(self, view: memoryview) -> Appended:
+    def append_as_follower(self, view: memoryview, *, on_written: OnWritten, on_failed: OnFailed) -> Appended:
         """Appends whole, validated batches that already have their offsets and epochs.
 
-        The caller leaves `view` unchanged until `written` completes. Raises UnexpectedOffset, BatchError if the bytes are
-        not whole batches, LogClosed, and LogDirError if the log has failed.
+        Calls `on_written` or `on_failed` like `append_as_leader`; the caller leaves `view` unchanged until then. Raises
+        UnexpectedOffset, BatchError if the bytes are not whole batches, LogClosed, and LogDirError if the log has failed.
         """
         self._check_appendable()
         batches = split_batches(view)
@@ -376,7 +381,8 @@ class Log:
                 index_interval=index_interval,
             )
         self.log_end_offset = expected
-        return Appended(first_offset, Offset(expected - 1), self._appends.send(segment, position, [view], expected))
+        self._appends.send(segment, position, [view], expected, on_written=on_written, on_failed=on_failed)
+        return Appended(first_offset, Offset(expected - 1))
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Starts a new leader's epoch at the log end, before the epoch has any batch.

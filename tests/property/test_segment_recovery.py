@@ -27,6 +27,7 @@ from tests.unit.common.storage.batches import (
     TOPIC_ID,
     all_offsets,
     append,
+    append_fetched,
     attached,
     batch,
     concatenated,
@@ -335,7 +336,7 @@ def test_reads_and_searches_by_time_equal_a_scan(
         model: list[tuple[int, int, int, int]] = []  # first, last, size, timestamp of the first record
         for records, gap, size, timestamp in shapes:
             header, view = batch(records, offset=log.log_end_offset + gap, epoch=0, size=size, timestamp=timestamp)
-            log.append_as_follower(concatenated([(header, view)]))
+            append_fetched(log, concatenated([(header, view)]))
             model.append((header.base_offset, header.last_offset, header.size, timestamp))
         await log.flush()
         if life == "closed":

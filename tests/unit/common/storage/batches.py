@@ -1,12 +1,15 @@
 """Batches and logs for the tests of storage."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset, TopicId, Uuid
 from common.parts import FileRegion
 from common.records.batch import BatchHeader, Record, encode_batch, read_header
-from common.storage.log import Appended, Log, LogRead
+from common.storage.append_pipeline import AwaitedAppend
+from common.storage.log import Log, LogRead
 from common.storage.log_config import LogConfig
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
@@ -28,9 +31,30 @@ def batch(
     return read_header(encoded), memoryview(encoded)
 
 
-def append(log: Log, *, epoch: int = 0, records: int = 1, timestamp: int = 1000, size: int = 30) -> Appended:
+class Awaited(NamedTuple):
+    """The offsets of an append, and a future that ends with it."""
+
+    first_offset: Offset
+    last_offset: Offset
+    written: "asyncio.Future[None]"
+
+
+def append_batches(log: Log, batches: Sequence[tuple[BatchHeader, memoryview]], *, epoch: int) -> Awaited:
+    """Appends batches as leader."""
+    end = AwaitedAppend()
+    appended = log.append_as_leader(batches, leader_epoch=LeaderEpoch(epoch), on_written=end.written, on_failed=end.failed)
+    return Awaited(*appended, end.ended)
+
+
+def append(log: Log, *, epoch: int = 0, records: int = 1, timestamp: int = 1000, size: int = 30) -> Awaited:
     """Appends one batch as leader."""
-    return log.append_as_leader([batch(records, timestamp=timestamp, size=size)], leader_epoch=LeaderEpoch(epoch))
+    return append_batches(log, [batch(records, timestamp=timestamp, size=size)], epoch=epoch)
+
+
+def append_fetched(log: Log, view: memoryview) -> Awaited:
+    """Appends batches as follower."""
+    end = AwaitedAppend()
+    return Awaited(*log.append_as_follower(view, on_written=end.written, on_failed=end.failed), end.ended)
 
 
 async def fill(log: Log, batches: int, *, epoch: int = 0, records: int = 1, size: int = 30) -> None:

@@ -21,6 +21,8 @@ from tests.unit.common.storage.batches import (
     TOPIC_ID,
     all_offsets,
     append,
+    append_batches,
+    append_fetched,
     attached,
     batch,
     concatenated,
@@ -66,7 +68,7 @@ def test_offsets_are_assigned_at_the_call_and_readers_see_only_what_is_written()
 def test_several_batches_of_one_request_follow_each_other() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        appended = log.append_as_leader([batch(3), batch(1), batch(4)], leader_epoch=LeaderEpoch(5))
+        appended = append_batches(log, [batch(3), batch(1), batch(4)], epoch=5)
         await appended.written
         assert (appended.first_offset, appended.last_offset) == (0, 7)
         data = await log.read_bytes(0, max_bytes=10_000)
@@ -215,10 +217,10 @@ def test_the_tail_in_memory_is_bounded_and_what_lies_before_it_is_found_on_disk(
 def test_a_follower_takes_batches_as_they_are() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        first = log.append_as_follower(concatenated([batch(2, offset=0, epoch=3), batch(1, offset=2, epoch=4)]))
+        first = append_fetched(log, concatenated([batch(2, offset=0, epoch=3), batch(1, offset=2, epoch=4)]))
         assert (first.first_offset, first.last_offset, log.log_end_offset) == (0, 2, 3)
         # A gap, as left by compaction.
-        second = log.append_as_follower(concatenated([batch(2, offset=10, epoch=4)]))
+        second = append_fetched(log, concatenated([batch(2, offset=10, epoch=4)]))
         await second.written
         assert (second.first_offset, second.last_offset) == (10, 11)
         assert log.leader_epochs.entries == [(3, 0), (4, 2)]
@@ -230,9 +232,9 @@ def test_a_follower_takes_batches_as_they_are() -> None:
             [],
         ):
             with pytest.raises(UnexpectedOffset):
-                log.append_as_follower(concatenated(wrong))
+                append_fetched(log, concatenated(wrong))
         with pytest.raises(TruncatedBatch):
-            log.append_as_follower(concatenated([batch(2, offset=12)])[:-1])
+            append_fetched(log, concatenated([batch(2, offset=12)])[:-1])
         assert log.log_end_offset == 12
 
     SimulatedWorld(1).run(scenario)
@@ -241,11 +243,11 @@ def test_a_follower_takes_batches_as_they_are() -> None:
 def test_a_gap_at_the_end_of_a_segment_is_read_across() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        log.append_as_follower(concatenated([batch(2, offset=0)]))
+        append_fetched(log, concatenated([batch(2, offset=0)]))
         await log.roll()
-        await log.append_as_follower(concatenated([batch(2, offset=10)])).written
+        await append_fetched(log, concatenated([batch(2, offset=10)])).written
         await log.roll()
-        await log.append_as_follower(concatenated([batch(2, offset=20)])).written
+        await append_fetched(log, concatenated([batch(2, offset=20)])).written
         assert log.segment_base_offsets == [0, 2, 12]
         for offset in (2, 5, 10):
             assert offsets_in(await log.read_bytes(offset, max_bytes=1000)) == [(10, 11)]
@@ -260,9 +262,9 @@ def test_a_gap_too_wide_for_the_indexes_begins_a_segment(first: int) -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         for number in range(first):
-            log.append_as_follower(concatenated([batch(1, offset=number)]))
+            append_fetched(log, concatenated([batch(1, offset=number)]))
         far = 2**31 + 7
-        await log.append_as_follower(concatenated([batch(2, offset=far)])).written
+        await append_fetched(log, concatenated([batch(2, offset=far)])).written
         assert log.segment_base_offsets == [0, far + 1 - (2**31 - 1)]
         assert await all_offsets(log) == [(number, number) for number in range(first)] + [(far, far + 1)]
         for offset in (first, 5, far - 1, far, far + 1):
@@ -352,7 +354,7 @@ def test_a_compressed_batch_is_searched_record_by_record(compress: Callable[[byt
         log = await created(world)
         records = [Record(None, b"x", 100 + number) for number in (0, 2, 1)]
         view = memoryview(encode_batch(records, attributes=4, compress=lambda plain: bytes(compress(bytes(plain)))))
-        await log.append_as_leader([(read_header(view), view)], leader_epoch=LeaderEpoch(0)).written
+        await append_batches(log, [(read_header(view), view)], epoch=0).written
         expected = TimestampOffset(102, Offset(first_offset), LeaderEpoch(0))
         assert await log.offset_for_timestamp(101) == expected
         assert await log.offset_of_max_timestamp() == expected
@@ -370,7 +372,7 @@ def test_others_get_their_turn_while_a_large_batch_is_searched(monkeypatch: pyte
         log = await created(world)
         records = [Record(None, None, 0)] * 5000 + [Record(None, None, 1)]
         view = memoryview(encode_batch(records))
-        await log.append_as_leader([(read_header(view), view)], leader_epoch=LeaderEpoch(0)).written
+        await append_batches(log, [(read_header(view), view)], epoch=0).written
         monkeypatch.setattr(asyncio, "sleep", pause)
         assert await log.offset_for_timestamp(1) == TimestampOffset(1, Offset(5000), LeaderEpoch(0))
 

@@ -7,7 +7,7 @@ import pytest
 from common.environment.interface import LogDirError
 from common.ids import Offset
 from common.storage.errors import LogClosed
-from common.storage.log import Appended, Log
+from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -15,6 +15,7 @@ from tests.unit.common.storage.batches import (
     PATH,
     SMALL,
     TOPIC_ID,
+    Awaited,
     all_offsets,
     append,
     attached,
@@ -24,7 +25,7 @@ from tests.unit.common.storage.batches import (
 )
 
 
-async def outcome(appended: Appended) -> bool:
+async def outcome(appended: Awaited) -> bool:
     try:
         await appended.written
     except LogDirError:

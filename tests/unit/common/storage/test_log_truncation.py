@@ -17,6 +17,7 @@ from tests.unit.common.storage.batches import (
     TOPIC_ID,
     all_offsets,
     append,
+    append_fetched,
     attached,
     batch,
     concatenated,
@@ -108,7 +109,7 @@ def test_nobody_may_append_in_the_middle_of_a_truncation() -> None:
 def test_a_gap_is_cut_where_it_begins() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        await log.append_as_follower(concatenated([batch(2, offset=0), batch(2, offset=10)])).written
+        await append_fetched(log, concatenated([batch(2, offset=0), batch(2, offset=10)])).written
         assert await log.truncate_to(Offset(6)) == 6
         assert await all_offsets(log) == [(0, 1)]
 

@@ -25,6 +25,7 @@ from tests.unit.common.storage.batches import (
     TOPIC_ID,
     all_offsets,
     append,
+    append_batches,
     attached,
     batch,
     created,
@@ -87,7 +88,7 @@ class Lives:
             for number, record in enumerate(iterate_records(view)):
                 self.appended[offset + number] = (self.epoch, record.timestamp_ms)
             offset += header.last_offset_delta + 1
-        log.append_as_leader(batches, leader_epoch=LeaderEpoch(self.epoch))
+        append_batches(log, batches, epoch=self.epoch)
 
     async def truncate(self, log: Log) -> None:
         cut_at = Offset(self.rng.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset))
