@@ -1,1 +1,1 @@
-"""The controller daemon: it decides what the metadata log says next. `core` decides, the shells around it carry out."""
+"""The controller daemon, which writes the metadata log. `core` makes the decisions, the shells around it carry them out."""

@@ -1,8 +1,8 @@
 """The controller role of a node: the quorum controller, its listeners and its metrics (shell).
 
-Kafka's ControllerServer. The node's entry point makes the environment and the quorum driver, starts the driver, and hands
-both over; a node that is a broker too shares the driver with that role. Easy to get wrong: the listeners open before anybody
-is active, since the brokers find the active controller by asking, and NOT_CONTROLLER is an answer.
+Counterpart of Kafka's ControllerServer. The node's entry point creates the environment and the quorum driver, starts the
+driver, and passes both in. On a combined node the broker role shares the driver. The listeners open before any controller is
+active, because brokers find the active controller by asking each one, and NOT_CONTROLLER is a valid response.
 """
 
 import asyncio
@@ -24,11 +24,12 @@ from controller.requests import ClusterFacts, ControllerRequests, QuorumHandlers
 
 
 class ControllerQuorum(MetadataLogDriver, QuorumHandlers, Protocol):
-    """What the controller needs of the quorum driver."""
+    """The part of the quorum driver that the controller role needs."""
 
 
 class ControllerDaemon:
-    """Made once for a node; `start` once, after the driver was started. `on_active` is called whenever it becomes active."""
+    """The controller role of one node. Call `start` once, after starting the driver. `on_active` is called each time the
+    node becomes the active controller."""
 
     def __init__(
         self,
@@ -56,15 +57,15 @@ class ControllerDaemon:
         self._servers: list[RequestServer] = []
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """What a controller listener serves."""
+        """Returns the handlers of the APIs that a controller listener serves."""
         return self._requests.handlers()
 
     def metrics(self) -> Sequence[Sample]:
-        """The samples of this moment, for the collector."""
+        """Returns the current samples for the collector."""
         return self._meter.samples()
 
     def start(self, task_group: asyncio.TaskGroup) -> list[Listener]:
-        """Follows the metadata log, consumes events and listens; all tasks live in `task_group`. Raises ListenFailed."""
+        """Starts the controller and opens the listeners. All tasks belong to `task_group`. Raises ListenFailed."""
         self.controller.start(task_group)
         listeners: list[Listener] = []
         for endpoint in self._config.controller_listeners:
@@ -90,6 +91,6 @@ class ControllerDaemon:
         return listeners
 
     def close(self) -> None:
-        """Stops listening. The tasks end with their TaskGroup."""
+        """Closes the listeners. The tasks end with their TaskGroup."""
         for server in self._servers:
             server.close()

@@ -1,8 +1,8 @@
-"""The one queue through which everything passes that reads or changes the controller's state (shell).
+"""The queue of all controller operations (shell).
 
-Answers to Kafka's KafkaEventQueue. One consumer takes one event at a time, in order, and gives the loop a turn after each,
-so that commits, connections and timers get theirs however many requests wait. Easy to get wrong: an event that has waited
-beyond its deadline is answered, not carried out; its sender has given up and will ask again.
+Counterpart of Kafka's KafkaEventQueue. A single consumer takes one event at a time, in order. After each event it yields to
+the event loop, so that commits, connections and timers make progress however many requests are queued. An event past its
+deadline is not carried out but answered with a timeout: its sender has given up and will retry.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from common.environment.interface import Environment
 
 @dataclass(frozen=True, slots=True)
 class ControllerRequest:
-    """`carry_out` is called when its turn comes, `time_out` instead of it when that is after the deadline."""
+    """One queued event. The consumer calls `carry_out`, or `time_out` if the deadline has passed by then."""
 
     name: str
     carry_out: Callable[[], None]
@@ -26,7 +26,7 @@ class ControllerRequest:
 
 @dataclass(slots=True)
 class QueueStatistics:
-    """What the metrics tell of the queue. Counts since the start; the times are those of the slowest since last asked."""
+    """The queue's metrics. The counts are since the start, the times are maxima since the metrics were last read."""
 
     started_count: int = 0
     timed_out_count: int = 0
@@ -35,7 +35,7 @@ class QueueStatistics:
 
 
 class EventQueue:
-    """First in, first out."""
+    """A FIFO queue with one consumer, `run`."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -49,12 +49,12 @@ class EventQueue:
     def put(
         self, name: str, carry_out: Callable[[], None], time_out: Callable[[], None], deadline_ns: int | None = None
     ) -> None:
-        """Queues an event; returns at once."""
+        """Queues an event and returns at once."""
         self._waiting.append(ControllerRequest(name, carry_out, time_out, self._env.now_ns(), deadline_ns))
         self._arrived.set()
 
     async def run(self) -> None:
-        """Consumes until cancelled. Whatever an event raises ends it, and with it the daemon."""
+        """Consumes events until cancelled. An exception raised by an event ends the consumer, and with it the daemon."""
         while True:
             await self._arrived.wait()
             while self._waiting:
@@ -77,7 +77,7 @@ class EventQueue:
 
 
 async def loop_turn() -> None:
-    """Lets everything else that is ready on the loop go first."""
+    """Yields to everything else that is ready on the event loop."""
     loop = asyncio.get_running_loop()
     turn: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_wake, turn)

@@ -1,10 +1,10 @@
 """Keeps a MetadataState in step with the committed metadata log (shell).
 
-The receiving end of the quorum driver on a controller; Kafka's QuorumMetaLogListener. On a standby it replays what is
-committed, holding back the records of an open transaction. On the active controller the state is ahead of the log, because
-operations replay their own records when they append them; a commit then only moves the position on. Easy to get wrong: a
-state that has been ahead and lost the leadership cannot be taken back. It is dropped, and a new feed starts from the newest
-snapshot.
+Counterpart of Kafka's QuorumMetaLogListener: the controller's listener at the quorum driver. On a standby it replays
+committed records, but holds back those of an open transaction. On the active controller the state is already ahead of the
+log, because operations replay their own records when they append them, so a commit only advances the position. A state that
+was ahead cannot be rolled back. When the controller loses leadership, the state is dropped and a new feed starts from the
+newest snapshot.
 """
 
 from collections.abc import Callable, Coroutine
@@ -19,12 +19,12 @@ from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from controller.event_queue import loop_turn
 
-# Records replayed in one go while a snapshot is loaded.
+# Records of a snapshot replayed before the event loop gets a turn.
 SNAPSHOT_SLICE = 2_000
 
 
 class MetadataFeed:
-    """A MetadataListener for one state. Until `detach`, both callbacks hear what their names say, after the feed did."""
+    """A MetadataListener for one state. Until `detach`, it calls each callback after it has processed the event itself."""
 
     def __init__(
         self,
@@ -36,16 +36,21 @@ class MetadataFeed:
         self._env = env
         self._on_leader_change = on_leader_change
         self._on_commit = on_commit
+        # False after `detach`, for good.
         self._is_attached = True
+        # On a standby: the committed records, without those of an open transaction. Replaced when a snapshot is loaded.
         self.state = MetadataState()
+        # Sees every committed record, even while `is_ahead`, so it always knows whether a transaction is open.
         self.transactions = TransactionBuffer()
-        # Set by the active controller: the state has these records already.
+        # Whether the state already has the records that commits report. Set when the controller becomes active, never
+        # cleared: a feed that was ahead is dropped with its state.
         self.is_ahead = False
+        # The last offset of the last committed batch or loaded snapshot, and when its records were appended.
         self.committed_offset = Offset(-1)
         self.committed_wall_ms = 0
 
     def detach(self) -> None:
-        """Whatever still comes is ignored."""
+        """Ignores all further events."""
         self._is_attached = False
 
     def handle_commit(self, batch: CommittedBatch) -> None:
@@ -70,7 +75,7 @@ class MetadataFeed:
             self._on_leader_change(self, leader)
 
     async def _load(self, snapshot: LoadedSnapshot) -> None:
-        # The old state answers until the new one is complete.
+        # The old state stays in use until the new one is complete.
         state = MetadataState()
         last_offset = Offset(snapshot.end_offset - 1)
         for number, record in enumerate(snapshot.records, start=1):

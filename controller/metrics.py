@@ -1,8 +1,8 @@
 """The controller's gauges, under the names of the stock jmx_exporter rules (shell).
 
-Answers to Kafka's QuorumControllerMetrics and ControllerMetadataMetrics. The loop takes a snapshot now and then; what needs
-a walk over all partitions is counted again only after the metadata has changed. Easy to get wrong: a standby knows the
-cluster too, so only ActiveControllerCount tells which node's numbers may be a little ahead of the log.
+Counterpart of Kafka's QuorumControllerMetrics and ControllerMetadataMetrics. The event loop takes a snapshot from time to
+time. The count that walks over all partitions is cached until the metadata changes. A standby reports the cluster's numbers
+too; ActiveControllerCount shows which node is active, whose numbers may be slightly ahead of the committed log.
 """
 
 from common.environment.interface import Environment
@@ -18,7 +18,7 @@ EVENT_PREFIX = "kafka_controller_controllereventmanager_"
 
 
 class ControllerMeter:
-    """Counts what one controller shows."""
+    """Collects the metrics of one controller."""
 
     def __init__(self, env: Environment, controller: QuorumController) -> None:
         self._env = env
@@ -27,7 +27,7 @@ class ControllerMeter:
         self._imbalance_count = 0
 
     def samples(self) -> list[Sample]:
-        """What is so now. The longest times are those since the last call."""
+        """Returns the current values. The maximum times are since the last call."""
         controller, state = self._controller, self._controller.state
         statistics = controller.queue.statistics
         fenced_count = sum(registration.fenced for registration in state.brokers.values())
@@ -47,7 +47,7 @@ class ControllerMeter:
                 "Partitions that are not led by their first replica.",
                 self._count_imbalance(state),
             ),
-            # An error while processing the log ends the process.
+            # Always 0, because an error while processing the log ends the process.
             ("metadataerrorcount", "Errors while processing the metadata log.", 0),
             ("lastappliedrecordoffset", "Newest record that the state has.", state.last_offset),
             ("lastappliedrecordtimestamp", "When it was appended, in ms.", controller.committed_wall_ms),

@@ -1,10 +1,15 @@
-"""The active controller's shell: events in, records out, answers when they are committed (shell).
+"""Runs operations on the metadata, appends their records and responds when these are committed (shell).
 
-Answers to Kafka's QuorumController. Every operation runs as one event: is this node still active? - operation - replay on
-the state - schedule the append - park the answer until the records are committed. An operation without records waits for
-the highest offset given out, because it may have read what is not committed yet. Timers put events of their own into the
-same queue: session expiry, the NoOp record of an idle log, the sweeps. Easy to get wrong: the state is ahead of the log. On
-losing leadership it is dropped and rebuilt from snapshot and log; nothing in it may be kept.
+Counterpart of Kafka's QuorumController. Every operation is one event of the queue:
+
+    check that this node is active -> operation -> replay on the state -> schedule the append -> park the response
+
+A parked response is sent when the records are committed. An operation without records waits for the last scheduled record,
+because it may have read uncommitted state. Timers put their own events into the same queue: session expiry, the NoOp record
+of an idle log, the sweeps.
+
+Easy to get wrong: the active controller's state is ahead of the committed log. When it loses leadership, the state is
+dropped and rebuilt from snapshot and log; nothing of it may be kept.
 """
 
 import asyncio
@@ -45,13 +50,13 @@ from controller.core.turn import Operation, Request, Response, Turn
 from controller.event_queue import EventQueue
 from controller.metadata_feed import MetadataFeed
 
-# How often sessions are looked at, at most.
+# The longest time between two checks for expired sessions.
 SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
 LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
 
 
 class MetadataLogDriver(Protocol):
-    """As much of the quorum driver as the controller needs."""
+    """The part of the quorum driver that the controller needs."""
 
     @property
     def log_end_offset(self) -> Offset: ...
@@ -69,7 +74,7 @@ class MetadataLogDriver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerTimers:
-    """When the controller acts by itself. 0 switches a timer off."""
+    """Intervals of the controller's own operations. 0 switches a timer off."""
 
     idle_interval_ns: int = 500 * NS_PER_MS
     preferred_interval_ns: int = 0
@@ -77,28 +82,36 @@ class ControllerTimers:
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    """An answer that waits for its records, or for what was appended before it, to be committed."""
+    """A response that waits until its records, or the records appended before it, are committed."""
 
+    # The response may be sent once this offset is committed.
     offset: Offset
+    # What `submit` returned. May be done already, if the caller was cancelled.
     answer: "asyncio.Future[Any]"
     response: Any
+    # Logged together with the response. All of them have `is_about_commit`.
     events: Sequence[ControllerEvent]
+    # When the operation began, for the elapsed time in these events.
     begun_ns: int
 
 
 @dataclass(slots=True)
 class _Term:
-    """One time of being the active controller."""
+    """This node's soft state for one term as the active controller. Nothing of it outlives the term."""
 
+    # The quorum's leader epoch, which every append of this term names. Constant.
     epoch: LeaderEpoch
+    # Starts with a full session for every unfenced broker. Changed by operations on brokers and after a stop of the process.
     sessions: BrokerSessions
-    # The change_count up to which the last sweep found nothing more to elect.
+    # The `change_count` before the last sweep that elected nothing, -1 before the first. While it is equal to
+    # `change_count`, another sweep would elect nothing either.
     swept_count: int = -1
+    # When this term last scheduled an append; at first, when the term began. Decides whether the log is idle.
     last_append_ns: int = 0
 
 
 class QuorumController:
-    """One controller node, active or standing by."""
+    """One controller node, active or standby."""
 
     def __init__(
         self,
@@ -118,20 +131,30 @@ class QuorumController:
         self._timers = timers or ControllerTimers()
         self._records_per_batch_max = records_per_batch_max
         self._on_active = on_active
+        # Lives as long as the node: requests wait here across terms, and get NOT_CONTROLLER if this node is not active when
+        # their turn comes.
         self._queue = EventQueue(env)
+        # When the event loop last ran. Updated by its own timer, by session expiry and by every operation.
         self._presence = Presence(env.now_ns())
+        # None while this node is a standby. Set by `_become_active`, cleared by `_resign`. Invariant: while it is set, the
+        # feed is ahead of the log, and this node is the leader of the term's epoch as far as it knows.
         self._term: _Term | None = None
+        # The quorum's latest leader and epoch as reported to the feed.
         self._leader = LeaderAndEpoch(None, LeaderEpoch(0))
+        # The owner of the state. Invariant: the only feed that is attached; `_resign` detaches it and makes another one.
         self._feed = self._new_feed()
-        # Invariant: ascending offsets, all beyond what is committed.
+        # Invariant: offsets never descend, all are beyond the committed offset; empty while this node is a standby.
+        # Operations append on the right, commits pop from the left, `_resign` fails all of them.
         self._parked: deque[_Parked] = deque()
-        # Counts the records that changed the state, by this node's operations or from the log.
+        # Rises with every change of the state: by one per replayed record on the active controller (NoOp records left out),
+        # by one per committed batch on a standby. Only compared for equality.
         self.change_count = 0
+        # The other counters are metrics. They only rise and are kept across terms.
         self.new_active_count = 0
         self.timed_out_heartbeat_count = 0
         self.unclean_election_count = 0
 
-    # --- what there is to see -----------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
@@ -139,12 +162,12 @@ class QuorumController:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """The active controller as far as this node knows."""
+        """The quorum's leader, which is the active controller, as far as this node knows."""
         return self._leader
 
     @property
     def state(self) -> MetadataState:
-        """The cluster. On the active controller it may be ahead of what is committed."""
+        """The metadata. On the active controller it may be ahead of the committed log."""
         return self._feed.state
 
     @property
@@ -157,7 +180,7 @@ class QuorumController:
 
     @property
     def committed_wall_ms(self) -> int:
-        """When the newest committed record was appended."""
+        """When the last committed record was appended."""
         return self._feed.committed_wall_ms
 
     @property
@@ -175,8 +198,9 @@ class QuorumController:
         deadline_ns: int | None = None,
         on_timeout: Callable[[BrokerSessions], None] | None = None,
     ) -> "asyncio.Future[Response]":
-        """Queues an operation. The future has its response once that is committed, or an ApiError: the operation's own,
-        NOT_CONTROLLER where this node is not or no longer active, REQUEST_TIMED_OUT where its turn came too late."""
+        """Queues an operation. The future gets the response once its records are committed, or an ApiError: the operation's
+        own, NOT_CONTROLLER if this node is not active or loses leadership, or REQUEST_TIMED_OUT if the operation was still
+        queued at its deadline."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def time_out() -> None:
@@ -195,7 +219,7 @@ class QuorumController:
             _fail(answer, ApiError(ErrorCode.NOT_CONTROLLER))
             return
         begun_ns = self._env.now_ns()
-        # Before the operation: it may be about a session, and the timer may not have had its turn yet.
+        # Before the operation, because it may depend on sessions and may run before the timer does after a stop.
         self._look_at_clock()
         turn = Turn(
             state=self.state,
@@ -217,7 +241,10 @@ class QuorumController:
         self._park(_Parked(offset, answer, result.response, about_commit, begun_ns))
 
     def _append(self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
-        """Replays and schedules. Returns the offset to wait for. Raises ApiError when this node is not active any more."""
+        """Replays the records and schedules their append. Returns the offset to wait for.
+
+        Raises ApiError if this node is no longer active or the records do not fit into the log.
+        """
         if not records:
             return Offset(self._driver.log_end_offset - 1)
         planned = plan_append(
@@ -232,10 +259,10 @@ class QuorumController:
         try:
             last_offset = self._driver.schedule_append(planned.records, epoch=term.epoch, atomic=planned.is_atomic)
         except NotLeader:
-            # The news of it is on its way and will drop the state that was just changed.
+            # The driver is about to report the leader change, which drops the state that was just changed.
             raise ApiError(ErrorCode.NOT_CONTROLLER) from None
         except RecordsTooLarge as error:
-            # The state has what the log will never have: only a new one, built from the log, is right again.
+            # The state now has records that the log will never have. Resigning makes the node rebuild it from the log.
             self._env.log.error("operation_too_large", operation=name, reason=str(error))
             self._driver.resign(term.epoch)
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the change does not fit the metadata log") from None
@@ -293,7 +320,7 @@ class QuorumController:
         if self._term is not None and (leader.leader_id != self._node_id or leader.epoch != self._term.epoch):
             self._resign()
             if leader.leader_id == self._node_id:
-                # The state is being rebuilt; the new feed hears of the leadership when it is complete.
+                # The state is being rebuilt. The driver reports the leadership to the new feed when that has caught up.
                 return
         if leader.leader_id == self._node_id and self._term is None:
             self._become_active(feed, leader.epoch)
@@ -313,7 +340,7 @@ class QuorumController:
         try:
             self._append("activation", term, records, is_atomic=True)
         except ApiError:
-            # Deposed in the same step; the next leader change says so.
+            # Deposed meanwhile. The driver is about to report the leader change, which ends this term.
             return
         self._env.log.info(
             "controller_active",
@@ -339,10 +366,10 @@ class QuorumController:
     def _new_feed(self) -> MetadataFeed:
         return MetadataFeed(self._env, on_leader_change=self._handle_leader_change, on_commit=self._handle_commit)
 
-    # --- life ---------------------------------------------------------------------------------------------------
+    # --- lifecycle and timers -----------------------------------------------------------------------------------
 
     def start(self, task_group: asyncio.TaskGroup) -> None:
-        """Registers with the driver and starts consuming; all tasks live in `task_group`."""
+        """Registers with the driver and starts the queue and the timers. All tasks belong to `task_group`."""
         self._driver.register(self._feed)
         task_group.create_task(self._queue.run(), name="controller-events")
         task_group.create_task(self._keep_looking_at_clock(), name="controller-presence")
@@ -354,13 +381,13 @@ class QuorumController:
             task_group.create_task(self._balance_leaders(), name="controller-preferred")
 
     async def _keep_looking_at_clock(self) -> None:
-        """Waits for nothing but the clock: what it is late by is time in which the event loop did not run."""
+        """Waits only for the clock, so any delay is time during which the event loop did not run."""
         while True:
             self._look_at_clock()
             await self._env.sleep_until(self._env.now_ns() + LOOK_INTERVAL_NS)
 
     def _look_at_clock(self) -> None:
-        """Silence of a broker while this process itself was stopped does not count."""
+        """Extends all sessions if this process was stopped: it could not receive heartbeats during that time."""
         now_ns = self._env.now_ns()
         absence_ns = self._presence.look(now_ns)
         if absence_ns and self._term is not None:
@@ -368,7 +395,7 @@ class QuorumController:
             self._term.sessions.excuse(absence_ns, now_ns)
 
     async def _expire_sessions(self) -> None:
-        """Fences silent brokers, one per event."""
+        """Fences brokers whose session has expired, one per event."""
         interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, NS_PER_MS))
         while True:
             now_ns = self._env.now_ns()
@@ -378,7 +405,7 @@ class QuorumController:
                 deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + NS_PER_MS))
             await self._env.sleep_until(deadline_ns)
             self._look_at_clock()
-            # A term may have begun or ended meanwhile.
+            # A term may have started or ended during the sleep.
             term = self._term
             if term is None:
                 continue
@@ -386,12 +413,13 @@ class QuorumController:
                 await self._by_itself("fence_stale_broker", fence_stale_broker)
 
     async def _keep_log_moving(self) -> None:
-        """An idle log still gets a record now and then, so that followers can tell idleness from silence."""
+        """Appends a NoOp record to an idle log once per interval, so that followers can tell it from a stalled one."""
         interval_ns = self._timers.idle_interval_ns
         while True:
             term = self._term
             last_ns = self._env.now_ns()
-            # Where nothing may be written, the last append lies ever further back and would be no reason to sleep.
+            # If NoOp records cannot be written, sleep a full interval from now. The last append would lie further and
+            # further in the past, and the loop would never sleep.
             if term is not None and self.state.metadata_version >= NO_OP_LEVEL:
                 last_ns = term.last_append_ns
             await self._env.sleep_until(max(last_ns + interval_ns, self._env.now_ns() + NS_PER_MS))
@@ -401,7 +429,7 @@ class QuorumController:
                 await self._by_itself("no_op", _no_op)
 
     async def _sweep_leaderless(self) -> None:
-        """Only a change of the metadata can make a leaderless partition electable, so that an idle cluster costs a look."""
+        """Only a metadata change can make a leaderless partition electable, so an idle cluster is not swept."""
         while True:
             await self._env.sleep_until(self._env.now_ns() + LEADERLESS_SWEEP_INTERVAL_NS)
             term = self._term
@@ -416,12 +444,12 @@ class QuorumController:
         while True:
             await self._env.sleep_until(self._env.now_ns() + self._timers.preferred_interval_ns)
             moved: int | None = ELECTIONS_PER_PASS_MAX
-            # Whom a pass had to leave over comes next, as in Kafka, and not after another interval.
+            # If a pass reached its limit, the next one follows at once, as in Kafka, and not after another interval.
             while self._term is not None and moved == ELECTIONS_PER_PASS_MAX:
                 moved = await self._by_itself("elect_preferred_leaders", elect_preferred_leaders)
 
     async def _by_itself(self, name: str, operation: Operation[None, Response]) -> Response | None:
-        """An operation that nobody asked for. None when this node stopped being active meanwhile."""
+        """Runs one of the controller's own operations. Returns None if this node is no longer active."""
         try:
             return await self.submit(name, operation, None)
         except ApiError as error:
@@ -437,5 +465,5 @@ def _no_op(_turn: Turn, _request: None) -> ControllerResult[None]:
 def _fail(answer: "asyncio.Future[Any]", error: ApiError) -> None:
     if not answer.done():
         answer.set_exception(error)
-        # Whoever asked may be gone; asking marks the error as seen.
+        # The caller may be gone. Retrieving the exception keeps asyncio from logging that it was never retrieved.
         answer.exception()

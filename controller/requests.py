@@ -1,10 +1,12 @@
 """The handlers of the controller listener (shell).
 
-Answers to Kafka's ControllerApis. Each turns a request into an operation of the quorum controller; Fetch, FetchSnapshot and
-DescribeQuorum belong to the quorum driver. A broker forwards what clients ask of it in an Envelope, with the client's
-principal; the answer travels back whole, as the broker is to send it on. Easy to get wrong: the error of an Envelope is
-about the forwarding. Only NOT_CONTROLLER comes up from inside, so that the broker looks for another controller instead of
-telling the client.
+Counterpart of Kafka's ControllerApis. Most handlers submit an operation to the quorum controller; Fetch, FetchSnapshot and
+DescribeQuorum belong to the quorum driver. A broker forwards client requests in an Envelope, together with the client's
+principal. The Envelope's response contains the complete response that the broker passes on to the client.
+
+The error code of an Envelope is about the forwarding, not about the request inside. NOT_CONTROLLER is the exception: if the
+inner request fails with it, so does the Envelope, and the broker retries with another controller instead of passing the
+error to the client.
 """
 
 import ipaddress
@@ -56,7 +58,7 @@ from controller.quorum_controller import QuorumController
 DELETION_DISABLED_FIRST_VERSION = 3
 FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
 
-# The operation of every request that reads or changes the metadata in a turn of its own.
+# The operation of every request that goes through the event queue.
 OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
     {
         ApiKey.CREATE_TOPICS: create_topics,
@@ -71,13 +73,13 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
 
 
 class TimedRequest(Protocol):
-    """A request whose client says how long it waits."""
+    """A request that carries the client's timeout."""
 
     timeout_ms: int
 
 
 class QuorumHandlers(Protocol):
-    """What the quorum driver answers itself."""
+    """The requests that the quorum driver handles itself."""
 
     def handle_fetch(self, context: RequestContext, request: Any) -> Awaitable[Any]: ...
 
@@ -88,14 +90,14 @@ class QuorumHandlers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What does not change while the node runs."""
+    """Facts about the cluster that do not change while the node runs."""
 
     cluster_id: str
     voters: Sequence[Voter]
 
 
 class ControllerRequests:
-    """Handlers for one controller node."""
+    """The request handlers of one controller node."""
 
     def __init__(
         self,
@@ -128,17 +130,18 @@ class ControllerRequests:
         self._advertised = advertised_versions(self._handlers)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """For the request servers of the controller listeners."""
+        """Returns the handlers for the request servers of the controller listeners."""
         return self._handlers
 
     # --- operations ---------------------------------------------------------------------------------------------
 
     def handle_operation(self, context: RequestContext, request: Any) -> Awaitable[Any]:
-        """Answers when what the operation wrote is committed."""
+        """Submits the operation. The response is ready when the operation's records are committed."""
         return self._submit(context, request)
 
     async def handle_timed_operation(self, context: RequestContext, request: TimedRequest) -> Any:
-        """The answer, or REQUEST_TIMED_OUT. What was begun goes on all the same, as in Kafka."""
+        """Like `handle_operation`, but raises REQUEST_TIMED_OUT after the client's timeout. The operation itself is not
+        undone, as in Kafka."""
         deadline_ns = context.received_ns + max(request.timeout_ms, 1) * NS_PER_MS
         try:
             async with self._env.timeout_at(deadline_ns):
@@ -157,7 +160,7 @@ class ControllerRequests:
         self, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> Awaitable[BrokerHeartbeatResponse]:
         def keep_session(sessions: BrokerSessions) -> None:
-            # The broker is alive even if this controller is too busy to carry out its heartbeat (KAFKA-15019).
+            # The broker is alive even if this controller is too busy to handle its heartbeat (KAFKA-15019).
             self._controller.timed_out_heartbeat_count += 1
             registration = self._controller.state.brokers.get(BrokerId(request.broker_id))
             if registration is not None and registration.epoch == request.broker_epoch:
@@ -212,7 +215,7 @@ class ControllerRequests:
     # --- forwarded requests -------------------------------------------------------------------------------------
 
     async def handle_envelope(self, context: RequestContext, envelope: EnvelopeRequest) -> EnvelopeResponse:
-        """Carries out the request inside for the principal inside."""
+        """Handles the inner request with the authority of the forwarded principal."""
         inner, request = self._opened(context, envelope)
         try:
             self._authorize(inner, request)
@@ -228,14 +231,14 @@ class ControllerRequests:
         return EnvelopeResponse(response_data=header + encode(response, inner.api_version))
 
     def _opened(self, context: RequestContext, envelope: EnvelopeRequest) -> tuple[RequestContext, Any]:
-        """The inner request and its context. Raises ApiError for what cannot be read or may not be forwarded."""
+        """Decodes the inner request and its context. Raises ApiError if it is malformed or must not be forwarded."""
         frame = memoryview(envelope.request_data)
         try:
             header, body = parse_request(frame)
             api_key = ApiKey(header.request_api_key)
             if api_key not in FORWARDABLE:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{api_key.name} cannot be forwarded")
-            # Bytes may follow, as they may when the client asks the broker.
+            # Trailing bytes are allowed, as in requests that a client sends to a broker directly.
             request, _ = decode_prefix(APIS[api_key].request, body, header.request_api_version)
         except RemoteProtocolError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the forwarded request cannot be read: {error}") from error
@@ -253,7 +256,7 @@ class ControllerRequests:
 
 
 def _principal(serialized: bytes | None) -> Principal:
-    """Kafka's form: two bytes of version, then DefaultPrincipalData."""
+    """Decodes Kafka's serialization: a two-byte version, then DefaultPrincipalData."""
     try:
         principal = decode_with_version(DefaultPrincipalData, serialized or b"")
     except RemoteProtocolError as error:

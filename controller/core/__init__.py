@@ -1,1 +1,1 @@
-"""One module per controller operation, and the soft state they share (core). Nothing in here awaits, draws or writes."""
+"""One module per controller operation, and the soft state they share (core). No awaiting, no randomness, no I/O."""

@@ -1,9 +1,9 @@
-"""What a controller writes when it becomes the active one (core).
+"""Generates the records that a controller writes when it becomes active (core).
 
-Answers to Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records: within one transaction the finalized
-features, metadata.version first, and ZkMigrationState NONE, which Apache's nodes expect once. A log that ends in an open
-transaction gets an abort, since the controller that began it is gone. Easy to get wrong: the feature that numbers the
-reserved directory ids must come before anything that names a directory; readers learn the numbering from it.
+Counterpart of Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records in one transaction: the finalized
+features, metadata.version first, and ZkMigrationState NONE, which Apache's nodes expect once. If the log ends in an open
+transaction, an abort record comes first, since the controller that began it is gone. One feature determines how the reserved
+directory ids are numbered on the wire, so the features must precede any record that names a directory.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ ZK_MIGRATION_NONE = 0
 def generate_activation_records(
     state: MetadataState, bootstrap: Sequence[FeatureLevelRecord], *, is_transaction_open: bool
 ) -> list[ApiMessageAndVersion]:
-    """The first records of this controller's term; none where the log is in order. Raises ValueError when the log is empty
-    and the bootstrap records, which the quorum driver always has, name no metadata.version."""
+    """Returns the first records of this controller's term, empty if the log needs none. Raises ValueError if the log is
+    empty and the bootstrap records, which the quorum driver always has, lack metadata.version."""
     records: list[ApiMessageAndVersion] = []
     if is_transaction_open:
         abort = AbortTransactionRecord(reason="the controller that began it is no longer active")

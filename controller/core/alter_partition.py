@@ -1,9 +1,9 @@
-"""A leader changes the ISR of its partitions (core; KIP-497, KIP-704, KIP-841, KIP-903).
+"""Changes the ISR of partitions at the request of their leader (core; KIP-497, KIP-704, KIP-841, KIP-903).
 
-Answers to alterPartition of Kafka's ReplicationControlManager, with its order of checks. A new ISR may hold only replicas
-that could lead: registered, unfenced, not shutting down, with the epoch that the leader saw (KIP-903, -1 skips that check),
-and, unlike in Kafka, in a directory that is online. Easy to get wrong: a *higher* epoch than ours does not mean that the
-leader errs but that this controller is behind, hence NOT_CONTROLLER.
+Counterpart of alterPartition in Kafka's ReplicationControlManager, with the same order of checks. Every member of the new
+ISR must be able to lead: its broker is registered, unfenced, not shutting down and has the epoch that the leader saw
+(KIP-903; -1 skips this check). Unlike in Kafka, its directory must also be online. A leader or partition epoch *higher* than
+ours does not mean that the leader is wrong. It means that this controller is behind, hence NOT_CONTROLLER.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.result import ControllerResult
 from controller.core.turn import Turn
 
-# The leader does not know, or does not say, in which incarnation it saw the replica.
+# The leader does not know, or did not send, the broker epoch of the replica.
 NO_EPOCH = BrokerEpoch(-1)
 MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
 
 
 def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
-    """One answer for each partition. Raises ApiError(STALE_BROKER_EPOCH)."""
+    """Returns one result per partition. Raises ApiError(STALE_BROKER_EPOCH)."""
     state = turn.state
     leader = registration_of(state, request.broker_id, request.broker_epoch).broker_id
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
@@ -58,14 +58,14 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
                 records.append(change)
             results.append(_result(wish.partition_index, partition, change))
         response.topics.append(ResponseTopicData(topic_id=topic_id, partitions=results))
-    # Each partition stands for itself: one may be refused while another is changed.
+    # Not atomic: one partition may be refused while another is changed.
     return ControllerResult(records, response, is_atomic=False)
 
 
 def _validated(
     state: MetadataState, eligibility: Eligibility, leader: BrokerId, topic_id: TopicId, wish: RequestPartitionData
 ) -> tuple[PartitionRegistration, list[BrokerId]]:
-    """The partition as it is, and the ISR that it may have. Raises ApiError."""
+    """Returns the partition as it is and its new ISR. Raises ApiError."""
     if topic_id not in state.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
     partition = state.partition(topic_id, wish.partition_index)
@@ -94,7 +94,7 @@ def _validated(
 
 
 def _members(wish: RequestPartitionData) -> MembersWithEpochs:
-    # Version 3 names epochs; version 2 has the bare list.
+    # Version 3 of the request has broker epochs, version 2 only ids.
     if wish.new_isr_with_epochs:
         return [(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in wish.new_isr_with_epochs]
     return [(BrokerId(each), NO_EPOCH) for each in wish.new_isr]

@@ -1,11 +1,12 @@
-"""A broker says in which directories its replicas are (core; KIP-858).
+"""Records in which directories a broker's replicas are (core; KIP-858).
 
-Answers to handleAssignReplicasToDirs of Kafka's ReplicationControlManager. Any directory id is accepted, LOST and ids that
-are not registered included: an assignment to a directory that is not online is how a broker reports a replica that it could
-not place before the directory failed, and takes it out of ISR and leadership in the same record. Assigned to an online
-directory, a replica may lead again, and is elected at once where the partition has no leader. A replica that is called LOST
-is never revived by the request that says so; the next sweep may do that. Easy to get wrong: a fenced broker may assign,
-since it stays fenced until its assignments are known.
+Counterpart of handleAssignReplicasToDirs in Kafka's ReplicationControlManager.
+
+1. Any directory id is accepted, even LOST and unregistered ids. If a directory fails before its assignments are sent, the
+   broker assigns the replica to a directory that is not online. The same record takes it out of the ISR and the leadership.
+2. A replica assigned to an online directory may lead again, and is elected at once if the partition has no leader.
+3. The request that assigns LOST never revives that replica. The next leaderless sweep may.
+4. A fenced broker may assign, since it stays fenced until its assignments are known.
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
@@ -32,12 +33,12 @@ from controller.core.turn import Turn
 def handle_assign_replicas_to_dirs(
     turn: Turn, request: AssignReplicasToDirsRequest
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
-    """An answer for each partition, in the order asked. Raises ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
+    """Returns one result per partition, in request order. Raises ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
     state = turn.state
     if not metadata_version.is_directory_assignment_supported(state.metadata_version):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "assignments need metadata.version 3.7-IV2")
     registration = registration_of(state, request.broker_id, request.broker_epoch)
-    # The last word on a partition counts, should a request name it twice.
+    # If a request names a partition twice, the last assignment counts.
     accepted: dict[TopicIdPartition, DirectoryId] = {}
     response = AssignReplicasToDirsResponse()
     for directory in request.directories:
@@ -62,7 +63,7 @@ def handle_assign_replicas_to_dirs(
             if not registration.has_online_directory(directory_id):
                 lost.setdefault(directory_id, []).append(change)
     events = [_offline_event(registration.broker_id, directory_id, made) for directory_id, made in lost.items()]
-    # Each assignment stands for itself.
+    # Not atomic: the assignments are independent of each other.
     return ControllerResult(records, response, is_atomic=False, events=events)
 
 

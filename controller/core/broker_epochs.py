@@ -1,7 +1,7 @@
-"""The check that stands before every request of a broker (core).
+"""Checks the broker epoch before a request from a broker is handled (core).
 
-A request is the word of one incarnation of a broker. One that carries another epoch comes from a process that is gone, or
-from before a restart of the network's memory, and must change nothing. Answers to Kafka's checkBrokerEpoch.
+Every such request belongs to one incarnation of the broker. A request with another epoch comes from a process that is gone,
+or was delayed in the network since before a restart, and must change nothing. Counterpart of Kafka's checkBrokerEpoch.
 """
 
 from common.ids import BrokerId
@@ -11,7 +11,7 @@ from common.protocol.errors import ApiError, ErrorCode
 
 
 def registration_of(state: MetadataState, broker_id: int, broker_epoch: int) -> BrokerRegistration:
-    """The registration of that broker with that epoch. Raises ApiError(STALE_BROKER_EPOCH) if there is none."""
+    """Returns the broker's registration. Raises ApiError(STALE_BROKER_EPOCH) if none has this epoch."""
     registration = state.brokers.get(BrokerId(broker_id))
     if registration is None:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")

@@ -1,9 +1,11 @@
-"""When each broker was last heard of, and how far it has applied the metadata (core).
+"""Tracks each broker's last contact and how far it has applied the metadata (core).
 
-Answers to Kafka's BrokerHeartbeatManager. Soft state: never written, never rebuilt from the log, thrown away on losing
-leadership. A new active controller gives every unfenced broker one full session, so that one which never comes back is
-fenced after it and none is fenced for the time nobody listened. Easy to get wrong: a fenced broker has no session to lose;
-who is fenced says the metadata, not this object.
+Counterpart of Kafka's BrokerHeartbeatManager. This is soft state: never written to the log, never rebuilt from it, and
+dropped when the controller loses leadership. A new active controller gives every unfenced broker one full session. A broker
+that never returns is fenced after it, and no broker is fenced for the time before this controller was active.
+
+Whether a broker is fenced is decided by the metadata, not by this object. A fenced broker may have an entry here, but its
+expiry has no consequences.
 """
 
 from collections.abc import Iterable
@@ -16,29 +18,37 @@ NO_OFFSET = Offset(-1)
 
 @dataclass(slots=True)
 class BrokerSession:
-    """One broker's soft state."""
+    """One broker's soft state. Invariant: belongs to the broker's current incarnation; a new one starts without an entry."""
 
+    # The last heartbeat, or the start of this controller's term before the first one. The session expires one timeout
+    # later. Invariant: never in the future, never decreases. Changed by heartbeats and by `excuse`.
     last_contact_ns: int
-    # What the broker has applied, by its own account; -1 until this controller heard of it.
+    # The last metadata offset that the broker reports as applied; NO_OFFSET until its first heartbeat to this controller.
+    # Changed by every heartbeat.
     metadata_offset: Offset = NO_OFFSET
-    # The end of the records that moved its leaderships away. The other brokers must reach it before it may shut down.
+    # The other active brokers must have applied the metadata up to this offset before this broker may exit: it covers the
+    # records that moved leaderships away from the broker. Set when controlled shutdown begins, raised when a later heartbeat
+    # writes more records. None outside controlled shutdown, and after a change of controller until the next heartbeat.
     controlled_shutdown_offset: Offset | None = None
 
 
 class BrokerSessions:
-    """The sessions of all brokers, in the order in which they were first heard of."""
+    """The sessions of all brokers that this controller knows to be or to have been alive."""
 
     def __init__(self, session_timeout_ns: int) -> None:
+        # Constant.
         self._session_timeout_ns = session_timeout_ns
+        # A broker without an entry counts as expired. Entries are added by `begin` and by a broker's first heartbeat, and
+        # removed only when the broker is unregistered or replaced by a new incarnation; expired ones stay.
         self._sessions: dict[BrokerId, BrokerSession] = {}
 
     def begin(self, broker_ids: Iterable[BrokerId], now_ns: int) -> None:
-        """A full session for each of these: this controller has just become the active one."""
+        """Starts a full session for each of these brokers. Called when this controller becomes active."""
         for broker_id in broker_ids:
             self._sessions[broker_id] = BrokerSession(now_ns)
 
     def touch(self, broker_id: BrokerId, metadata_offset: Offset, now_ns: int) -> None:
-        """The broker was heard of."""
+        """Renews the session. Called for every heartbeat, even one that timed out in the event queue."""
         session = self._sessions.get(broker_id)
         if session is None:
             self._sessions[broker_id] = BrokerSession(now_ns, metadata_offset)
@@ -47,17 +57,17 @@ class BrokerSessions:
             session.metadata_offset = metadata_offset
 
     def excuse(self, duration_ns: int, now_ns: int) -> None:
-        """This controller itself was not there for so long: nobody's silence in that time counts."""
+        """Extends all sessions by the time for which this controller's own event loop did not run."""
         for session in self._sessions.values():
-            # Whoever was heard of since has no silence to be excused for, and gets no longer session by it.
+            # A broker that has sent a heartbeat since needs no extension; `min` keeps it from getting one.
             session.last_contact_ns = min(session.last_contact_ns + duration_ns, now_ns)
 
     def remove(self, broker_id: BrokerId) -> None:
-        """Forgets the broker: it is unregistered, or another incarnation takes its place."""
+        """Forgets the broker, because it was unregistered or a new incarnation replaces it."""
         self._sessions.pop(broker_id, None)
 
     def is_valid(self, broker_id: BrokerId, now_ns: int) -> bool:
-        """Whether the broker was heard of within the session timeout."""
+        """Whether the broker's last contact is within the session timeout."""
         session = self._sessions.get(broker_id)
         return session is not None and now_ns < session.last_contact_ns + self._session_timeout_ns
 
@@ -70,24 +80,25 @@ class BrokerSessions:
         return None if session is None else session.controlled_shutdown_offset
 
     def set_controlled_shutdown_offset(self, broker_id: BrokerId, offset: Offset | None) -> None:
-        """`None` when the broker is out of controlled shutdown again, which fencing does."""
+        """Sets the offset, or clears it with None when controlled shutdown ends, for example when the broker is fenced."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.controlled_shutdown_offset = offset
 
     def longest_silent(self, broker_ids: Iterable[BrokerId], now_ns: int) -> BrokerId | None:
-        """Of these brokers the one whose session expired first, the lowest id among equals; None if all are alive."""
+        """Returns the broker whose session expired first, the lowest id if several did; None if all sessions are valid."""
         expired = [
             (self._last_contact_ns(broker_id), broker_id) for broker_id in broker_ids if not self.is_valid(broker_id, now_ns)
         ]
         return min(expired)[1] if expired else None
 
     def next_expiry_ns(self, broker_ids: Iterable[BrokerId], now_ns: int) -> int:
-        """When the first of these sessions expires if nobody is heard of; a session from now where there are none."""
+        """Returns when the first of these sessions expires without further heartbeats; one session from now if there are
+        none."""
         contacts = [self._last_contact_ns(broker_id) for broker_id in broker_ids]
         return min(contacts, default=now_ns) + self._session_timeout_ns
 
     def _last_contact_ns(self, broker_id: BrokerId) -> int:
         session = self._sessions.get(broker_id)
-        # Never heard of counts as expired, not as fresh: an unfenced broker may not stay so without a session.
+        # A broker without a session counts as expired, not as fresh. Otherwise it could stay unfenced without a session.
         return -self._session_timeout_ns if session is None else session.last_contact_ns

@@ -1,8 +1,10 @@
-"""The four states in which the controller sees a broker, and the transition that a heartbeat makes (core).
+"""The broker states as the controller sees them, and the transition that a heartbeat makes (core).
 
-Answers to BrokerControlState and calculateNextBrokerState of Kafka's BrokerHeartbeatManager. A pure function of plain
-values, tested for every (state, request) pair. Easy to get wrong: CONTROLLED_SHUTDOWN does not end when the last leadership
-is gone but when every other active broker has *seen* that, else clients are sent to a leader that has left.
+Counterpart of BrokerControlState and calculateNextBrokerState of Kafka's BrokerHeartbeatManager. The transition is a pure
+function of plain values, tested for every (state, request) pair.
+
+Easy to get wrong: CONTROLLED_SHUTDOWN does not end when the broker's last leadership has moved. It ends when every other
+active broker has *applied* that change. Until then, brokers may still send clients to the old leader.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from common.metadata.registrations import BrokerRegistration
 
 
 class BrokerControlState(Enum):
-    """SHUTDOWN_NOW is only ever a next state: the broker is fenced and told to go."""
+    """SHUTDOWN_NOW is only ever a next state: the broker is fenced and may exit."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -26,30 +28,32 @@ class BrokerControlState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerWish:
-    """What a heartbeat asks for, and what the controller knows about granting it."""
+    """What a heartbeat asks for, and what the controller needs to know to grant it."""
 
     wants_fence: bool
     wants_shut_down: bool
     # The broker has applied its own registration.
     is_caught_up: bool
-    # Leaderships remain, directories that this heartbeat reports as failed left aside.
+    # The broker still leads a partition outside the directories that this heartbeat reports as failed. Only determined for a
+    # broker that is shutting down.
     leads_partitions: bool = False
     # Every other active broker has applied the records that moved the leaderships away.
     is_shutdown_seen: bool = False
-    # Every directory of the broker is gone, or the heartbeat named one that it never had.
+    # The heartbeat named a directory id that this incarnation never registered.
     may_not_be_unfenced: bool = False
+    # This heartbeat reported the last online directory as failed.
     has_lost_everything: bool = False
 
 
 def current_broker_state(registration: BrokerRegistration) -> BrokerControlState:
-    """The state that the metadata says the broker is in."""
+    """Returns the broker's state according to the metadata."""
     if registration.fenced:
         return BrokerControlState.FENCED
     return BrokerControlState.CONTROLLED_SHUTDOWN if registration.in_controlled_shutdown else BrokerControlState.UNFENCED
 
 
 def calculate_next_broker_state(current: BrokerControlState, wish: BrokerWish) -> BrokerControlState:
-    """The state after the heartbeat."""
+    """Returns the state after the heartbeat."""
     if current is BrokerControlState.FENCED:
         return _next_after_fenced(wish)
     if current is BrokerControlState.CONTROLLED_SHUTDOWN:

@@ -1,10 +1,10 @@
-"""Turns "this broker lost this directory" into partition changes (core; KIP-858).
+"""Turns a failed log directory of a broker into partition changes (core; KIP-858).
 
-Answers to Kafka's handleDirectoriesOffline. The index directory -> partitions names the replicas; what follows for their
-leaders and ISRs is what fencing does, for these partitions only. The caller writes the registration change *after* these
-records: whoever replays in order never sees a leader on a directory that is gone. Easy to get wrong: a report may come
-again, and must then find and repair whatever leader or ISR entry is still there, so nothing here asks whether the directory
-is news.
+Counterpart of Kafka's handleDirectoriesOffline. The state's index from directory to partitions finds the replicas. For their
+leaders and ISRs the failure has the same effect as fencing, limited to these partitions. The caller writes the registration
+change *after* these records, so that replaying the log in order never shows a leader on a failed directory. Brokers repeat
+their reports. A repeated report must repair any leader or ISR entry still in the directory, so nothing here checks whether
+the failure was already known.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,11 +19,11 @@ from controller.core.result import ControllerEvent
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFailure:
-    """What one lost directory does to the partitions in it."""
+    """The consequences of one lost directory for the partitions in it."""
 
     directory_id: DirectoryId
     records: Sequence[ApiMessageAndVersion]
-    # All partitions whose ISR or leadership depended on this directory, also those where no record can help.
+    # All partitions with an ISR member in this directory, including those that no record can change.
     partitions: Collection[TopicIdPartition]
 
     @property
@@ -34,7 +34,7 @@ class DirectoryFailure:
 def handle_directory_failure(
     state: MetadataState, changes: PartitionChanges, broker_id: BrokerId, directory_id: DirectoryId
 ) -> DirectoryFailure:
-    """The changes for every partition whose ISR names this broker's replica in this directory."""
+    """Removes this broker from the ISR of every partition whose replica it has in this directory."""
     records: list[ApiMessageAndVersion] = []
     partitions: dict[TopicIdPartition, None] = {}
     for key in state.partitions_in_directory(broker_id, directory_id):
@@ -48,7 +48,7 @@ def handle_directory_failure(
 
 
 def directory_failure_events(broker_id: BrokerId, failure: DirectoryFailure, *, is_news: bool) -> list[ControllerEvent]:
-    """The story of one failure: reported at once, leaders moved when the records are committed."""
+    """Returns the log events of one failure: the report, logged at once, and the moved leaders, logged at the commit."""
     fields = {"broker_id": broker_id, "directory_id": failure.directory_id}
     events: list[ControllerEvent] = []
     if is_news:

@@ -1,10 +1,12 @@
-"""Chooses the leader of one partition (core).
+"""Elects the leader of one partition (core).
 
-Answers to the election half of Kafka's PartitionChangeBuilder. A clean election takes an eligible member of the ISR: the
-present leader if it is one, else the first in replica order. Where the topic allows unclean elections, any eligible replica
-may follow, and after that a LOST replica of an active broker, which starts empty (docs/DESIGN.md): it is the only way in
-which such a partition ever has a leader again. A broker that has just called its replica LOST is passed over: the election
-that its own report causes must not take the report back. Easy to get wrong: an unclean leader is alone in the ISR.
+Counterpart of the election half of Kafka's PartitionChangeBuilder. The candidates in order:
+
+1. Clean: an eligible member of the ISR. The current leader if it is one, otherwise the first in replica order.
+2. Unclean, if the topic allows it: any eligible replica, in replica order. It is then alone in the ISR.
+3. Unclean, as the last resort: a LOST replica on an active broker, which starts empty (docs/DESIGN.md). Otherwise such a
+   partition would never have a leader again. A broker that has just assigned LOST is skipped (`not_revived`): the election
+   caused by its own report must not undo the report.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from controller.core.eligibility import Eligibility
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """Who leads, NO_LEADER included. `revives_lost` says that the leader's replica was LOST and will start empty."""
+    """The new leader, or NO_LEADER. `revives_lost` means that the leader's replica was LOST and will start empty."""
 
     leader: BrokerId
     is_unclean: bool = False
@@ -26,7 +28,7 @@ class Election:
 
 
 class Ballot(NamedTuple):
-    """The partition as it shall be, and the leader that it has."""
+    """The partition's target state and its current leader."""
 
     replicas: Sequence[BrokerId]
     directories: Sequence[DirectoryId]
@@ -35,8 +37,8 @@ class Ballot(NamedTuple):
 
 
 class ElectionPreference(NamedTuple):
-    """What an operation wants of an election, beside a leader. `prefers_first` moves leadership to the first replica if that
-    can lead cleanly; the LOST replica of `not_revived` stays as it is."""
+    """The operation's preferences. `prefers_first` moves the leadership to the first replica if it can lead cleanly. A LOST
+    replica on the broker `not_revived` is not elected."""
 
     prefers_first: bool = False
     not_revived: BrokerId | None = None
@@ -48,9 +50,9 @@ NO_PREFERENCE = ElectionPreference()
 def elect_leader(
     ballot: Ballot, eligibility: Eligibility, preference: ElectionPreference, *, is_unclean_allowed: bool
 ) -> Election:
-    """The outcome for one partition."""
+    """Holds the election by the rules in the module's docstring."""
     replicas, directories, isr, leader = ballot
-    # The order of preference: the present leader, unless the first replica is wanted back, then replica order.
+    # The current leader keeps its place if it can, unless the first replica is preferred and can lead.
     wanted = replicas[0] if preference.prefers_first else leader
     for candidate in (wanted, leader):
         if candidate in isr and eligibility.is_eligible(candidate, directories[replicas.index(candidate)]):

@@ -1,9 +1,9 @@
-"""Which replicas may lead and be in the ISR (core; KIP-841 and KIP-858).
+"""Decides which replicas may lead and be in the ISR (core; KIP-841 and KIP-858).
 
-A replica is eligible when its broker is registered, not fenced, not in controlled shutdown, and the replica's directory is
-online by `BrokerRegistration.has_online_directory`, the one rule for that. Easy to get wrong: an operation that changes a
-registration must elect by the registration *as it will be*, or one heartbeat that unfences a broker and reports a failed
-directory elects a leader on it; that is what `after` is for.
+A replica is eligible if its broker is registered, not fenced and not in controlled shutdown, and its directory is online
+according to `BrokerRegistration.has_online_directory`, the only rule for that. An operation that changes a registration must
+elect by the registration *as it will be*, passed as `after`. Otherwise a heartbeat that unfences a broker and reports a
+failed directory would elect a leader on that directory.
 """
 
 from common.ids import BrokerId, DirectoryId
@@ -12,14 +12,14 @@ from common.metadata.state import MetadataState
 
 
 class Eligibility:
-    """The brokers as the state has them, with at most one seen as it will be once the operation's records are replayed."""
+    """The registered brokers, with at most one of them as it will be after the operation's records are replayed."""
 
     __slots__ = ("_after", "_brokers", "_subject")
 
     def __init__(
         self, state: MetadataState, *, subject: BrokerId | None = None, after: BrokerRegistration | None = None
     ) -> None:
-        """`after` is how the broker `subject` will be registered; None means that it will not be registered at all."""
+        """`after` is the future registration of the broker `subject`; None means that it will be unregistered."""
         self._brokers = state.brokers
         self._subject = subject
         self._after = after
@@ -28,7 +28,7 @@ class Eligibility:
         return self._after if broker_id == self._subject else self._brokers.get(broker_id)
 
     def is_active(self, broker_id: BrokerId) -> bool:
-        """Registered, unfenced and not on its way out."""
+        """Whether the broker is registered, unfenced and not in controlled shutdown."""
         registration = self.registration(broker_id)
         return registration is not None and not registration.fenced and not registration.in_controlled_shutdown
 

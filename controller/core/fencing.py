@@ -1,8 +1,9 @@
-"""Takes a whole broker out of every ISR and leadership: fencing, controlled shutdown, unregistration (core).
+"""Removes a broker from ISRs and leaderships, and fences brokers whose session expired (core).
 
-Answers to handleBrokerFenced and maybeFenceReplicas of Kafka's ReplicationControlManager. Partition changes come before the
-registration change, so that whoever replays in order never sees a fenced leader. Easy to get wrong: one broker per operation
-(KAFKA-13173). Two that are taken out by one batch would each be counted as the other's successor.
+Counterpart of handleBrokerFenced and maybeFenceReplicas in Kafka's ReplicationControlManager. The removal also serves
+controlled shutdown, registration and unregistration. Partition changes come before the registration change, so that
+replaying the log in order never shows a fenced leader. Only one broker is fenced per operation (KAFKA-13173): each of two
+brokers removed by one batch could be elected as the other's successor.
 """
 
 from collections.abc import Container
@@ -27,7 +28,7 @@ def generate_removal_records(
     *,
     except_for: Container[TopicIdPartition] = (),
 ) -> list[ApiMessageAndVersion]:
-    """Takes the broker out of every ISR that has another member, and out of every leadership."""
+    """Removes the broker from every ISR that has another member, and from every leadership."""
     records: list[ApiMessageAndVersion] = []
     for key in state.partitions_with_broker_in_isr(broker_id):
         if key not in except_for:
@@ -40,7 +41,7 @@ def generate_removal_records(
 def generate_fencing_records(
     state: MetadataState, settings: ControllerSettings, registration: BrokerRegistration
 ) -> list[ApiMessageAndVersion]:
-    """Everything that fencing this broker does."""
+    """Returns all records of fencing this broker."""
     after = replace(registration, fenced=True)
     eligibility = Eligibility(state, subject=registration.broker_id, after=after)
     records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), registration.broker_id)
@@ -51,12 +52,12 @@ def generate_fencing_records(
 
 
 def unfenced_brokers(state: MetadataState) -> list[BrokerId]:
-    """The brokers that have a session to lose, by id."""
+    """Returns the unfenced brokers in ascending order. Only these can lose their session."""
     return sorted(broker_id for broker_id, registration in state.brokers.items() if not registration.fenced)
 
 
 def fence_stale_broker(turn: Turn, _request: None) -> ControllerResult[BrokerId | None]:
-    """Fences the broker that has been silent the longest, if its session is over. The response names it."""
+    """Fences the broker that has been silent the longest, if its session has expired. The response is its id, or None."""
     state, sessions = turn.state, turn.sessions
     broker_id = sessions.longest_silent(unfenced_brokers(state), turn.now_ns)
     if broker_id is None:

@@ -1,11 +1,15 @@
-"""Answers a broker's heartbeat: its session, its failed directories, its fencing (core).
+"""Handles a broker's heartbeat: its session, its failed directories, its fencing (core).
 
-Answers to processBrokerHeartbeat of Kafka's ReplicationControlManager, in another order: lost directories come first, and
-the fencing decision and its elections see them gone. One heartbeat that unfences a broker and reports a directory could
-else elect a leader on that directory for good. Records: changes of partitions that lose this broker, then its registration
-change, then elections that need it unfenced; each partition at most once.
-Easy to get wrong: a heartbeat that names an id which the broker never had is answered LOG_DIR_NOT_FOUND, and still keeps the
-session and still records the failures that are known; it just acknowledges nothing and unfences nobody.
+Counterpart of processBrokerHeartbeat in Kafka's ReplicationControlManager, in a different order: failed directories are
+handled first, so that the fencing decision and its elections see them as lost. Otherwise a heartbeat that unfences the
+broker and reports a directory could elect a leader on that directory, with nothing to move it away later. The records:
+
+1. changes of partitions that lose this broker (ISR, leadership),
+2. its registration change,
+3. elections that need the broker unfenced. Each partition is changed at most once.
+
+A heartbeat with a directory id that the broker never registered gets LOG_DIR_NOT_FOUND. It still renews the session, and the
+known failures in it are still recorded, but it does not unfence the broker.
 """
 
 from collections.abc import Sequence
@@ -38,14 +42,17 @@ from controller.core.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class ReportedDirectories:
-    """The offline directories of a heartbeat, sorted out against the registration, each once, in the order sent."""
+    """The offline directories of a heartbeat compared with the registration, without duplicates, in the order sent."""
 
-    # Registered by this incarnation, whether or not they were reported before.
+    # Registered by this incarnation, whether reported before or not. Repeated reports are repaired again, see
+    # `directory_failure`.
     known: tuple[DirectoryId, ...]
-    # Of these, registered as online until now.
+    # The subset of `known` that was registered as online until this heartbeat.
     news: tuple[DirectoryId, ...]
+    # Never registered by this incarnation. Invariant: disjoint from `known`.
     unknown: tuple[DirectoryId, ...]
-    # What stays online; empty when the last one went.
+    # The registered directories that stay online, in registration order; empty if the last one is lost. Invariant: together
+    # with `news`, exactly the directories registered as online.
     remaining: tuple[DirectoryId, ...]
 
     @property
@@ -56,11 +63,11 @@ class ReportedDirectories:
 def sort_out_reported_directories(
     state: MetadataState, registration: BrokerRegistration, reported: Sequence[DirectoryId]
 ) -> ReportedDirectories:
-    """Below metadata.version 17, and for a registration without directories, nothing counts as reported."""
+    """Classifies the reported ids. Ignores them below metadata.version 17 and for a registration without directories."""
     online = registration.directories
     if not metadata_version.is_directory_assignment_supported(state.metadata_version) or not online:
         return ReportedDirectories((), (), (), online)
-    # Sets and dicts: all these lists are as long as their sender likes.
+    # Sets and dicts, because the sender decides how long these lists are.
     registered = {*online}
     ever_registered = {*online, *registration.lost_directories}
     unique = dict.fromkeys(reported)
@@ -73,7 +80,7 @@ def sort_out_reported_directories(
 
 
 def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> ControllerResult[BrokerHeartbeatResponse]:
-    """Raises ApiError(STALE_BROKER_EPOCH) for a broker that is not registered with this epoch."""
+    """Handles one heartbeat. Raises ApiError(STALE_BROKER_EPOCH) if the broker is not registered with this epoch."""
     state = turn.state
     registration = registration_of(state, request.broker_id, request.broker_epoch)
     broker_id = registration.broker_id
@@ -151,7 +158,7 @@ def _records(
     records = [record for failure in failures for record in failure.records]
     handled = {partition for failure in failures for partition in failure.partitions}
     if after.in_controlled_shutdown or (after.fenced and not registration.fenced):
-        # Repeated by every heartbeat of a controlled shutdown, because leaderships may have come in meanwhile.
+        # Repeated for every heartbeat of a controlled shutdown, because the broker may have gained leaderships meanwhile.
         records += generate_removal_records(state, changes, registration.broker_id, except_for=handled)
     change = registration_change(state.metadata_version, registration, after)
     if change is not None:
@@ -184,7 +191,7 @@ def _events(
         is_news = failure.directory_id in news and not (registration.fenced and reported.is_last_lost)
         events += directory_failure_events(registration.broker_id, failure, is_news=is_news)
     if reported.unknown:
-        # One line however many there are: the list is as long as its sender likes.
+        # Only one log line, because the sender decides how long the list is.
         unknown = {"directory_id": reported.unknown[0], "count": len(reported.unknown)}
         events.append(ControllerEvent("unknown_log_dir_reported", broker | unknown, is_about_commit=False))
     if after.in_controlled_shutdown and not registration.in_controlled_shutdown:

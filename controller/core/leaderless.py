@@ -1,8 +1,8 @@
-"""Finds a leader for partitions that have none (core).
+"""Elects leaders for partitions that have none (core).
 
-The level-triggered half of leader election: whatever made a replica eligible (its broker was unfenced, its directory
-assignment changed, an unclean election was allowed, another controller forgot), the periodic sweep finds it. Easy to get
-wrong: most leaderless partitions stay leaderless on most sweeps, and those must cost a look and never a record.
+This is the level-triggered half of leader election. A replica can become eligible in many ways: its broker is unfenced, its
+directory assignment changes, unclean elections are enabled, or an earlier controller missed an election. The periodic sweep
+finds it in every case. Most leaderless partitions stay leaderless in most sweeps, and for those nothing is written.
 """
 
 from collections.abc import Container
@@ -25,7 +25,7 @@ def generate_elections_on_broker(
     *,
     except_for: Container[TopicIdPartition] = (),
 ) -> list[ApiMessageAndVersion]:
-    """Leaders for the leaderless partitions of a broker that is becoming unfenced."""
+    """Returns the elections for leaderless partitions with a replica on a broker that is being unfenced."""
     records: list[ApiMessageAndVersion] = []
     for key in state.partitions_led_by(NO_LEADER):
         partition = state.topics[key.topic_id].partitions[key.partition]
@@ -37,7 +37,7 @@ def generate_elections_on_broker(
 
 
 def elect_leaderless(turn: Turn, _request: None) -> ControllerResult[int]:
-    """Leaders for as many leaderless partitions as one sweep takes. The response is how many were elected."""
+    """Elects up to ELECTIONS_PER_SWEEP_MAX leaders. The response is the number elected."""
     state = turn.state
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []

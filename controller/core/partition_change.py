@@ -1,10 +1,11 @@
-"""Builds the one PartitionChangeRecord that takes a partition to a wanted state (core).
+"""Builds the PartitionChangeRecord that takes a partition to its target state (core).
 
-Answers to Kafka's PartitionChangeBuilder. The caller says what should be (ISR, directories, recovery state); the election
-is always held again, so every change also heals a partition that could have a leader. An operation calls this at most once
-per partition, with an `Eligibility` that already knows the operation's effect on the broker.
-Easy to get wrong: the ISR never becomes empty. A sole member that fell out stays, with leader -1, since only it is known to
-hold everything that was acknowledged.
+Counterpart of Kafka's PartitionChangeBuilder. The caller gives the target ISR, directories and recovery state. Every change
+also holds an election, so it heals a leaderless partition that could have a leader. An operation may change each partition
+only once, and its `Eligibility` must already include the operation's effect on the broker.
+
+Easy to get wrong: the ISR never becomes empty. The last member stays in it even when it cannot lead, with leader -1, because
+it alone is known to have every acknowledged record.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ from controller.core.topic_settings import is_unclean_election_enabled
 
 
 class PartitionTarget(NamedTuple):
-    """What an operation wants a partition to become. None leaves a thing as it is; the leader is elected in any case."""
+    """The state that an operation wants for a partition. None leaves a field unchanged; the leader is always elected."""
 
-    # Empty: whoever can leave the ISR, leaves. The last member cannot.
+    # The ISR never becomes empty: an empty sequence leaves it unchanged, like None.
     isr: Sequence[BrokerId] | None = None
     directories: Sequence[DirectoryId] | None = None
     leader_recovery_state: int | None = None
@@ -36,7 +37,7 @@ class PartitionTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionRules:
-    """By what the leaders of one topic's partitions are elected, and their records written."""
+    """What the elections of one topic's partitions, and the versions of their records, depend on."""
 
     eligibility: Eligibility
     is_unclean_allowed: bool
@@ -47,7 +48,7 @@ AS_IT_IS = PartitionTarget()
 
 
 class PartitionChanges:
-    """Makes the partition changes of one operation. Soft: it only remembers which topics allow unclean elections."""
+    """Builds the partition changes of one operation. Only caches each topic's election rules."""
 
     def __init__(self, state: MetadataState, settings: ControllerSettings, eligibility: Eligibility) -> None:
         self.eligibility = eligibility
@@ -56,12 +57,13 @@ class PartitionChanges:
         self._rules: dict[TopicId, ElectionRules] = {}
 
     def change(self, key: TopicIdPartition, target: PartitionTarget = AS_IT_IS) -> ApiMessageAndVersion | None:
-        """The record that takes the partition there, its leader elected again; None where nothing changes."""
+        """Returns the record that takes the partition to `target`, with a new election; None if nothing changes."""
         topic = self._state.topics[key.topic_id]
         return partition_change(key, topic.partitions[key.partition], target, self._rules_of(topic))
 
     def without(self, key: TopicIdPartition, broker_id: BrokerId) -> ApiMessageAndVersion | None:
-        """The record that takes the broker out of the ISR, and out of the lead, as far as that can be."""
+        """Returns the record that removes the broker from the leadership, and from the ISR unless it is the last member;
+        None if nothing changes."""
         partition = self._state.topics[key.topic_id].partitions[key.partition]
         return self.change(key, PartitionTarget(isr=[member for member in partition.isr if member != broker_id]))
 
@@ -89,7 +91,7 @@ def partition_change(
         isr = (election.leader,)
         recovery = LeaderRecoveryState.RECOVERING
     if election.revives_lost:
-        # One record says it all: there is no moment at which this replica leads and is LOST.
+        # In the same record, so that the replica never leads while it is LOST.
         directories = tuple(
             UNASSIGNED if replica == election.leader else directory
             for replica, directory in zip(before.replicas, directories, strict=True)
@@ -99,7 +101,7 @@ def partition_change(
     changes_recovery = recovery != before.leader_recovery_state
     names_leader = (
         election.leader != before.leader
-        # An unclean leader begins a log of its own, and the leader epoch is how every replica tells it from the old one.
+        # An unclean leader starts a divergent log. The new leader epoch lets every replica distinguish it from the old one.
         or election.is_unclean
         or _needs_new_epoch(before, isr, rules.metadata_version)
     )
@@ -117,7 +119,7 @@ def partition_change(
 
 
 def _needs_new_epoch(before: PartitionRegistration, isr: tuple[BrokerId, ...], level: int) -> bool:
-    # Naming the leader again raises the leader epoch. Before 3.6-IV0 followers relied on that to learn of a smaller ISR.
+    # Naming the leader again bumps the leader epoch. Before 3.6-IV0, every ISR shrink did that.
     if level >= metadata_version.NO_EPOCH_BUMP_ON_ISR_SHRINK_LEVEL or before.leader == NO_LEADER:
         return False
     return any(member not in isr for member in before.isr)

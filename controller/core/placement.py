@@ -1,10 +1,13 @@
-"""Chooses the brokers, and where it can the directory, of new replicas (core).
+"""Chooses the brokers of new replicas, and the directory if a broker has only one (core).
 
-Answers to Kafka's StripedReplicaPlacer. Leaders go round all usable brokers; followers prefer racks that the partition does
-not have yet, and start from a place that moves on with every round, so that the partitions of one leader do not all share
-the same followers. A broker that is fenced or shutting down is the last choice and never the first replica. Randomness is
-only in where the round starts; it comes from outside. Easy to get wrong: the directory is the broker's choice, unless it has
-only one (KIP-858 as in seed 003).
+Counterpart of Kafka's StripedReplicaPlacer.
+
+1. Leaders rotate through all usable brokers.
+2. Followers go to racks that the partition does not use yet, as long as there are any. The first candidate shifts after each
+   full rotation, so that the partitions of one leader do not all have the same followers.
+3. A broker that is fenced or shutting down is the last choice, and never the first replica.
+4. Only the starting points are random, drawn from the random source of the caller.
+5. A broker with several directories chooses the directory itself (KIP-858).
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,14 +22,14 @@ from common.protocol.errors import ApiError, ErrorCode
 
 
 class RandomSource(Protocol):
-    """As much of random.Random as placement needs."""
+    """The part of random.Random that placement needs."""
 
     def randrange(self, stop: int, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementBroker:
-    """A registered broker. `is_usable`: neither fenced nor shutting down."""
+    """A registered broker. `is_usable` means neither fenced nor shutting down."""
 
     broker_id: BrokerId
     rack: str | None
@@ -34,7 +37,7 @@ class PlacementBroker:
 
 
 def placement_brokers(state: MetadataState) -> list[PlacementBroker]:
-    """All registered brokers, by id."""
+    """Returns all registered brokers, sorted by id."""
     return [
         PlacementBroker(broker_id, registration.rack, not (registration.fenced or registration.in_controlled_shutdown))
         for broker_id, registration in sorted(state.brokers.items())
@@ -42,7 +45,7 @@ def placement_brokers(state: MetadataState) -> list[PlacementBroker]:
 
 
 def default_directory(state: MetadataState, broker_id: BrokerId) -> DirectoryId:
-    """The directory that a new replica on this broker is assigned to until the broker says where it put it."""
+    """Returns the directory to record for a new replica until the broker assigns one."""
     if not metadata_version.is_directory_assignment_supported(state.metadata_version):
         return MIGRATING
     registration = state.brokers.get(broker_id)
@@ -56,7 +59,7 @@ def default_directory(state: MetadataState, broker_id: BrokerId) -> DirectoryId:
 def place_replicas(
     brokers: Sequence[PlacementBroker], *, partitions: int, replication_factor: int, rng: RandomSource
 ) -> list[tuple[BrokerId, ...]]:
-    """The replicas of each partition, the preferred leader first. Raises ApiError(INVALID_REPLICATION_FACTOR)."""
+    """Returns each partition's replicas, preferred leader first. Raises ApiError(INVALID_REPLICATION_FACTOR)."""
     if replication_factor > len(brokers):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -80,7 +83,7 @@ def place_replicas(
 
 
 def _interleaved(brokers: Iterable[PlacementBroker]) -> list[PlacementBroker]:
-    """The brokers in an order in which neighbours are in different racks, as far as the racks allow."""
+    """Orders the brokers so that neighbours are in different racks, as far as possible."""
     racks: dict[str, list[PlacementBroker]] = {}
     for broker in brokers:
         racks.setdefault(broker.rack or "", []).append(broker)
@@ -99,7 +102,7 @@ def _rotated(brokers: list[PlacementBroker], by: int) -> list[PlacementBroker]:
 
 
 def _choose(chosen: list[PlacementBroker], candidates: Sequence[PlacementBroker], size: int) -> None:
-    """Extends `chosen` to `size` as far as there are candidates: first one of each new rack, then the rest in order."""
+    """Extends `chosen` up to `size`: first one candidate from each unused rack, then the rest in order."""
     left = list(candidates)
     while left and len(chosen) < size:
         used = {broker.rack for broker in chosen}

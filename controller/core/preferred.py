@@ -1,8 +1,8 @@
 """Moves leaderships back to the first replicas (core; auto.leader.rebalance.enable).
 
-Answers to maybeBalancePartitionLeaders of Kafka's ReplicationControlManager. Only clean moves: the first replica must be in
-the ISR and eligible. Easy to get wrong: an imbalance is no fault, so one pass moves a limited number of leaders, and what
-else the controller has to do has its turn before the next.
+Counterpart of maybeBalancePartitionLeaders in Kafka's ReplicationControlManager. Only clean elections: the first replica
+must be in the ISR and eligible. An imbalance is not urgent, so one pass moves a limited number of leaders, and other
+operations get their turn before the next pass.
 """
 
 from common.ids import NO_LEADER, TopicIdPartition
@@ -19,12 +19,12 @@ _FIRST_REPLICA = PartitionTarget(preference=ElectionPreference(prefers_first=Tru
 
 
 def is_led_by_preferred(partition: PartitionRegistration) -> bool:
-    """Whether the first replica leads. A partition without a leader counts as imbalanced too, as in Kafka."""
+    """Whether the first replica leads. A partition without a leader counts as imbalanced, as in Kafka."""
     return partition.leader == partition.replicas[0]
 
 
 def elect_preferred_leaders(turn: Turn, _request: None) -> ControllerResult[int]:
-    """Gives leadership back where that can be done. The response is how many leaders moved."""
+    """Elects the first replica wherever it can lead. The response is the number of leaders moved."""
     state = turn.state
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []

@@ -1,11 +1,13 @@
 """Registers a broker's incarnation with its endpoints, features and directories (core).
 
-Answers to registerBroker of Kafka's ClusterControlManager, with the rules of docs/DESIGN.md, "Registration and fencing". A
-new incarnation gets a new epoch and starts fenced; whatever its predecessor still held (ISRs, leaderships) goes in the same
-batch, before it, as if it had been fenced, and an unclean predecessor leaves the ISR wherever another member remains. The
-same incarnation keeps epoch, fencing and controlled shutdown, and can only lose directories: one that it leaves out is a
-reported failure, one that it lost before stays lost. Easy to get wrong: the epoch is the offset at which the batch begins,
-so it is unique and rises; what a broker must have applied to be caught up is the offset of its registration record itself.
+Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules of docs/DESIGN.md, "Registration and fencing".
+
+1. A new incarnation gets a new epoch and starts fenced. The same batch first takes its predecessor out of every leadership,
+   and out of every ISR that has another member, exactly as fencing would.
+2. The same incarnation keeps its epoch, its fencing and its controlled shutdown. It can only lose directories: one that the
+   new request leaves out counts as a reported failure, and one that was lost before stays lost.
+3. The epoch is the offset of the first record of the batch, so it is unique and always rises. To be caught up, a broker must
+   have applied its registration record itself, which may come later in the batch.
 """
 
 from collections.abc import Sequence
@@ -29,16 +31,16 @@ from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
-# One registration is one record and must fit a batch of the metadata log with room to spare.
+# A registration is a single record, so it must fit into one batch of the metadata log, with room to spare.
 REGISTRATION_BYTES_MAX = 1024 * 1024
 
 
 def handle_broker_registration(
     turn: Turn, request: BrokerRegistrationRequest
 ) -> ControllerResult[BrokerRegistrationResponse]:
-    """Raises ApiError for everything that forbids the registration; nothing is written then."""
+    """Registers the broker. Raises ApiError, without writing anything, if the registration is refused."""
     state = turn.state
-    # A negative number in a partition's record stands for no leader, or for no change of it, and never for a broker.
+    # Partition records use negative ids for "no leader" and "leader unchanged", so a broker cannot have one.
     if request.broker_id < 0:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{request.broker_id} is no broker id")
     previous = state.brokers.get(BrokerId(request.broker_id))
@@ -65,7 +67,7 @@ def handle_broker_registration(
 
 
 def _validate_predecessor_is_gone(previous: BrokerRegistration, sessions: BrokerSessions, now_ns: int) -> None:
-    # A fenced predecessor never blocks; one that is merely unfenced blocks for as long as it may still be alive.
+    # A fenced predecessor never blocks a new incarnation. An unfenced one does until its session expires.
     if not previous.fenced and sessions.is_valid(previous.broker_id, now_ns):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -114,7 +116,7 @@ def _validate_features(state: MetadataState, request: BrokerRegistrationRequest)
         for feature in request.features
     }
     supported.setdefault(METADATA_VERSION_FEATURE, SupportedLevels(MINIMUM_LEVEL, MINIMUM_LEVEL))
-    # A feature that only the broker names is at level 0, and that has to suit it too.
+    # A feature that the cluster has not finalized is at level 0, and the broker must support that level too.
     finalized = dict.fromkeys(supported, 0) | {METADATA_VERSION_FEATURE: state.metadata_version} | state.features
     for name, level in sorted(finalized.items()):
         levels = supported.get(name, SupportedLevels(0, 0))
@@ -140,8 +142,8 @@ def _register_new_incarnation(
     records: list[ApiMessageAndVersion] = []
     is_clean = previous is None or request.previous_broker_epoch == previous.epoch
     if previous is not None:
-        # Covers both a predecessor that was never fenced and an unclean one: it leaves every ISR that has another member,
-        # and every leadership. One that shut down in order has nothing left to leave.
+        # Needed if the predecessor was never fenced or stopped uncleanly. After a clean shutdown it is in no ISR that has
+        # another member, and this generates no records.
         eligibility = Eligibility(state, subject=broker_id, after=replace(previous, fenced=True))
         records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)
     terms = _Terms(epoch, fenced=True, in_controlled_shutdown=False, directories=directories)
@@ -170,7 +172,7 @@ def _register_again(
     lost = {*previous.lost_directories}
     recorded = tuple(each for each in sent if each not in lost)
     if sent and not recorded:
-        # Recording none would say "a broker without directories", for which everything counts as online.
+        # An empty list would mean "a broker without registered directories", for which every directory counts as online.
         raise ApiError(ErrorCode.INVALID_REGISTRATION, "this incarnation has lost every directory that it names")
     kept = {*recorded}
     left_out = tuple(each for each in previous.directories if each not in kept)
@@ -205,7 +207,7 @@ def _register_again(
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What of a registration the controller decides."""
+    """The fields of a registration that the controller decides, not the broker."""
 
     epoch: BrokerEpoch
     fenced: bool
@@ -237,7 +239,7 @@ def _register_broker_record(state: MetadataState, request: BrokerRegistrationReq
         ],
         rack=request.rack,
         fenced=terms.fenced,
-        # Below 3.3-IV3 the record cannot say it, and nothing there reads it.
+        # Below 3.3-IV3 the record has no such field.
         in_controlled_shutdown=terms.in_controlled_shutdown
         and state.metadata_version >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
         log_dirs=list(terms.directories),

@@ -1,8 +1,8 @@
-"""The record that takes a broker's registration from what it is to what it shall be (core).
+"""Builds the record that changes a broker's registration (core).
 
-Fencing, unfencing, controlled shutdown and lost directories travel in one BrokerRegistrationChangeRecord, in the lowest
-version that can say it, as Kafka's controller writes it. Easy to get wrong: an empty list of directories means "no change"
-on replay, so the loss of the last one cannot be said; that broker is fenced instead and stays so.
+Fencing, unfencing, controlled shutdown and lost directories share one BrokerRegistrationChangeRecord, written in the lowest
+version that can express the change, like Kafka's controller does. On replay an empty list of directories means "no change",
+so the record cannot express the loss of the last directory. The broker is fenced instead, and stays fenced.
 """
 
 from common.metadata import metadata_version
@@ -18,7 +18,7 @@ from common.records.metadata_records import (
 
 
 def registration_change(level: int, before: BrokerRegistration, after: BrokerRegistration) -> ApiMessageAndVersion | None:
-    """None where nothing changes that this metadata.version can say."""
+    """Returns None if nothing changes that a record of this metadata.version can express."""
     fencing = FencingChange.NONE
     if after.fenced != before.fenced:
         fencing = FencingChange.FENCE if after.fenced else FencingChange.UNFENCE

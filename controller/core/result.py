@@ -1,8 +1,8 @@
-"""What a controller operation gives back: records, a response, and events to be logged (core).
+"""The result of a controller operation: records, a response, and events to be logged (core).
 
-Answers to Kafka's ControllerResult. An operation reads the state and changes nothing that is written to the log; the shell
-replays and appends the records. Easy to get wrong: the response may be sent only when the records, or where there are none
-everything appended before, are committed, since it may speak of state that is not committed yet.
+Counterpart of Kafka's ControllerResult. An operation reads the metadata state but never changes it; the shell replays and
+appends the records. The shell must hold back the response until the records are committed. If there are no records, it waits
+for everything appended before, since the response may be based on state that is not committed yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Response = TypeVar("Response")
 
 @dataclass(frozen=True, slots=True)
 class ControllerEvent:
-    """One line of the log. `is_about_commit` events are written when the records are committed, the others at once."""
+    """One log line. Events with `is_about_commit` are logged when the records are committed, the others at once."""
 
     name: str
     fields: Mapping[str, object]
@@ -25,7 +25,7 @@ class ControllerEvent:
 
 @dataclass(frozen=True, slots=True)
 class ControllerResult(Generic[Response]):
-    """Records to be replayed and appended, in order; atomic ones become visible together or not at all."""
+    """Records to be replayed and appended in this order. With `is_atomic` they become visible together or not at all."""
 
     records: Sequence[ApiMessageAndVersion]
     response: Response

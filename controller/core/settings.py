@@ -1,7 +1,7 @@
-"""The part of the configuration by which the controller decides (core).
+"""The part of the configuration that the controller's operations depend on (core).
 
-An immutable value, so that operations stay functions of their arguments. Durations are monotonic nanoseconds, as
-everywhere inside; the configuration's keys are in milliseconds.
+The settings are an immutable value, so that operations stay functions of their arguments. Durations are in nanoseconds, as
+everywhere in the code; the configuration's keys are in milliseconds.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from common.time_units import NS_PER_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """What operations need to know beyond state and request."""
+    """Settings that operations need."""
 
     cluster_id: str
     session_timeout_ns: int
@@ -24,7 +24,7 @@ class ControllerSettings:
 
 
 def controller_settings(config: ServerConfig, cluster_id: str) -> ControllerSettings:
-    """The settings that follow from server.properties."""
+    """Derives the settings from server.properties."""
     return ControllerSettings(
         cluster_id=cluster_id,
         session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,

@@ -1,10 +1,12 @@
 """Creates and deletes topics (core).
 
-Answers to createTopics and deleteTopics of Kafka's ReplicationControlManager, with Kafka's error codes for each way in which
-a request can be wrong. One request is one atomic batch, in which each topic stands for itself: a bad one gets its error and
-the others are created. A topic's ConfigRecords come before its TopicRecord, because a broker that sees the partitions must
-have their configuration. Easy to get wrong: only replicas that could lead enter the first ISR (KAFKA-13083), and the
-numbers of a request are looked at before anything of that size is built.
+Counterpart of createTopics and deleteTopics in Kafka's ReplicationControlManager, with Kafka's error codes.
+
+1. The records of one request are atomic, but the topics are judged separately: a bad one gets its error, the others are
+   created.
+2. A topic's ConfigRecords come before its TopicRecord, so a broker that sees the partitions has their configuration.
+3. Only replicas on active brokers enter the first ISR (KAFKA-13083).
+4. The counts in a request are checked before anything of that size is built.
 """
 
 from collections import Counter
@@ -46,9 +48,9 @@ from controller.core.placement import default_directory, place_replicas, placeme
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
-# As in Kafka: one request may write no more than this.
+# The limit per request, as in Kafka.
 RECORDS_PER_REQUEST_MAX = 10_000
-# "The server decides", in num_partitions and replication_factor.
+# In num_partitions and replication_factor: use the server's default.
 SERVER_DEFAULT = -1
 # Kafka's ConfigSource numbers in a CreateTopics response.
 SOURCE_TOPIC = 1
@@ -57,7 +59,7 @@ SOURCE_DEFAULT = 5
 
 @dataclass(frozen=True, slots=True)
 class _NewTopic:
-    """A topic that can be created as it stands."""
+    """A validated topic and the records that create it."""
 
     name: str
     topic_id: TopicId
@@ -68,7 +70,7 @@ class _NewTopic:
 
 
 def create_topics(turn: Turn, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
-    """One answer for each topic; the records of those that can be created, none of them for `validate_only`."""
+    """Creates the valid topics and returns one result per topic. Writes nothing for `validate_only`."""
     response = CreateTopicsResponse()
     created: dict[str, _NewTopic] = {}
     room = RECORDS_PER_REQUEST_MAX
@@ -107,7 +109,7 @@ def create_topics(turn: Turn, request: CreateTopicsRequest) -> ControllerResult[
 
 
 def _names_by_collision_key(state: MetadataState, wishes: Iterable[str]) -> dict[str, str]:
-    """The topics that there are; none where no wish has a character by which names can collide."""
+    """Returns the existing topics by collision key. Empty if no requested name has a character that can collide."""
     if not any("_" in collision_key(name) for name in wishes):
         return {}
     return {collision_key(name): name for name in state.topic_ids}
@@ -199,7 +201,7 @@ def _placed_replicas(turn: Turn, wish: CreatableTopic, room: int) -> list[tuple[
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{wish.num_partitions} is no number of partitions")
     if factor <= 0:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{wish.replication_factor} is no replication factor")
-    # A refused topic uses up no room, so that a request may hold any number of them: they may not cost a placement each.
+    # A refused topic takes no room, so a request may contain any number of them. Refuse before the costly placement.
     if partitions > room:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
     return place_replicas(placement_brokers(turn.state), partitions=partitions, replication_factor=factor, rng=turn.rng)
@@ -247,7 +249,7 @@ def _config_text(value: object) -> str:
 
 
 def delete_topics(turn: Turn, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
-    """One answer for each topic named, by name or by id. One that is named twice is not deleted, as in Kafka."""
+    """Deletes topics by name or id and returns one result per entry. A topic named twice is not deleted, as in Kafka."""
     wishes = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     response = DeleteTopicsResponse()
     named: dict[TopicId, list[DeletableTopicResult]] = {}

@@ -1,9 +1,9 @@
-"""Splits what one operation writes into batches (core).
+"""Decides whether the records of one operation need a metadata transaction (core; KIP-868).
 
-Atomic records that fit one batch are appended as one. More than that become a metadata transaction (metadata.version 13):
-followers hold back everything between its begin and end records, so that the change still appears at once. Their order is
-kept, so a broker's partition changes stay before its registration change. Easy to get wrong: below 13 there is nothing to
-hold them together; the order is then all there is, and it is chosen so that a half is safe.
+Atomic records that fit into one batch are appended as one batch. Otherwise they become a metadata transaction
+(metadata.version 13): followers hold back everything between its begin and end records, so the change still takes effect at
+once. The order of the records is kept, so a broker's partition changes stay before its registration change. Below 13 there
+are no transactions. Operations order their records so that a prefix of them is safe.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from common.records.metadata_records import (
     TopicRecord,
 )
 
-# As Kafka's controller.
+# The same limit as Kafka's controller.
 RECORDS_PER_BATCH_MAX = 10_000
-# Half of what a batch of the metadata log takes, because sizes are only estimated here.
+# Half the batch size limit of the metadata log, because sizes are only estimated here.
 BYTES_PER_BATCH_MAX = 4 * 1024 * 1024
-# A record without what is counted below, its frame included.
+# The estimated size of a record and its frame, without the lists and texts that `_estimated_size` adds.
 RECORD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Records to be appended in this order, as one batch if `is_atomic`, else in as many as it takes."""
+    """Records to append in this order, as one batch if `is_atomic`, otherwise as any number of batches."""
 
     records: Sequence[ApiMessageAndVersion]
     is_atomic: bool
@@ -44,7 +44,7 @@ def plan_append(
     name: str,
     batch_max: int = RECORDS_PER_BATCH_MAX,
 ) -> Append:
-    """How these records go into the log; `name` says in the log what a transaction is about."""
+    """Returns the records as they should be appended. A transaction gets `name` in its begin record."""
     if not is_atomic or (len(records) <= batch_max and _estimated_size(records) <= BYTES_PER_BATCH_MAX):
         return Append(records, is_atomic)
     if level < TRANSACTIONS_LEVEL:
@@ -55,7 +55,7 @@ def plan_append(
 
 
 def _estimated_size(records: Sequence[ApiMessageAndVersion]) -> int:
-    """What in these records can be large: lists of replicas and directories, and text."""
+    """Counts the parts that can be large: lists of replicas and directories, and texts."""
     size = RECORD_BYTES * len(records)
     for written in records:
         record = written.record

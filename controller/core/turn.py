@@ -1,9 +1,9 @@
-"""What every controller operation is given: its turn, and the request (core).
+"""The arguments of every controller operation: its turn, and the request (core).
 
 An operation is a plain function `operation(turn, request)` that returns records, a response and events, and writes nothing.
-The shell makes a new `Turn` for each one, when it comes up in the event queue. An operation that the controller starts by
-itself has no request and is given None. Easy to get wrong: `state` is the live one. It is ahead of what is committed, and
-only `replay` may change it; what an operation may change is `sessions`, which no log remembers.
+The shell makes a new `Turn` when the operation reaches the head of the event queue. An operation that the controller starts
+by itself has no request and gets None. `state` is the live state: it may be ahead of the committed log, and only `replay`
+may change it. An operation may change `sessions`, which is soft state and in no log.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Response = TypeVar("Response")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """Everything beside the request that an operation may depend on."""
+    """Everything besides the request that an operation may depend on."""
 
     state: MetadataState
     sessions: BrokerSessions
@@ -31,7 +31,7 @@ class Turn:
     now_ns: int
     # The offset of the first record that this operation returns.
     next_write_offset: Offset
-    # Randomness comes from outside, so that the same seed gives the same cluster.
+    # Injected, so that the same seed gives the same cluster.
     rng: RandomSource
     new_uuid: Callable[[], Uuid]
 

@@ -1,8 +1,8 @@
 """Removes a broker for good (core).
 
-Answers to unregisterBroker of Kafka's controller. Its replicas stay in the replica lists, since only a reassignment moves
-them; it leaves every leadership and every ISR that has another member. Easy to get wrong: partition changes come first, for
-the record that removes the broker is the last in which it has a registration.
+Counterpart of unregisterBroker in Kafka's controller. The broker leaves every leadership and every ISR that has another
+member. It stays in the replica lists, since only a reassignment changes those. The partition changes come first, so that
+replaying the records in order never shows an unregistered broker as a leader.
 """
 
 from common.ids import BrokerId
@@ -18,7 +18,7 @@ from controller.core.turn import Turn
 
 
 def handle_unregister_broker(turn: Turn, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
-    """Raises ApiError(BROKER_ID_NOT_REGISTERED)."""
+    """Unregisters the broker. Raises ApiError(BROKER_ID_NOT_REGISTERED)."""
     state = turn.state
     registration = state.brokers.get(BrokerId(request.broker_id))
     if registration is None:
