@@ -1,4 +1,4 @@
-"""A node's log directories as a whole: start-up scan, which are online, how a failure is noticed and handed on.
+"""A node's log directories: the start-up scan, which of them are online, how failures are detected and handled.
 
-Both daemons use it: the broker for its data directories, the controller for its metadata directory.
+Used by both daemons, by the broker for its data directories and by the controller for its metadata directory.
 """

@@ -1,11 +1,12 @@
-"""Where every I/O error of every directory arrives: judged at once, carried out by one consumer (shell).
+"""Receives the I/O errors of all directories, decides at once, and lets one consumer carry out the effects (shell).
 
-Counterpart of Kafka's LogDirFailureChannel and its handler thread. LogDir calls `report` on the loop before the task that
-awaits the operation sees the error. `report` steps the core in that same call, so that the directory is offline for everyone
-who asks, whatever the task does next. What follows (files closed, replicas stopped, the controller informed) is queued for
-the one consumer, because `report` may be called from the middle of an append or a send.
+Counterpart of Kafka's LogDirFailureChannel and its handler thread. LogDir calls `report` on the event loop before the task
+that awaits the operation sees the error. `report` steps the core in the same call, so the directory is already offline when
+that task or any other checks. The effects (closing files, stopping replicas, notifying the controller) are queued for a
+single consumer, because `report` may be called in the middle of an append or a send.
 
-What is done about a failure may itself fail operations of the same directory; those reports must change nothing.
+Handling a failure may make other operations on the same directory fail. The core ignores those reports, because the
+directory is already offline.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ from common.log_dirs.log_directories import CameOnline, Effect, HaltNode, LogDir
 
 
 class FailureChannel:
-    """Steps `directories` with each error; calls `on_offline` once per directory, and `halt(reason)` when the node must
-    end."""
+    """Steps `directories` with each error. Calls `on_offline` once per failed directory, and `halt(reason)` if the node must
+    stop."""
 
     def __init__(
         self,
@@ -31,20 +32,21 @@ class FailureChannel:
         self._directories = directories
         self._on_offline = on_offline
         self._halt = halt
+        # The current handle by path. `watch` adds or replaces entries; none is removed.
         self._log_dirs: dict[str, LogDir] = {}
-        # What the core decided and the consumer has not carried out yet, each with the error that it comes from.
+        # Effects that the core decided and the consumer has not carried out yet, each with the error that caused them.
         self._decided: asyncio.Queue[tuple[LogDirError, list[Effect]]] = asyncio.Queue()
         self.io_errors: dict[tuple[str, str], int] = {}
-        """Errors seen, by (path, operation), for the metrics."""
+        """The number of errors by (path, operation), for the metrics."""
 
     def watch(self, log_dirs: Iterable[LogDir]) -> None:
-        """Takes over the errors of these directories."""
+        """Makes these directories report their errors to this channel."""
         for log_dir in log_dirs:
             self._log_dirs[log_dir.path] = log_dir
             log_dir.on_error = self.report
 
     def report(self, error: LogDirError) -> None:
-        """Takes in one error. Called on the loop."""
+        """Processes one error. Called on the event loop."""
         counted = (error.log_dir, error.operation)
         self.io_errors[counted] = self.io_errors.get(counted, 0) + 1
         effects = self._directories.step(error)
@@ -52,7 +54,7 @@ class FailureChannel:
             self._decided.put_nowait((error, effects))
 
     async def run(self) -> None:
-        """The one consumer. Never returns."""
+        """Carries out the queued effects, in order. The only consumer; runs until cancelled."""
         while True:
             error, effects = await self._decided.get()
             for effect in effects:

@@ -1,20 +1,20 @@
-"""The one owner of what a node's log directories are: online or offline, full, by which id, with how much space (core).
+"""The state of a node's log directories: online or offline, full, their ids, their free space (core).
 
-Counterpart of the online and offline sets of Kafka's LogManager and of the decisions in its handleLogDirFailure. Everything
-else asks this object; what stands next to it (the LogDir of each id, the lanes of a directory, the failures that a lifecycle
-still has to report) holds no opinion about online. `step` alone changes it:
+Counterpart of the online and offline sets of Kafka's LogManager, and of the decisions in its handleLogDirFailure. This is
+the only place that knows whether a directory is online. Related objects (each directory's LogDir and its lanes, the failures
+that a lifecycle has yet to report) keep no copy of that. Only `step` changes the state:
 
     start-up scan ──> online ──────────── I/O error that fails the directory ──────────> offline
          │                                                                                  ▲ │
          └──────────── could not be read or written at start ───────────────────────────────┘ │
-                       online, by another id <──────── a disk put in its place ───────────────┘
+                       online, with a new id <──────── the disk was replaced ─────────────────┘
 
-1. The first error that fails a directory wins; later errors of it change nothing.
-2. The process may be short of files or memory, and the error may be our own bug. No directory pays for either.
-3. A probe that finds no room says that the disk is full, not dead: what is on it can still be read. An append that finds
-   none takes the directory offline, with full as the cause.
-4. The last data directory, and the metadata directory, take the node with them.
-5. An id that went offline stays offline for the whole incarnation. What replaces the disk brings an id of its own.
+1. The first error that fails a directory wins. Later errors of the same directory change nothing.
+2. If the process runs out of files or memory, or the error is our own bug, no directory goes offline for it.
+3. A probe that finds no space means that the disk is full, not dead: its data can still be read. An append that finds no
+   space does take the directory offline, with `is_full` set.
+4. Losing the last data directory or the metadata directory halts the node.
+5. An id that went offline stays offline for the whole incarnation. A replacement disk has its own id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,17 +27,17 @@ from common.ids import BrokerEpoch, DirectoryId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirectory:
-    """One configured directory as it is now."""
+    """The present state of one configured directory."""
 
     path: str
-    # Kept when the directory goes offline: the controller must learn which one failed.
-    # Invariant: None only for a directory that could not be read at start and was not replaced since.
+    # Kept when the directory goes offline, because the id of the failed directory is reported to the controller.
+    # Invariant: None only for a directory that could not be read at start and has not been replaced since.
     directory_id: DirectoryId | None
     # Why the directory is offline; None while it is online.
     cause: str | None = None
-    # Whether it went offline because an append found no room.
+    # Whether it went offline because an append found no space.
     is_full: bool = False
-    # What the last look at the file system said; None before the first.
+    # The result of the last statvfs; None before the first.
     space: SpaceStat | None = None
 
     @property
@@ -50,7 +50,7 @@ class LogDirectory:
 
 @dataclass(frozen=True, slots=True)
 class SpaceSeen:
-    """The probe looked at the file system of a directory."""
+    """The probe of a directory measured its free space."""
 
     directory_id: DirectoryId
     space: SpaceStat
@@ -58,7 +58,7 @@ class SpaceSeen:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryGained:
-    """A formatted and probed disk is in place at the path of an offline data directory."""
+    """The disk of an offline data directory was replaced by one that is formatted and probed."""
 
     log_dir: str
     directory_id: DirectoryId
@@ -72,19 +72,19 @@ Event = LogDirError | SpaceSeen | DirectoryGained
 
 @dataclass(frozen=True, slots=True)
 class WentOffline:
-    """The directory at this path is gone for this incarnation; `cause` is the error in words."""
+    """The directory failed, and its id stays offline for this incarnation. `cause` is the text of the error."""
 
     log_dir: str
     directory_id: DirectoryId | None
     cause: str
     is_full: bool
-    # Whether it is one of log.dirs; a metadata directory of its own is not.
+    # Whether it is one of log.dirs. A separate metadata directory is not.
     is_data_dir: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CameOnline:
-    """The directory may be loaded, registered and placed on."""
+    """The directory is ready: its logs may be loaded, it may be registered and get new replicas."""
 
     log_dir: str
     directory_id: DirectoryId
@@ -92,7 +92,7 @@ class CameOnline:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Worth a loud line, but no directory failed."""
+    """A problem that deserves a warning in the log, but no directory failed."""
 
     log_dir: str
     directory_id: DirectoryId | None
@@ -108,7 +108,7 @@ Effect = WentOffline | CameOnline | Trouble | HaltNode
 
 
 class LogDirectories:
-    """See the module's docstring. `found` is what the start-up scan says of each path of `data_dirs` and of `metadata_dir`,
+    """See the module's docstring. `found` is the start-up scan's result for each path of `data_dirs` and for `metadata_dir`,
     which may be one of them."""
 
     def __init__(
@@ -123,27 +123,29 @@ class LogDirectories:
         self._by_path = {each.path: each for each in found}
         self._data_dirs = tuple(data_dirs)
         self._metadata_dir = metadata_dir
-        # Ids that went offline since the start, in that order. Invariant: none of them is online again.
+        # Ids that went offline since the start, in that order. Only grows. Invariant: none of them is online again.
         self._lost: list[DirectoryId] = []
-        # The epoch that every directory's clean-shutdown marker names; None after anything but a complete clean end.
+        # The epoch in the clean-shutdown marker of every data directory. None if one of them has no marker or is offline, or
+        # if they differ: the last shutdown was then not clean.
         self.previous_broker_epoch = previous_broker_epoch
         assert self._by_path.keys() == {*data_dirs, metadata_dir}
-        # Derived from `_by_path`, because every decision about a replica asks for it. Changes with each step that does.
+        # Cache of the online data directories, because every decision about a replica needs them. Invariant: agrees with
+        # `_by_path`; rebuilt by `_change`.
         self._online = self._find_online()
 
     @property
     def data_dirs(self) -> tuple[LogDirectory, ...]:
-        """The directories of log.dirs in the order of the configuration, online or not."""
+        """The directories of log.dirs, online or not, in configured order."""
         return tuple(self._by_path[path] for path in self._data_dirs)
 
     @property
     def online(self) -> Mapping[DirectoryId, str]:
-        """The paths of the data directories that are online, by id, in the order of the configuration."""
+        """The paths of the online data directories by id, in configured order."""
         return self._online
 
     @property
     def offline(self) -> tuple[LogDirectory, ...]:
-        """The data directories that are not in use, in the order of the configuration."""
+        """The offline data directories, in configured order."""
         return tuple(each for each in self.data_dirs if not each.is_online)
 
     @property
@@ -155,18 +157,18 @@ class LogDirectories:
         return directory_id in self._online
 
     def at(self, path: str) -> LogDirectory:
-        """The directory configured at this path, the metadata directory included. Raises KeyError for any other path."""
+        """Returns the directory configured at this path, which may be the metadata directory. Raises KeyError for others."""
         return self._by_path[path]
 
     def space(self, directory_id: DirectoryId) -> SpaceStat | None:
-        """What the last look at the file system of an online data directory said; None before the first."""
+        """Returns the last measured space of the directory with this id, None before the first measurement."""
         return self._with_id(directory_id).space
 
     def step(self, event: Event) -> list[Effect]:
-        """Takes in one event; returns what follows from it, in order."""
+        """Processes one event and returns its effects, in order."""
         match event:
             case SpaceSeen(directory_id, space):
-                # The directory may have gone offline, or been replaced, while the probe was under way.
+                # The directory may have gone offline or been replaced during the probe.
                 if self.is_online(directory_id):
                     self._change(replace(self._with_id(directory_id), space=space))
                 return []

@@ -1,9 +1,9 @@
-"""Finds a dead, hung, read-only, swapped or vanished disk while nobody writes to it (shell).
+"""Detects a dead, hung, read-only, swapped or vanished disk even when it is idle (shell).
 
-Listing or stat-ing is no probe: on a shut-down ext4 both still succeed while every write returns EIO. `LogDir.probe` writes,
-syncs, renames, removes and reads around the cache; its errors take the usual way through `on_error`, so nothing is decided
-here. Easy to get wrong: a full disk fails the probe and stays online, and its free space has to be looked at all the same,
-or new replicas would go on being placed there.
+Listing a directory or calling stat is not enough: on a shut-down ext4 both still succeed while every write returns EIO.
+`LogDir.probe` writes, syncs, renames, removes, and reads past the page cache. Its errors are reported through `on_error`
+like all others, so this module decides nothing. A full disk fails the probe but stays online. Its free space must still be
+measured, or new replicas would continue to be placed on it.
 """
 
 from collections.abc import Callable
@@ -20,22 +20,22 @@ async def probe_log_dir(
     is_online: Callable[[], bool],
     on_space: Callable[[SpaceStat], None],
 ) -> None:
-    """Probes until cancelled, or until the directory is offline. `on_space` gets free space after each probe."""
+    """Probes until cancelled or until the directory is offline. Passes the free space to `on_space` after each probe."""
     next_ns = env.now_ns()
     while is_online():
-        # An interval after the last one began, or a slow disk would be probed less.
+        # Count the interval from the start of the last probe; otherwise a slow disk would be probed less often.
         next_ns = max(next_ns + interval_ns, env.now_ns())
         await env.sleep_until(next_ns)
         try:
             await probe_unless_full(log_dir)
             on_space(await log_dir.statvfs())
         except LogDirError:
-            # The failure channel has it already; whether the directory goes offline is decided there.
+            # The failure channel already has the error and decides whether the directory goes offline.
             continue
 
 
 async def probe_unless_full(log_dir: LogDir) -> bool:
-    """Probes once. False for a disk that has no room for the probe: what it holds can be read. Raises other LogDirErrors."""
+    """Probes once. Returns False if the disk has no space for the probe. Raises all other LogDirErrors."""
     try:
         await log_dir.probe()
     except LogDirError as error:

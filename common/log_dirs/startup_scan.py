@@ -1,9 +1,9 @@
-"""Opens every configured directory when a node starts, and refuses to start on anything doubtful (shell).
+"""Opens every configured directory when a node starts, and refuses to start if anything is doubtful (shell).
 
-Answers to Kafka's KafkaRaftServer.initializeLogDirs and the start of its LogManager. A directory that cannot be read or
-written starts offline; one that is unformatted, locked, a copy, or another node's is fatal, with one line that names the
-way out. Easy to get wrong: a disk that went read-only still reads its meta.properties well, so every directory is probed
-by writing before it counts as online.
+Counterpart of Kafka's KafkaRaftServer.initializeLogDirs and the start of its LogManager. A directory that cannot be read or
+written starts offline. A directory that is unformatted, locked, a copy, or another node's is fatal: the node ends with one
+line that says how to fix it. A read-only disk still returns its meta.properties, so every directory must pass a write probe
+before it counts as online.
 """
 
 import errno
@@ -31,17 +31,21 @@ from common.storage.names import META_PROPERTIES_FILE
 
 
 class StartupError(Exception):
-    """The node cannot start; the text is one line that names the directory and the way out."""
+    """The node cannot start. The text is one line that names the directory and the fix."""
 
 
 @dataclass(slots=True)
 class _Scan:
-    """What was found so far, by path."""
+    """The findings so far, by path."""
 
+    # Attached directories. `_give_up` removes one and takes it offline.
     open: dict[str, LogDir] = field(default_factory=dict)
+    # Contents of meta.properties. Invariant: every path in it is also in `open`.
     formatted: dict[str, MetaProperties] = field(default_factory=dict)
     unformatted: list[str] = field(default_factory=list)
+    # Why the directory starts offline. Only `_give_up` adds to it. Invariant: no path in it is in `open`.
     unreadable: dict[str, str] = field(default_factory=dict)
+    # From the clean-shutdown marker, None if there is no marker.
     epochs: dict[str, BrokerEpoch | None] = field(default_factory=dict)
     space: dict[str, SpaceStat] = field(default_factory=dict)
 
@@ -54,8 +58,8 @@ async def scan_directories(
     metadata_log_dir: str,
     operation_timeout_ns: int,
 ) -> NodeDirectories:
-    """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError; what it opened is then
-    closed again."""
+    """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError; the locks taken so far
+    are then released."""
     scan = _Scan()
     is_complete = False
     try:
@@ -124,7 +128,7 @@ async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_
             scan.unformatted.append(path)
             return
         if not await probe_unless_full(log_dir):
-            # As for a disk that fills up later: it stays online, the first append that does not fit takes it offline.
+            # Handled like a disk that fills up later: it stays online until an append does not fit.
             env.log.warning("log_dir_warning", log_dir=path, cause="the directory is full, free some space")
         scan.space[path] = await log_dir.statvfs()
         marker = await load_clean_shutdown(log_dir)
@@ -153,7 +157,7 @@ def _is_missing(error: LogDirError) -> bool:
 
 def _give_up(env: Environment, scan: _Scan, path: str, error: LogDirError, cause: str) -> None:
     if classify(error) is Verdict.PROCESS_TROUBLE:
-        # A broker that ran on would have declared a healthy disk dead.
+        # Continuing would declare a healthy disk dead.
         raise StartupError(
             f"{error}: the process is short of files or memory. Raise its limits (ulimit -n), then start again."
         )
@@ -182,7 +186,7 @@ async def _refuse_misplaced_metadata(env: Environment, scan: _Scan, metadata_log
 
 
 async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, DirectoryId]:
-    """Directories formatted before KIP-858 get an id now; version 0 files are rewritten as version 1."""
+    """Gives an id to every directory formatted before KIP-858, and rewrites version 0 files as version 1."""
     ids = {path: found.directory_id for path, found in scan.formatted.items() if found.directory_id is not None}
     for path, found in list(scan.formatted.items()):
         if path in ids:
@@ -199,7 +203,7 @@ async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, D
 
 
 def _agreed_epoch(scan: _Scan, log_dirs: tuple[str, ...]) -> BrokerEpoch | None:
-    # One directory without the marker, or offline, and the whole broker counts as crashed (KIP-966).
+    # If one directory is offline or has no marker, the whole broker counts as crashed (KIP-966).
     epochs = {scan.epochs.get(path) for path in log_dirs}
     return epochs.pop() if len(epochs) == 1 else None
 
