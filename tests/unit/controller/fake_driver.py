@@ -1,4 +1,4 @@
-"""A quorum driver of one node without a disk: what was scheduled is committed when the test says so."""
+"""A single-node quorum driver without a disk. The test decides when scheduled records are committed."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ OTHER_NODE = BrokerId(2)
 
 
 class FakeDriver:
-    """Keeps the whole log in memory and gives it to every listener that registers, as far as it is committed."""
+    """Keeps the whole log in memory and replays its committed part to every listener that registers."""
 
     def __init__(self, log: Sequence[KnownRecord] = (), *, records_max: int = 10_000) -> None:
         self.log: list[KnownRecord | None] = list(log)
@@ -54,7 +54,7 @@ class FakeDriver:
         return Offset(len(self.log) - 1)
 
     def resign(self, epoch: int) -> None:
-        """Like the real one, the sole voter is elected again at once."""
+        """Like the real driver, elects the sole voter again at once."""
         assert epoch == self.epoch
         self.lose()
         self.lead()
@@ -65,7 +65,7 @@ class FakeDriver:
     # --- what the test does -------------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        """This node leads a new epoch, whose first batch is committed."""
+        """Makes this node the leader of a new epoch and commits the epoch's first batch."""
         self.last_epoch += 1
         self.epoch = LeaderEpoch(self.last_epoch)
         self.log.append(None)
@@ -73,13 +73,13 @@ class FakeDriver:
         self._announce(LeaderAndEpoch(BrokerId(NODE_ID), self.epoch))
 
     def lose(self, *, to: BrokerId | None = None) -> None:
-        """This node leads no more; what was not committed is gone."""
+        """Ends this node's leadership and discards everything uncommitted."""
         self.epoch = None
         del self.log[self.committed :]
         self._announce(LeaderAndEpoch(to, LeaderEpoch(self.last_epoch)))
 
     def commit(self, count: int | None = None) -> None:
-        """Commits the next records, all there are if no count is given."""
+        """Commits the next `count` records, or all of them."""
         end = len(self.log) if count is None else self.committed + count
         while self.committed < end:
             self.committed += 1
@@ -97,5 +97,5 @@ class FakeDriver:
 
     @property
     def records(self) -> list[KnownRecord]:
-        """All records of the log but the control batches."""
+        """All records of the log except control batches."""
         return [record for record in self.log if record is not None]

@@ -1,4 +1,4 @@
-"""A controller node in a simulated world, with a real quorum driver on a simulated disk, and a client to ask it."""
+"""A controller node in a simulated world, with a real quorum driver on a simulated disk, and a client for it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def directory(name: str) -> DirectoryId:
 
 
 class ControllerNode:
-    """One controller, life after life on the same disk."""
+    """One controller that can be restarted on the same disk."""
 
     def __init__(self, world: SimulatedWorld, properties: Mapping[str, str] | None = None) -> None:
         self.world = world
@@ -45,7 +45,7 @@ class ControllerNode:
         self.driver: QuorumDriver
 
     async def start(self) -> "ControllerNode":
-        """Returns when the node is the active controller and its bootstrap records, if any, are committed."""
+        """Returns when the node is the active controller and has committed its bootstrap records, if any."""
         disk = self.world.disk(self.config.metadata_log_dir)
         if "bootstrap.checkpoint" not in disk.files():
             disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records()))
@@ -80,13 +80,13 @@ class ControllerNode:
             await self.driver.run(task_group)
 
     async def restart(self) -> "ControllerNode":
-        """kill -9, and a new life."""
+        """Kills the node (kill -9) and starts it again."""
         self.world.crash("controller")
         return await self.start()
 
 
 class Client:
-    """Sends requests to the controller, as a broker or a tool does."""
+    """Sends requests to the controller, like a broker or a tool."""
 
     def __init__(self, world: SimulatedWorld, task_group: asyncio.TaskGroup) -> None:
         self.env = world.node("client")
@@ -98,7 +98,7 @@ class Client:
         return NodeChannel(self.env, host="controller", port=PORT, client_id="client", task_group=self._task_group)
 
     def reconnect(self) -> None:
-        """After the controller began a new life."""
+        """Opens a new connection after the controller was restarted."""
         self._channel.close()
         self._channel = self._open()
 
@@ -138,6 +138,6 @@ class Client:
         return response
 
     async def start(self, broker_id: int, *names: str) -> None:
-        """A registered and unfenced broker."""
+        """Registers a broker and unfences it."""
         await self.register(broker_id, *names)
         assert not (await self.heartbeat(broker_id)).is_fenced

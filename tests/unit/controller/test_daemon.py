@@ -105,7 +105,7 @@ def assign(client: Client, broker_id: int, where: str, topic_id: TopicId, *index
 
 
 def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
-    """The bootstrap file was written by another release. One line, status 1, and nothing in the log."""
+    """The bootstrap file was written by another release. The node logs one line, exits with status 1 and writes nothing."""
 
     async def in_world(world: SimulatedWorld) -> None:
         node = ControllerNode(world)
@@ -124,8 +124,8 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
 
 
 def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
-    """Stopped for 20 s (SIGSTOP, a suspended VM): nobody listened, which does not mean that nobody spoke. The silence before
-    and after counts."""
+    """Stopped for 20 s (SIGSTOP, a suspended VM). Brokers may have sent heartbeats that the controller could not receive, so
+    that time does not count; the silence before and after it does."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -144,8 +144,8 @@ def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
 
 
 def test_a_slow_commit_is_no_absence() -> None:
-    """The metadata disk stands still while two brokers are fenced, for longer than counts as a stop. The third, which fell
-    silent in the meantime, is fenced at its time."""
+    """The metadata disk hangs while two brokers are fenced, for longer than the threshold of a stop. The third broker, which
+    falls silent meanwhile, is fenced on time."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -167,8 +167,8 @@ def test_a_slow_commit_is_no_absence() -> None:
 
 
 def test_a_cluster_lives_and_a_disk_dies() -> None:
-    """Registration, topic, assignments, failure: the other replica leads after the heartbeat was answered; every answer
-    follows its commit, and the log rebuilt by another listener gives the same state."""
+    """Registration, topic, assignments, directory failure: the other replica leads once the heartbeat is answered. Every
+    response follows its commit, and another listener rebuilds the same state from the log."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -198,7 +198,7 @@ def test_a_cluster_lives_and_a_disk_dies() -> None:
 
 
 class Follower:
-    """Any other listener: replays what is committed."""
+    """A second listener that replays what is committed."""
 
     def __init__(self) -> None:
         self.state = MetadataState()
@@ -219,7 +219,7 @@ class Follower:
 
 
 def test_a_restarted_controller_knows_everything_it_knew() -> None:
-    """kill -9 and a new life: equal state, the brokers' sessions begin anew, the epoch of the quorum is higher."""
+    """kill -9 and a restart: the state is equal, the brokers' sessions start over, the quorum's epoch is higher."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -245,7 +245,7 @@ def test_a_restarted_controller_knows_everything_it_knew() -> None:
 
 
 def test_a_controller_that_starts_from_a_snapshot() -> None:
-    """The snapshot lets old log go; state, lost directories included, comes back from it."""
+    """After a snapshot the old log is deleted. The state is restored from the snapshot, including lost directories."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -267,7 +267,8 @@ def test_a_controller_that_starts_from_a_snapshot() -> None:
 
 
 def test_session_timeout_and_restart_of_a_broker() -> None:
-    """A killed broker that comes back is a duplicate until its session is over, then registers as a new incarnation."""
+    """A killed broker that returns is refused as a duplicate until its session expires, then registers as a new
+    incarnation."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -284,7 +285,7 @@ def test_session_timeout_and_restart_of_a_broker() -> None:
 
 
 def test_alter_partition_and_deletion_over_the_wire() -> None:
-    """The ISR shrinks by the leader's word; a topic goes by name and by id; a broker is unregistered."""
+    """A leader shrinks the ISR, topics are deleted by name and by id, a broker is unregistered."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -324,7 +325,7 @@ def test_alter_partition_and_deletion_over_the_wire() -> None:
     ],
 )
 def test_disabled_deletion_has_a_code_that_the_client_knows(version: int, code: ErrorCode) -> None:
-    """TOPIC_DELETION_DISABLED came with version 3. Asked directly and through a broker."""
+    """TOPIC_DELETION_DISABLED exists since version 3. Sent directly and through a broker."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -345,7 +346,7 @@ def test_disabled_deletion_has_a_code_that_the_client_knows(version: int, code: 
 
 
 def test_versions_features_and_cluster() -> None:
-    """What a broker or a tool learns of the controller before anything else."""
+    """What a broker or a tool asks the controller first."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         response = await client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
@@ -370,7 +371,7 @@ def test_versions_features_and_cluster() -> None:
 
 @pytest.mark.parametrize(("version", "is_listed"), [(3, False), (4, True)])
 def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_listed: bool) -> None:
-    """As the broker does it: older clients fail on a lowest level of 0 (KIP-1022)."""
+    """Like on a broker: older clients reject a minimum level of 0 (KIP-1022)."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -384,7 +385,7 @@ def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_liste
 
 
 def test_a_topic_that_is_not_committed_in_time() -> None:
-    """The metadata disk hangs: the client gets REQUEST_TIMED_OUT, the topic is there when the disk is back."""
+    """The metadata disk hangs: the client gets REQUEST_TIMED_OUT, but the topic exists once the disk is back."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -400,7 +401,7 @@ def test_a_topic_that_is_not_committed_in_time() -> None:
 
 
 def test_an_idle_log_keeps_moving() -> None:
-    """metadata.max.idle.interval.ms."""
+    """Covers metadata.max.idle.interval.ms."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         follower = Follower()
@@ -412,7 +413,7 @@ def test_an_idle_log_keeps_moving() -> None:
 
 
 def test_the_gauges_of_the_cluster_have_their_stock_names() -> None:
-    """The gauges of the cluster as it is, under the stock names."""
+    """The gauges show the cluster's state under the stock names."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -460,7 +461,7 @@ def envelope(request: Struct, version: int, *, principal: bytes | None = None, a
 
 @pytest.mark.parametrize("version", [2, 5, 7])
 def test_a_forwarded_creation_is_answered_in_the_inner_requests_version(version: int) -> None:
-    """The answer inside is one for the inner request, whatever its version."""
+    """The response inside the Envelope has the version of the inner request."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -474,7 +475,7 @@ def test_a_forwarded_creation_is_answered_in_the_inner_requests_version(version:
 
 
 def test_an_error_inside_is_not_an_error_of_the_envelope() -> None:
-    """UnregisterBroker of an unknown broker fails as a whole; the client gets that answer."""
+    """UnregisterBroker of an unknown broker fails as a whole, and the client gets this error as its response."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         answer = await client.send(envelope(UnregisterBrokerRequest(broker_id=9), 0))
@@ -503,7 +504,7 @@ BAD_ENVELOPES = {
 
 @pytest.mark.parametrize("name", list(BAD_ENVELOPES))
 def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None:
-    """Each is answered on the envelope, and the controller goes on."""
+    """Each gets an error on the Envelope, and the controller keeps working."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -517,12 +518,12 @@ def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None
 
 
 def test_every_request_is_refused_while_not_active() -> None:
-    """NOT_CONTROLLER, the forwarded one on the envelope, so that brokers look for another controller."""
+    """With NOT_CONTROLLER. A forwarded request gets it on the Envelope, so that the broker looks for another controller."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
         controller = node.daemon.controller
-        # The metadata disk hangs, so that the re-election, which has to be durable, takes until the disk is back.
+        # The metadata disk hangs. The re-election must be durable, so it takes until the disk is back.
         world.disk("/disks/controller").hang()
         node.driver.resign(controller.leader.epoch)
         answers: list[Awaitable[Any]] = [
@@ -546,8 +547,8 @@ def test_every_request_is_refused_while_not_active() -> None:
 
 @pytest.mark.slow
 def test_a_large_failure_is_one_transaction() -> None:
-    """More partitions than one batch takes: between begin and end, the partitions before the registration; a follower
-    that applies complete transactions only sees it all at once, and the same state."""
+    """More partition changes than fit into one batch: they come between begin and end records, before the registration
+    change. A follower that applies only complete transactions sees all of it at once and reaches the same state."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -579,7 +580,7 @@ def test_a_large_failure_is_one_transaction() -> None:
 
 
 def test_every_handler_has_a_declared_api() -> None:
-    """What is advertised can be decoded, and the inter-broker APIs are all there."""
+    """Every advertised API can be decoded, and the inter-broker APIs are all included."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         served = set(node.daemon.handlers())

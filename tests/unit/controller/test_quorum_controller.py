@@ -1,4 +1,5 @@
-"""The controller's shell on a driver whose commits the test decides: when answers go out, and what leadership means."""
+"""The controller's shell on a driver whose commits the test controls: when responses are sent, and what leadership changes
+do."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -62,7 +63,7 @@ def run(
     batch_max: int = 10_000,
     expected_exit: int | None = None,
 ) -> None:
-    """Runs the scenario beside a controller on this driver."""
+    """Runs the scenario next to a controller on this driver."""
 
     async def on_node(world: SimulatedWorld) -> None:
         async def main(env: SimulatedEnvironment) -> None:
@@ -85,16 +86,16 @@ def run(
 
 
 class Finished(Exception):
-    """Ends the TaskGroup of a scenario that has seen all it wanted."""
+    """Ends the TaskGroup of a scenario that is done."""
 
 
 def write(_turn: Turn, records: Sequence[KnownRecord]) -> ControllerResult[str]:
-    """An operation that writes these and answers "written"."""
+    """Makes an operation that writes these records and responds "written"."""
     return ControllerResult([ApiMessageAndVersion(record, 0) for record in records], "written")
 
 
 def look(turn: Turn, _request: None) -> ControllerResult[list[str]]:
-    """An operation that reads the names of the topics."""
+    """An operation that responds with the names of the topics."""
     return ControllerResult([], sorted(turn.state.topic_ids))
 
 
@@ -103,7 +104,7 @@ def topic(name: str) -> TopicRecord:
 
 
 async def code_of(answer: "asyncio.Future[Any]") -> ErrorCode:
-    """The code of the ApiError that an operation ends with."""
+    """Returns the code of the ApiError that an operation fails with."""
     with pytest.raises(ApiError) as caught:
         await answer
     return caught.value.code
@@ -113,7 +114,7 @@ async def code_of(answer: "asyncio.Future[Any]") -> ErrorCode:
 
 
 def test_an_answer_waits_for_the_commit() -> None:
-    """The state has the change at once, the client hears of it when it is committed, and so does the log of events."""
+    """The state changes at once. The response is sent and the events are logged when the records are committed."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -135,7 +136,7 @@ def test_an_answer_waits_for_the_commit() -> None:
 
 
 def test_a_reader_waits_for_what_it_may_have_read() -> None:
-    """No records, but the state it read is ahead of the log."""
+    """The operation writes no records, but it has read uncommitted state."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -154,7 +155,7 @@ def test_a_reader_waits_for_what_it_may_have_read() -> None:
 
 
 def test_answers_go_out_one_by_one_as_they_are_committed() -> None:
-    """A commit of the first says nothing about the second."""
+    """Committing the first does not release the second."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -172,7 +173,7 @@ def test_answers_go_out_one_by_one_as_they_are_committed() -> None:
 
 
 def test_an_error_of_the_operation_is_answered_at_once() -> None:
-    """Nothing is written, nothing has to be committed."""
+    """Nothing is written, so there is nothing to wait for."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -187,7 +188,7 @@ def test_an_error_of_the_operation_is_answered_at_once() -> None:
 
 
 def test_an_event_that_waited_too_long_is_not_carried_out() -> None:
-    """REQUEST_TIMED_OUT, and whoever queued it may still note that it came."""
+    """The caller gets REQUEST_TIMED_OUT, and its callback can still record that the event arrived."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -206,7 +207,7 @@ def test_an_event_that_waited_too_long_is_not_carried_out() -> None:
 
 
 def test_a_standby_follows_and_refuses() -> None:
-    """It replays what is committed and answers NOT_CONTROLLER."""
+    """It replays committed records and responds NOT_CONTROLLER."""
     driver = FakeDriver([*FEATURES, topic("t")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -244,7 +245,7 @@ def test_the_first_active_controller_writes_the_bootstrap_records() -> None:
 
 
 def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
-    """The uncommitted change is gone from the state too, which is rebuilt from the log; a new term starts clean."""
+    """The uncommitted change also disappears from the state, which is rebuilt from the log. A new term starts clean."""
     driver = FakeDriver([*FEATURES, topic("kept")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -268,7 +269,7 @@ def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
 
 
 def test_a_leader_that_was_deposed_in_the_same_step_answers_not_controller() -> None:
-    """The driver refuses the append before the news has arrived."""
+    """The driver refuses the append before it has reported the leader change."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -282,7 +283,7 @@ def test_a_leader_that_was_deposed_in_the_same_step_answers_not_controller() -> 
 
 
 def test_an_open_transaction_of_the_last_controller_is_aborted() -> None:
-    """Its records were never applied; the log says that they never will be."""
+    """Its records were never applied, and the abort record says that they never will be."""
     driver = FakeDriver([*FEATURES, BeginTransactionRecord(name="x"), topic("half")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -301,7 +302,7 @@ def test_an_open_transaction_of_the_last_controller_is_aborted() -> None:
 
 
 def test_what_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
-    """The state has replayed what the log refused: it is rebuilt, and the next operation is served."""
+    """The state has replayed records that the log refused. It is rebuilt, and the next operation succeeds."""
     driver = FakeDriver(FEATURES, records_max=2)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -316,7 +317,7 @@ def test_what_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
 
 
 def test_more_than_one_batch_becomes_a_transaction() -> None:
-    """In the same order between its marks, and applied on the active controller as it goes."""
+    """The records keep their order between the begin and end records, and the active controller applies them immediately."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -337,7 +338,7 @@ def test_more_than_one_batch_becomes_a_transaction() -> None:
 
 
 def test_a_replay_that_contradicts_the_state_ends_the_process() -> None:
-    """Nothing of it may reach the log."""
+    """None of its records reaches the log."""
     driver = FakeDriver([*FEATURES, topic("t")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -375,7 +376,7 @@ def partition(replicas: list[int], leader: int, isr: list[int], *, index: int = 
 
 
 def test_unfenced_brokers_get_one_full_session_from_a_new_controller() -> None:
-    """None is fenced before it, all that stayed silent after it, one record batch each."""
+    """No broker is fenced before it ends. Afterwards all silent brokers are, each in its own batch."""
     driver = FakeDriver([*FEATURES, registered(1), registered(2), registered(3, fenced=True)])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -394,7 +395,7 @@ def test_unfenced_brokers_get_one_full_session_from_a_new_controller() -> None:
 
 
 def test_heartbeats_keep_a_session() -> None:
-    """A broker that is heard of in time stays unfenced."""
+    """A broker whose heartbeats arrive in time stays unfenced."""
     driver = FakeDriver([*FEATURES, registered(1)])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -416,7 +417,7 @@ def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None)
 
 
 def test_an_idle_log_gets_no_op_records() -> None:
-    """One for each interval in which nothing else was written, none on a standby."""
+    """One per interval without other appends, and none on a standby."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -438,7 +439,7 @@ def test_an_idle_log_gets_no_op_records() -> None:
 
 
 def test_the_no_op_timer_rests_where_it_may_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below 3.3-IV1 there is no such record: the timer looks once an interval and writes nothing."""
+    """Below 3.3-IV1 NoOp records do not exist: the timer wakes up once per interval and writes nothing."""
     driver = FakeDriver([FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=NO_OP_LEVEL - 1)])
     sleep_until = SimulatedEnvironment.sleep_until
     sleeps: list[int] = []
@@ -486,7 +487,7 @@ def test_the_leaderless_sweep_follows_changes_of_the_metadata() -> None:
 
 
 def test_preferred_leaders_are_restored_by_their_timer() -> None:
-    """auto.leader.rebalance.enable."""
+    """Covers auto.leader.rebalance.enable."""
     driver = FakeDriver(
         [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), partition([1, 2], 2, [1, 2])]
     )
@@ -502,7 +503,7 @@ def test_preferred_leaders_are_restored_by_their_timer() -> None:
 def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each pass begins when the one before is committed, and the last has nothing left to move."""
+    """Each pass starts when the one before is committed, and the last one finds nothing left to move."""
     for module in (preferred, quorum_controller):
         monkeypatch.setattr(module, "ELECTIONS_PER_PASS_MAX", 2)
     partitions = [partition([1, 2], 2, [1, 2], index=index) for index in range(5)]
@@ -526,7 +527,7 @@ def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_in
 
 
 def test_the_events_of_a_disk_failure_name_the_directory() -> None:
-    """Reported at once, leaders moved at the commit, each with directory_id and broker_id."""
+    """The report is logged at once, the moved leaders at the commit, each with directory_id and broker_id."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:

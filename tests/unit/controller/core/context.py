@@ -1,8 +1,8 @@
 """A controller without its shell: domain verbs that run an operation, replay its records and check the invariants.
 
-Every record is replayed on its own and the invariants of the image (I4, I6, I7, I9, I10 and I12 of the fault reference) are
-checked after each, because a follower that is half-way through a batch must not see a leader on a dead disk either. Every
-record is also encoded in the version that the operation chose for it.
+Records are replayed one at a time, and the invariants of the image (I4, I6, I7, I9, I10 and I12 of the fault reference) are
+checked after each: a follower in the middle of a batch must not see a leader on a failed disk either. Every record is also
+encoded in the version that the operation chose.
 """
 
 import random
@@ -70,14 +70,14 @@ from controller.core.unregister import handle_unregister_broker
 
 CLUSTER_ID = "cluster-of-the-test"
 SESSION_TIMEOUT_NS = 9_000_000_000
-# "The broker has applied everything", in heartbeats.
+# The metadata offset of a heartbeat from a broker that has applied everything.
 CAUGHT_UP = 2**40
 
 Response = TypeVar("Response")
 
 
 def directory(name: str) -> DirectoryId:
-    """The same id for the same short name, none of them reserved."""
+    """Returns a directory id that depends only on the short name. None of them is reserved."""
     return DirectoryId(Uuid(name.encode().ljust(16, b".")))
 
 
@@ -86,7 +86,7 @@ def incarnation(name: str) -> IncarnationId:
 
 
 class ControllerContext:
-    """State, soft state and time of one active controller."""
+    """The state, soft state and clock of one active controller."""
 
     def __init__(self, *, level: int = 21, unclean: bool = False, seed: int = 1) -> None:
         self.state = MetadataState()
@@ -120,7 +120,7 @@ class ControllerContext:
         return Offset(len(self.log))
 
     def turn(self) -> Turn:
-        """The turn of the next operation."""
+        """Makes the turn of the next operation."""
         return Turn(
             state=self.state,
             sessions=self.sessions,
@@ -132,7 +132,7 @@ class ControllerContext:
         )
 
     def apply(self, result: ControllerResult[Response]) -> Response:
-        """Replays what an operation returned, record by record, with the invariants checked after each."""
+        """Replays an operation's records one at a time and checks the invariants after each."""
         self.last_records = list(result.records)
         self.last_events = list(result.events)
         for written in result.records:
@@ -199,7 +199,7 @@ class ControllerContext:
         return self.apply(result)
 
     def start(self, broker_id: int, directories: Sequence[str] = (), *, rack: str | None = None) -> None:
-        """A broker that is registered and unfenced."""
+        """Registers a broker and unfences it."""
         self.register(broker_id, directories, rack=rack)
         response = self.heartbeat(broker_id)
         assert response.error_code == ErrorCode.NONE
@@ -246,7 +246,7 @@ class ControllerContext:
         directories: Mapping[int, str] | None = None,
         configs: Mapping[str, str | None] | None = None,
     ) -> TopicId:
-        """A topic laid out as said; `directories` names for each broker where all its replicas of the topic are."""
+        """Makes a topic with this layout. `directories` names one directory per broker for all its replicas of the topic."""
         response = self.create(name, assignments, configs=configs)
         assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
         topic_id = TopicId(response.topics[0].topic_id)
@@ -286,7 +286,7 @@ class ControllerContext:
         return self.apply(handle_assign_replicas_to_dirs(self.turn(), request))
 
     def alter(self, topic_id: TopicId, index: int, isr: Sequence[int], **other: int) -> AlterPartitionResult:
-        """The leader of the partition asks for this ISR; `other` overrides fields of the request."""
+        """Sends AlterPartition from the partition's leader; `other` overrides fields of the request."""
         partition = self.state.partition(topic_id, index)
         sender = other.pop("sender", partition.leader if partition is not None else 1)
         wish = AlterPartitionData(
@@ -333,11 +333,11 @@ class ControllerContext:
 
     @property
     def records(self) -> list[KnownRecord]:
-        """What the last operation wrote."""
+        """The records that the last operation wrote."""
         return [written.record for written in self.last_records]
 
     def event(self, name: str) -> Mapping[str, object]:
-        """The fields of the one event of that name in the last operation."""
+        """The fields of the one event with this name in the last operation."""
         (found,) = [event.fields for event in self.last_events if event.name == name]
         return found
 
@@ -387,7 +387,7 @@ class ControllerContext:
     def _check_only_failed_directories_change(
         self, result: ControllerResult[BrokerHeartbeatResponse], broker_id: int, offline: Sequence[Uuid]
     ) -> None:
-        """I12: a heartbeat that changes nothing but directories touches only replicas in those directories."""
+        """I12: a heartbeat that only reports directories changes no partitions but those with a replica in them."""
         registration = self.state.brokers[BrokerId(broker_id)]
         if result.response.is_fenced != registration.fenced:
             return

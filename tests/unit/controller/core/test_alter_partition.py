@@ -1,4 +1,4 @@
-"""AlterPartition: the order of its checks, KIP-841 and KIP-903, and what it answers."""
+"""AlterPartition: the order of its checks, KIP-841 and KIP-903, and its responses."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,8 @@ from tests.unit.controller.core.context import ControllerContext
 
 
 def cluster() -> tuple[ControllerContext, TopicId]:
-    """A partition on 1, 2 and 3 with leader epoch 1 and partition epoch 3; broker 3 left the ISR; 4 is no replica."""
+    """A partition on 1, 2 and 3 with leader epoch 1 and partition epoch 3. Broker 3 has left the ISR, broker 4 is not a
+    replica."""
     controller = ControllerContext()
     for broker_id, names in ((1, "ab"), (2, "cd"), (3, "ef"), (4, "g")):
         controller.start(broker_id, list(names))
@@ -33,7 +34,7 @@ def cluster() -> tuple[ControllerContext, TopicId]:
 
 
 def test_a_new_isr_is_recorded_and_answered() -> None:
-    """The record has the ISR only; the answer is the partition as committed."""
+    """The record has only the ISR; the response describes the partition after the commit."""
     controller, topic_id = cluster()
     result = controller.alter(topic_id, 0, [1, 2, 3])
     assert controller.records == [PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1, 2, 3])]
@@ -41,7 +42,7 @@ def test_a_new_isr_is_recorded_and_answered() -> None:
 
 
 def test_the_isr_that_is_there_already_changes_nothing() -> None:
-    """No record, and the answer is the state as it is."""
+    """No record is written, and the response describes the present state."""
     controller, topic_id = cluster()
     result = controller.alter(topic_id, 0, [1, 2])
     assert controller.records == []
@@ -80,7 +81,7 @@ REFUSALS: dict[str, tuple[Attempt, ErrorCode]] = {
 
 @pytest.mark.parametrize("name", list(REFUSALS))
 def test_each_way_to_be_wrong_has_its_code_and_writes_nothing(name: str) -> None:
-    """Each way to be wrong has its code, in Kafka's order, and writes nothing."""
+    """Each kind of bad request gets its own code, in Kafka's order, and writes nothing."""
     controller, topic_id = cluster()
     attempt, code = REFUSALS[name]
     assert attempt(controller, topic_id).error_code == code
@@ -88,13 +89,13 @@ def test_each_way_to_be_wrong_has_its_code_and_writes_nothing(name: str) -> None
 
 
 def test_a_member_with_its_present_epoch_is_eligible() -> None:
-    """KIP-903: the leader saw this very incarnation fetch."""
+    """KIP-903: the leader saw the present incarnation fetch."""
     controller, topic_id = cluster()
     assert controller.alter(topic_id, 0, [1, 2, 3], epoch_of_3=controller.epoch(3)).error_code == ErrorCode.NONE
 
 
 def test_version_2_names_no_epochs() -> None:
-    """The bare list is checked in the same way but for the epochs."""
+    """The plain list of ids gets the same checks, except for the epochs."""
     controller, topic_id = cluster()
     wish = RequestPartitionData(partition_index=0, leader_epoch=1, partition_epoch=3, new_isr=[1, 2, 3])
     response = controller.alter_request(1, topic_id, wish)
@@ -102,14 +103,14 @@ def test_version_2_names_no_epochs() -> None:
 
 
 def test_a_fenced_replica_may_not_join() -> None:
-    """KIP-841, by an alteration that crosses the fencing."""
+    """KIP-841: the broker was fenced while the request was on its way."""
     controller, topic_id = cluster()
     controller.fence(3)
     assert controller.alter(topic_id, 0, [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_leaving_replica_may_not_join() -> None:
-    """KIP-841 again: it is still unfenced, and on its way out."""
+    """KIP-841: the broker is still unfenced, but in controlled shutdown."""
     controller, topic_id = cluster()
     controller.topic("keeps 3 busy".replace(" ", "-"), [[3, 4]])
     controller.heartbeat(3, want_shut_down=True)
@@ -117,14 +118,14 @@ def test_a_leaving_replica_may_not_join() -> None:
 
 
 def test_an_unregistered_replica_may_not_join() -> None:
-    """Its place in the replica list is no registration."""
+    """Being in the replica list does not make it registered."""
     controller, topic_id = cluster()
     controller.unregister(3)
     assert controller.alter(topic_id, 0, [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_replica_in_an_offline_directory_may_not_join() -> None:
-    """Stricter than Kafka: the one function that says whether a directory is online decides here too."""
+    """Stricter than Kafka: `has_online_directory` decides here too."""
     controller, topic_id = cluster()
     controller.assign(3, {"e": [TopicIdPartition(topic_id, 0)]})
     controller.heartbeat(3, offline=["e"])
@@ -132,7 +133,7 @@ def test_a_replica_in_an_offline_directory_may_not_join() -> None:
 
 
 def test_a_partition_named_twice_is_answered_once() -> None:
-    """The second wish was made without knowing the first one's outcome."""
+    """The second change was requested without knowing the outcome of the first."""
     controller, topic_id = cluster()
     wish = RequestPartitionData(partition_index=0, leader_epoch=1, partition_epoch=3, new_isr=[1])
     response = controller.alter_request(1, topic_id, wish, wish)
@@ -141,7 +142,7 @@ def test_a_partition_named_twice_is_answered_once() -> None:
 
 
 def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
-    """The leader was replaced by another incarnation of its broker."""
+    """The leader's broker has been replaced by another incarnation."""
     controller, topic_id = cluster()
     controller.fence(1)
     controller.register(1, ["a", "b"], incarnation_name="second")
@@ -153,7 +154,7 @@ def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
 
 
 def test_an_unclean_leader_reports_its_recovery() -> None:
-    """RECOVERING until the leader says otherwise, then others may join."""
+    """It stays RECOVERING until the leader reports otherwise. Then other replicas may join."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a"])
     controller.start(2, ["b"])

@@ -1,4 +1,4 @@
-"""Assignments of replicas to directories: accepted for any id, with the leader and ISR changes that follow."""
+"""Assignments of replicas to directories: any id is accepted, and the leader and ISR change accordingly."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def two_brokers() -> ControllerContext:
 
 
 def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> None:
-    """The record has the whole list, the other replicas' directories as they were."""
+    """The record has the whole list, with the directories of the other replicas unchanged."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[2, 1]])
     controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]})
@@ -29,8 +29,8 @@ def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> No
 
 
 def test_an_assignment_to_an_offline_directory_elects() -> None:
-    """The directory failed before the broker could say that the replica is there: directory, ISR and leader change at
-    once, as if the failure were reported now."""
+    """The directory failed before the broker could assign the replica to it. Directory, ISR and leader change at once, as if
+    the failure were reported now."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.heartbeat(1, offline=["a"])
@@ -49,7 +49,7 @@ def test_an_assignment_to_an_offline_directory_elects() -> None:
 
 @pytest.mark.parametrize("directory_id", [LOST, directory("never registered"), directory("c")])
 def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> None:
-    """LOST, an id that nobody registered, and another broker's id all mean: not online here."""
+    """LOST, an unregistered id, and another broker's id all mean that the replica is not online here."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]], {2: "d"})
     response = controller.assign(1, {}, ids={directory_id: [TopicIdPartition(topic_id, 0)]})  # type: ignore[dict-item]
@@ -58,7 +58,7 @@ def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> No
 
 
 def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
-    """And leads again as soon as it is assigned to an online directory."""
+    """It leads again as soon as it is assigned to an online directory."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
     controller.assign(1, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
@@ -70,8 +70,8 @@ def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
 
 
 def test_a_replica_is_not_revived_by_the_request_that_calls_it_lost() -> None:
-    """Unclean elections are allowed and no other replica is there. The leader steps down, saying LOST again changes nothing,
-    and the next sweep elects it in a new epoch."""
+    """Unclean elections are allowed and there is no other replica. The leader steps down, assigning LOST again changes
+    nothing, and the next sweep elects it in a new epoch."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a", "b"])
     controller.start(2, ["c", "d"])
@@ -94,7 +94,7 @@ def test_a_replica_is_not_revived_by_the_request_that_calls_it_lost() -> None:
 
 
 def test_another_brokers_lost_replica_is_revived_at_once() -> None:
-    """The one that says LOST is passed over, and not the partition."""
+    """The election skips only the replica that was just assigned LOST."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a", "b"])
     controller.start(2, ["c", "d"])
@@ -106,7 +106,7 @@ def test_another_brokers_lost_replica_is_revived_at_once() -> None:
 
 
 def test_a_fenced_broker_may_assign() -> None:
-    """It stays fenced until its assignments are known, so it must be able to make them known."""
+    """It stays fenced until its assignments are known, so it must be able to send them."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.fence(1)
@@ -116,7 +116,7 @@ def test_a_fenced_broker_may_assign() -> None:
 
 
 def test_errors_are_per_partition() -> None:
-    """Unknown topic, unknown partition and not a replica, beside one that is accepted; the answer echoes the request."""
+    """Unknown topic, unknown partition and not a replica, next to one that is accepted. The response mirrors the request."""
     controller = two_brokers()
     controller.start(3, ["e"])
     topic_id = controller.topic("t", [[1, 2], [2, 3]])
@@ -144,7 +144,7 @@ def test_errors_are_per_partition() -> None:
 
 
 def test_the_last_word_on_a_partition_counts() -> None:
-    """One request names it twice: one record with the later directory."""
+    """If one request names it twice, one record has the later directory."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
     controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)], "b": [TopicIdPartition(topic_id, 0)]})
@@ -152,7 +152,7 @@ def test_the_last_word_on_a_partition_counts() -> None:
 
 
 def test_a_stale_broker_epoch_writes_nothing() -> None:
-    """The assignment of an earlier incarnation says nothing about this one."""
+    """An assignment from an earlier incarnation does not apply to this one."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
     written = len(controller.log)
@@ -163,7 +163,7 @@ def test_a_stale_broker_epoch_writes_nothing() -> None:
 
 
 def test_assignments_need_level_17() -> None:
-    """The records could not hold them."""
+    """Older record versions have no field for them."""
     controller = ControllerContext(level=16)
     controller.start(1)
     topic_id = controller.topic("t", [[1]])

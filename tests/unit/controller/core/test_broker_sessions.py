@@ -1,4 +1,4 @@
-"""Who is alive, who was silent the longest, and what is forgotten with the leadership."""
+"""Broker sessions: which are valid, which expired first, and what is lost with the leadership."""
 
 from common.ids import BrokerId, Offset
 from controller.core.broker_sessions import NO_OFFSET, BrokerSessions
@@ -7,7 +7,7 @@ ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 
 
 def test_a_session_lasts_for_the_timeout_after_the_last_contact() -> None:
-    """Valid until just before the timeout, expired at it."""
+    """It is valid until just before the timeout, and expired exactly at it."""
     sessions = BrokerSessions(100)
     sessions.touch(ONE, Offset(5), 1_000)
     assert sessions.is_valid(ONE, 1_099)
@@ -18,7 +18,7 @@ def test_a_session_lasts_for_the_timeout_after_the_last_contact() -> None:
 
 
 def test_a_new_active_controller_gives_every_unfenced_broker_a_full_session() -> None:
-    """None expires for the time in which nobody listened, all expire if nobody comes."""
+    """None expires for the time before the new controller was active; all expire if no heartbeat arrives."""
     sessions = BrokerSessions(100)
     sessions.begin([ONE, TWO], 5_000)
     assert sessions.longest_silent([ONE, TWO], 5_099) is None
@@ -27,7 +27,7 @@ def test_a_new_active_controller_gives_every_unfenced_broker_a_full_session() ->
 
 
 def test_the_longest_silent_broker_comes_first() -> None:
-    """One broker at a time, in the order in which the sessions expired, the lower id among equals."""
+    """The brokers come one at a time, in order of expiry, the lower id first if two are equal."""
     sessions = BrokerSessions(100)
     sessions.touch(THREE, Offset(0), 10)
     sessions.touch(TWO, Offset(0), 20)
@@ -38,14 +38,15 @@ def test_the_longest_silent_broker_comes_first() -> None:
 
 
 def test_an_unfenced_broker_without_a_session_counts_as_expired() -> None:
-    """It may not stay unfenced for ever because nobody ever heard of it."""
+    """Otherwise a broker that never sent a heartbeat could stay unfenced."""
     sessions = BrokerSessions(100)
     assert sessions.longest_silent([ONE], 0) == ONE
     assert not sessions.is_valid(ONE, 0)
 
 
 def test_the_controllers_own_absence_is_no_silence_of_the_brokers() -> None:
-    """After a stop of 500 both keep what they had left; the one that was heard of since gets no longer session by it."""
+    """After a stop of 500, both sessions have as much time left as before. The broker that has sent a heartbeat since gets
+    no extension."""
     sessions = BrokerSessions(100)
     sessions.touch(ONE, Offset(0), 40)
     sessions.touch(TWO, Offset(0), 560)
@@ -56,7 +57,7 @@ def test_the_controllers_own_absence_is_no_silence_of_the_brokers() -> None:
 
 
 def test_next_expiry_is_the_earliest_end_of_a_session() -> None:
-    """The shell can sleep exactly until somebody may have to be fenced."""
+    """The shell can sleep exactly until the next broker may have to be fenced."""
     sessions = BrokerSessions(100)
     assert sessions.next_expiry_ns([], 50) == 150
     sessions.touch(ONE, Offset(0), 40)
@@ -67,7 +68,7 @@ def test_next_expiry_is_the_earliest_end_of_a_session() -> None:
 
 
 def test_the_controlled_shutdown_offset_goes_with_the_session() -> None:
-    """Set and cleared on a known broker, ignored for an unknown one."""
+    """It is set and cleared for a known broker, and ignored for an unknown one."""
     sessions = BrokerSessions(100)
     sessions.set_controlled_shutdown_offset(ONE, Offset(7))
     assert sessions.controlled_shutdown_offset(ONE) is None

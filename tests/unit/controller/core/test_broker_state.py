@@ -1,4 +1,4 @@
-"""The transition that a heartbeat makes, for every state and every request."""
+"""The state transition of a heartbeat, for every state and every request."""
 
 from itertools import product
 
@@ -11,7 +11,7 @@ UNFENCED = BrokerControlState.UNFENCED
 LEAVING = BrokerControlState.CONTROLLED_SHUTDOWN
 NOW = BrokerControlState.SHUTDOWN_NOW
 
-# (wants fence, wants shut down, caught up, leads) -> next state, for each present state; the shutdown has been seen.
+# For each present state: (wants fence, wants shut down, caught up, leads) -> next state. The shutdown has been seen.
 TABLE = {
     FENCED: {
         (False, False, False, False): FENCED,
@@ -63,7 +63,7 @@ TABLE = {
 def test_every_state_and_request(
     current: BrokerControlState, asked: tuple[bool, bool, bool, bool], expected: BrokerControlState
 ) -> None:
-    """Each of the 48 combinations of a state and a request has one answer, written down above."""
+    """Each of the 48 combinations of state and request has exactly the next state written down above."""
     fence, shut_down, caught_up, leads = asked
     wish = BrokerWish(
         wants_fence=fence,
@@ -76,7 +76,7 @@ def test_every_state_and_request(
 
 
 def test_controlled_shutdown_waits_until_the_others_have_seen_it() -> None:
-    """Without leaderships a leaving broker still stays until the active brokers have applied the move."""
+    """A broker in controlled shutdown without leaderships still waits until the active brokers have applied their move."""
     wish = BrokerWish(wants_fence=False, wants_shut_down=True, is_caught_up=True, is_shutdown_seen=False)
     assert calculate_next_broker_state(LEAVING, wish) is LEAVING
 
@@ -85,7 +85,7 @@ def test_controlled_shutdown_waits_until_the_others_have_seen_it() -> None:
 @pytest.mark.parametrize("leads", [False, True])
 @pytest.mark.parametrize("current", [FENCED, UNFENCED, LEAVING])
 def test_a_broker_without_directories_is_never_unfenced(current: BrokerControlState, leads: bool, shut_down: bool) -> None:
-    """Whatever it asks for, a broker that lost its last directory is fenced after the heartbeat."""
+    """A broker that lost its last directory is fenced after the heartbeat, whatever it asks for."""
     wish = BrokerWish(
         wants_fence=False,
         wants_shut_down=shut_down,
@@ -97,7 +97,7 @@ def test_a_broker_without_directories_is_never_unfenced(current: BrokerControlSt
 
 
 def test_an_unknown_directory_keeps_a_broker_fenced_and_fences_none() -> None:
-    """The error about an unknown id may not unfence, and is no reason to fence a broker that serves."""
+    """An unknown id prevents unfencing, but does not fence an unfenced broker."""
     wish = BrokerWish(wants_fence=False, wants_shut_down=False, is_caught_up=True, may_not_be_unfenced=True)
     assert calculate_next_broker_state(FENCED, wish) is FENCED
     assert calculate_next_broker_state(UNFENCED, wish) is UNFENCED

@@ -1,4 +1,4 @@
-"""Who leads: every kind of candidate, clean and unclean, by the one rule of eligibility."""
+"""Leader elections: every kind of candidate, clean and unclean, with one rule of eligibility."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def elect(
     prefers_first: bool = False,
     not_revived: int = -1,
 ) -> Election:
-    """An election among replicas 1, 2 and 3."""
+    """Holds an election among replicas 1, 2 and 3."""
     state = MetadataState()
     for registration in brokers:
         state.brokers[registration.broker_id] = registration
@@ -62,17 +62,17 @@ ALL = (broker(1, [A]), broker(2, [B]), broker(3, [C]))
 
 
 def test_a_leader_that_may_stay_stays() -> None:
-    """Elections are held at every change, so they must not move anything for no reason."""
+    """Every change holds an election, so elections must not move a leader without reason."""
     assert elect(*ALL, directories=[A, B, C], isr=[1, 2, 3], leader=3) == Election(BrokerId(3))
 
 
 def test_the_first_eligible_isr_member_in_replica_order_leads() -> None:
-    """The order of the ISR says nothing, that of the replicas does."""
+    """Replica order decides, not the order of the ISR."""
     assert elect(*ALL, directories=[A, B, C], isr=[3, 2]) == Election(BrokerId(2))
 
 
 def test_preferring_the_first_moves_leadership_only_to_the_first() -> None:
-    """Where the first replica cannot lead, the leader stays."""
+    """If the first replica cannot lead, the leader stays."""
     assert elect(*ALL, directories=[A, B, C], isr=[1, 2], leader=2, prefers_first=True) == Election(BrokerId(1))
     assert elect(*ALL, directories=[A, B, C], isr=[2, 3], leader=3, prefers_first=True) == Election(BrokerId(3))
 
@@ -89,7 +89,7 @@ def test_preferring_the_first_moves_leadership_only_to_the_first() -> None:
     ],
 )
 def test_who_may_not_lead(registration: BrokerRegistration, where: DirectoryId) -> None:
-    """The next ISR member leads instead, and alone in the ISR nobody does."""
+    """The next ISR member leads instead. If it is alone in the ISR, there is no leader."""
     others = (broker(2, [B]), broker(3, [C]))
     assert elect(registration, *others, directories=[where, B, C], isr=[1, 2], leader=1) == Election(BrokerId(2))
     assert elect(registration, *others, directories=[where, B, C], isr=[1], leader=1) == Election(NO_LEADER)
@@ -97,18 +97,18 @@ def test_who_may_not_lead(registration: BrokerRegistration, where: DirectoryId) 
 
 @pytest.mark.parametrize("where", [A, UNASSIGNED, MIGRATING])
 def test_which_directories_count_as_online(where: DirectoryId) -> None:
-    """A registered one, and one that is not known yet; without registered directories any but LOST."""
+    """A registered directory, UNASSIGNED and MIGRATING. If none is registered, any id except LOST."""
     assert elect(*ALL, directories=[where, B, C], isr=[1]) == Election(BrokerId(1))
     assert elect(broker(1, []), directories=[GONE, B, C], isr=[1]) == Election(BrokerId(1))
 
 
 def test_an_unregistered_broker_may_not_lead() -> None:
-    """Whatever its directory."""
+    """Whatever its directory is."""
     assert elect(broker(2, [B]), directories=[UNASSIGNED, B, C], isr=[1]) == Election(NO_LEADER)
 
 
 def test_unclean_elections_take_an_online_replica_outside_the_isr() -> None:
-    """Only where they are allowed, and only when no ISR member can lead."""
+    """Only if they are allowed, and only if no ISR member can lead."""
     fenced = broker(1, [A], fenced=True)
     assert elect(fenced, *ALL[1:], directories=[A, GONE, C], isr=[1]) == Election(NO_LEADER)
     assert elect(fenced, *ALL[1:], directories=[A, GONE, C], isr=[1], unclean=True) == Election(BrokerId(3), is_unclean=True)
@@ -116,7 +116,7 @@ def test_unclean_elections_take_an_online_replica_outside_the_isr() -> None:
 
 
 def test_an_unclean_election_may_revive_a_lost_replica() -> None:
-    """The last resort: no replica is online, one is LOST on a broker that is there."""
+    """The last resort: no replica is online, but one is LOST on an active broker."""
     fenced = broker(1, [A], fenced=True)
     assert elect(fenced, *ALL[1:], directories=[LOST, GONE, LOST], isr=[2], unclean=True) == Election(
         BrokerId(3), is_unclean=True, revives_lost=True
@@ -126,7 +126,7 @@ def test_an_unclean_election_may_revive_a_lost_replica() -> None:
 
 
 def test_a_broker_that_has_just_lost_its_replica_is_not_revived() -> None:
-    """Another broker's LOST replica may be, and a clean leader is as good as ever."""
+    """Another broker's LOST replica may still be revived, and clean leaders are unaffected."""
     gone = [LOST, GONE, LOST]
     assert elect(*ALL, directories=gone, isr=[2], unclean=True, not_revived=1) == Election(
         BrokerId(3), is_unclean=True, revives_lost=True

@@ -1,4 +1,4 @@
-"""Session timeouts: one broker at a time, and what a fenced broker leaves behind."""
+"""Session timeouts: one broker is fenced at a time, and what it loses."""
 
 from common.ids import NO_LEADER
 from common.records.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -21,7 +21,7 @@ def test_nobody_is_fenced_within_the_session() -> None:
 
 
 def test_a_silent_broker_is_fenced() -> None:
-    """Partition changes first, so that no follower of the log sees a fenced leader."""
+    """Partition changes come first, so that no follower of the log sees a fenced leader."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2], [2, 1]])
     controller.advance(5)
@@ -37,7 +37,7 @@ def test_a_silent_broker_is_fenced() -> None:
 
 
 def test_two_brokers_that_expire_together_are_fenced_one_after_the_other() -> None:
-    """KAFKA-13173: the second one finds itself the last ISR member and stays in the ISR."""
+    """KAFKA-13173: the second one is the last ISR member by then and stays in the ISR."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.advance(10)
@@ -49,7 +49,7 @@ def test_two_brokers_that_expire_together_are_fenced_one_after_the_other() -> No
 
 
 def test_a_fenced_broker_is_not_fenced_again() -> None:
-    """It has no session to lose."""
+    """Its session no longer matters."""
     controller = two_brokers()
     controller.fence(1)
     controller.fence(2)
@@ -58,7 +58,7 @@ def test_a_fenced_broker_is_not_fenced_again() -> None:
 
 
 def test_an_isr_shrink_raises_the_leader_epoch_only_on_old_levels() -> None:
-    """KAFKA-15021: from 3.6-IV0 on a smaller ISR alone disturbs nobody."""
+    """KAFKA-15021: from 3.6-IV0 on, an ISR shrink alone does not bump the leader epoch."""
     for level, expected in ((21, 0), (11, 1)):
         controller = ControllerContext(level=level)
         controller.start(1, ["a"])

@@ -44,7 +44,7 @@ def test_a_caught_up_broker_is_unfenced() -> None:
 
 @pytest.mark.parametrize("epoch", [0, 10**6])
 def test_another_epoch_is_stale(epoch: int) -> None:
-    """A heartbeat of another incarnation changes nothing, not even the session."""
+    """A heartbeat from another incarnation changes nothing, not even the session."""
     controller = ControllerContext()
     controller.start(1, ["a"])
     controller.advance(10)
@@ -55,14 +55,14 @@ def test_another_epoch_is_stale(epoch: int) -> None:
 
 
 def test_a_heartbeat_before_registration_is_stale() -> None:
-    """An unregistered broker has no epoch at all."""
+    """An unregistered broker has no epoch."""
     with pytest.raises(ApiError) as caught:
         ControllerContext().heartbeat(1)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_unfencing_elects_the_last_isr_member() -> None:
-    """A partition whose only ISR member comes back has a leader in the same batch, after the registration change."""
+    """A partition whose only ISR member returns gets its leader in the same batch, after the registration change."""
     controller = ControllerContext()
     controller.start(1, ["a"])
     topic_id = controller.topic("t", [[1]])
@@ -89,7 +89,8 @@ def test_levels_below_6_fence_with_their_own_records() -> None:
 
 
 def test_a_failed_directory_moves_its_leaders_and_no_others() -> None:
-    """Partition changes first, then the registration change with what is still online; other directories untouched."""
+    """Partition changes come first, then the registration change with the remaining directories. Other directories are
+    untouched."""
     controller = three_brokers()
     layout = [[1, 2, 3], [2, 1, 3]]
     on_a = controller.topic("on-a", layout, {1: "a"})
@@ -113,7 +114,7 @@ def test_a_failed_directory_moves_its_leaders_and_no_others() -> None:
 
 
 def test_a_repeated_report_writes_nothing_when_all_is_well() -> None:
-    """Every heartbeat names all lost directories; only the first one has anything to do."""
+    """Every heartbeat names all lost directories, but only the first one writes anything."""
     controller = three_brokers()
     controller.topic("t", [[1, 2]], {1: "a"})
     controller.heartbeat(1, offline=["a"])
@@ -125,8 +126,8 @@ def test_a_repeated_report_writes_nothing_when_all_is_well() -> None:
 
 
 def test_a_repeated_report_repairs_what_is_still_there() -> None:
-    """However a leader or ISR entry got onto a lost directory (here: records of a controller without these rules), the
-    next report of the directory takes it away."""
+    """The next report removes any leader or ISR entry from a lost directory, however it got there (here by records of a
+    controller without these rules)."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2], [2, 1]], {1: "a"})
     controller.heartbeat(1, offline=["a"])
@@ -134,7 +135,7 @@ def test_a_repeated_report_repairs_what_is_still_there() -> None:
         record = PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=[2, 1], leader=leader)
         controller.state.replay(record, offset=controller.next_write_offset)
         controller.log.append(record)
-    # The invariants are broken until both records are replayed, so they are replayed without looking.
+    # The invariants are broken until both records are replayed, so skip the checks meanwhile.
     controller.check_invariants = lambda: None  # type: ignore[method-assign]
     controller.heartbeat(1, offline=["a"])
     assert controller.records == [
@@ -146,7 +147,7 @@ def test_a_repeated_report_repairs_what_is_still_there() -> None:
 
 
 def test_two_directories_at_once() -> None:
-    """Both are worked off, one registration change says what is left."""
+    """Both failures are handled, and one registration change has the remaining directories."""
     controller = ControllerContext()
     controller.start(1, ["a", "b", "c"])
     controller.start(2, ["d"])
@@ -161,19 +162,19 @@ def test_two_directories_at_once() -> None:
 
 
 def test_the_last_isr_member_in_a_failed_directory_stays_without_leading() -> None:
-    """The ISR never becomes empty: only that replica is known to hold everything."""
+    """The ISR never becomes empty: only this replica is known to have everything."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]], {1: "a"})
     controller.fence(2)
     controller.heartbeat(1, offline=["a"])
     assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
-    # The other one may come back and does not become leader: it lacks what was acknowledged without it.
+    # The other replica may return but does not become leader, since it lacks what was acknowledged without it.
     controller.heartbeat(2)
     assert controller.leader_and_isr(topic_id) == (NO_LEADER, [1])
 
 
 def test_the_last_isr_member_gives_way_where_unclean_elections_are_allowed() -> None:
-    """The topic's configuration decides; the new leader is alone in the ISR and recovering."""
+    """The topic's configuration decides. The new leader is alone in the ISR and RECOVERING."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]], {1: "a"}, {"unclean.leader.election.enable": "true"})
     controller.fence(2)
@@ -185,7 +186,7 @@ def test_the_last_isr_member_gives_way_where_unclean_elections_are_allowed() -> 
 
 
 def test_a_heartbeat_that_unfences_and_reports_a_failure_at_once() -> None:
-    """Lost directories come first: the elections of the unfencing see the directory gone, so nobody leads on it."""
+    """Lost directories come first, so the elections of the unfencing do not elect a leader on the failed directory."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     on_a = controller.topic("on-a", [[1]], {1: "a"})
@@ -201,7 +202,7 @@ def test_a_heartbeat_that_unfences_and_reports_a_failure_at_once() -> None:
 
 
 def test_a_heartbeat_that_loses_the_last_directory_fences_in_the_same_batch() -> None:
-    """That nothing is left cannot be said in a registration change; the broker is fenced instead, and stays so."""
+    """A registration change cannot express that no directory is left. The broker is fenced instead, and stays fenced."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]], {1: "b"})
     elsewhere = controller.topic("unassigned", [[1, 2]])
@@ -220,7 +221,7 @@ def test_a_heartbeat_that_loses_the_last_directory_fences_in_the_same_batch() ->
 
 
 def test_a_single_directory_broker_that_loses_it_is_fenced() -> None:
-    """Also when it is the only one that it ever had."""
+    """The same holds if it was the broker's only directory from the start."""
     controller = ControllerContext()
     controller.start(1, ["a"])
     topic_id = controller.topic("t", [[1]])
@@ -229,7 +230,7 @@ def test_a_single_directory_broker_that_loses_it_is_fenced() -> None:
 
 
 def test_an_unassigned_replica_is_not_touched_by_a_failure() -> None:
-    """The controller cannot know that it was in that directory; its broker will assign it there."""
+    """The controller cannot know that the replica was in that directory. Its broker will assign it there."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     assert controller.partition(topic_id).directories == (UNASSIGNED, UNASSIGNED)
@@ -247,7 +248,7 @@ def test_a_failure_reported_while_fenced_is_recorded() -> None:
 
 
 def test_a_heartbeat_that_asks_for_the_fence_and_reports_a_failure() -> None:
-    """Each partition is changed once although both reasons apply to it."""
+    """Each partition is changed only once, although both reasons apply to it."""
     controller = three_brokers()
     on_a = controller.topic("on-a", [[1, 2]], {1: "a"})
     on_b = controller.topic("on-b", [[1, 2]], {1: "b"})
@@ -263,7 +264,7 @@ def test_a_heartbeat_that_asks_for_the_fence_and_reports_a_failure() -> None:
 
 
 def test_an_unknown_directory_is_an_error_but_known_failures_count() -> None:
-    """LOG_DIR_NOT_FOUND, the known failure is recorded, the session is kept."""
+    """The response is LOG_DIR_NOT_FOUND, but the known failure is recorded and the session renewed."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]], {1: "a"})
     controller.advance(5)
@@ -278,7 +279,7 @@ def test_an_unknown_directory_is_an_error_but_known_failures_count() -> None:
 
 
 def test_another_brokers_directory_is_unknown() -> None:
-    """Naming it does nothing to the broker that has it."""
+    """Reporting it does not affect the broker that owns it."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[2, 1]], {2: "c"})
     response = controller.heartbeat(1, offline=["c"])
@@ -288,7 +289,7 @@ def test_another_brokers_directory_is_unknown() -> None:
 
 
 def test_a_broker_is_not_unfenced_by_a_heartbeat_with_an_unknown_directory() -> None:
-    """The error acknowledges nothing; the next heartbeat without it unfences."""
+    """The next heartbeat without the unknown id unfences the broker."""
     controller = ControllerContext()
     controller.register(1, ["a"])
     assert controller.heartbeat(1, offline=["nobody's"]).is_fenced
@@ -297,7 +298,7 @@ def test_a_broker_is_not_unfenced_by_a_heartbeat_with_an_unknown_directory() -> 
 
 
 def test_below_17_offline_directories_mean_nothing() -> None:
-    """The registration has no directories, so none can be unknown either."""
+    """The registration has no directories, so none counts as unknown."""
     controller = ControllerContext(level=16)
     controller.register(1, ["a"])
     response = controller.heartbeat(1, offline=["a"])
@@ -308,7 +309,7 @@ def test_below_17_offline_directories_mean_nothing() -> None:
 
 
 def test_controlled_shutdown_from_first_wish_to_go() -> None:
-    """Leaders move at once, the broker stays until the others have applied that, then it is fenced and told to go."""
+    """Leaders move at once. The broker stays until the others have applied that; then it is fenced and may exit."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2, 3], [2, 1, 3]])
     alone = controller.topic("alone", [[1]])
@@ -335,7 +336,7 @@ def test_controlled_shutdown_from_first_wish_to_go() -> None:
 
 
 def test_a_broker_without_leaderships_goes_at_once() -> None:
-    """It leaves the ISRs and is fenced in the heartbeat that asks."""
+    """The heartbeat that asks for the shutdown removes it from the ISRs and fences it."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[2, 1]])
     assert controller.heartbeat(1, want_shut_down=True).should_shut_down
@@ -344,7 +345,7 @@ def test_a_broker_without_leaderships_goes_at_once() -> None:
 
 
 def test_a_leadership_in_a_directory_that_fails_in_the_same_heartbeat_does_not_delay_the_shutdown() -> None:
-    """The decision sees the lost directory: nothing is left to move."""
+    """The decision already counts the directory as lost, so there is nothing left to move."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]], {1: "a"})
     response = controller.heartbeat(1, want_shut_down=True, offline=["a"])
@@ -353,7 +354,7 @@ def test_a_leadership_in_a_directory_that_fails_in_the_same_heartbeat_does_not_d
 
 
 def test_a_new_active_controller_makes_a_leaving_broker_wait_for_the_others() -> None:
-    """Soft state is gone with the old controller; the shutdown goes on by what the metadata says."""
+    """The old controller's soft state is gone, but the metadata still shows the controlled shutdown, so it continues."""
     controller = three_brokers()
     controller.topic("t", [[1, 2]])
     controller.heartbeat(1, want_shut_down=True)
@@ -368,7 +369,7 @@ def test_a_new_active_controller_makes_a_leaving_broker_wait_for_the_others() ->
 
 
 def test_a_leaving_broker_that_falls_silent_is_fenced() -> None:
-    """The session timeout holds in controlled shutdown too; the next heartbeat tells it to go."""
+    """The session timeout applies in controlled shutdown too. The response to its next heartbeat lets the broker exit."""
     controller = three_brokers()
     controller.topic("t", [[1, 2]])
     controller.heartbeat(1, want_shut_down=True)

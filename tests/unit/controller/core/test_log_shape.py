@@ -1,4 +1,4 @@
-"""What goes into the log around an operation's records: transactions, and the first records of a term."""
+"""Transactions around an operation's records, and the first records of a term."""
 
 import pytest
 
@@ -25,13 +25,13 @@ NO_OPS = [ApiMessageAndVersion(NoOpRecord(), 0)] * 3
 
 
 def test_what_fits_one_batch_is_one_batch() -> None:
-    """Atomic stays atomic, the rest may be split by the log."""
+    """Atomic records stay one batch; others may be split by the log."""
     assert plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=3) == Append(NO_OPS, is_atomic=True)
     assert plan_append(NO_OPS, is_atomic=False, level=21, name="n", batch_max=2) == Append(NO_OPS, is_atomic=False)
 
 
 def test_more_than_one_batch_is_a_transaction() -> None:
-    """In the same order, between its begin and its end."""
+    """They keep their order, between a begin and an end record."""
     begin = ApiMessageAndVersion(BeginTransactionRecord(name="n"), 0)
     end = ApiMessageAndVersion(EndTransactionRecord(), 0)
     planned = plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=2)
@@ -39,7 +39,7 @@ def test_more_than_one_batch_is_a_transaction() -> None:
 
 
 def test_few_large_records_are_a_transaction_too() -> None:
-    """A batch of the log has a limit in bytes as well."""
+    """A batch of the log also has a size limit in bytes."""
     large = PartitionRecord(replicas=list(range(2_000)), directories=[ZERO_UUID] * 2_000)
     planned = plan_append([ApiMessageAndVersion(large, 1)] * 100, is_atomic=True, level=21, name="n")
     assert not planned.is_atomic
@@ -51,7 +51,7 @@ def test_few_large_records_are_a_transaction_too() -> None:
 
 
 def test_below_13_there_are_no_transactions() -> None:
-    """The order of the records is all that is left."""
+    """Only the order of the records remains."""
     assert plan_append(NO_OPS, is_atomic=True, level=12, name="n", batch_max=2) == Append(NO_OPS, is_atomic=False)
 
 
@@ -67,7 +67,7 @@ def feature(name: str, level: int) -> FeatureLevelRecord:
 
 
 def test_an_empty_log_gets_the_bootstrap_records() -> None:
-    """As Kafka writes them: a transaction, metadata.version first, the other features, ZkMigrationState NONE."""
+    """Like Kafka's: in a transaction, metadata.version first, then the other features and ZkMigrationState NONE."""
     bootstrap = [feature(DIRECTORY_NUMBERING_FEATURE, 1), feature("a.feature", 2), feature(METADATA_VERSION_FEATURE, 19)]
     assert records(MetadataState(), bootstrap) == [
         BeginTransactionRecord(name="Bootstrap records"),
@@ -87,13 +87,13 @@ def test_old_levels_get_what_they_know(level: int, count: int) -> None:
 
 @pytest.mark.parametrize("bootstrap", [[], [FeatureLevelRecord(name="a.feature", feature_level=1)]])
 def test_a_bootstrap_without_metadata_version_is_refused(bootstrap: list[FeatureLevelRecord]) -> None:
-    """Nobody could say which records may follow."""
+    """Without it, the versions of all further records are undefined."""
     with pytest.raises(ValueError, match=r"metadata\.version"):
         records(MetadataState(), bootstrap)
 
 
 def test_a_log_in_order_gets_nothing_and_an_open_transaction_is_aborted() -> None:
-    """Whoever began it is gone."""
+    """The controller that began it is gone."""
     state = MetadataState()
     for offset, record in enumerate(records(MetadataState(), [feature(METADATA_VERSION_FEATURE, 21)])):
         state.replay(record, offset=offset)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Brokers with very many directories, of which a registration may name tens of thousands: the controller's work grows with
-their number and not with its square. Comparisons of ids are counted."""
+"""Brokers with very many directories. A registration may name tens of thousands, so the controller's work must be linear in
+their number, not quadratic. The tests count comparisons of ids."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ COMPARISONS_MAX = 10 * COUNT
 
 
 class CountedId(bytes):
-    """A directory id that counts how often one is compared."""
+    """A directory id that counts comparisons."""
 
     comparisons = 0
 
@@ -28,13 +28,13 @@ class CountedId(bytes):
 
 
 def ids(first: int, count: int) -> list[Uuid]:
-    """New objects each time, as every request brings them, so that identity is no short cut."""
+    """Makes new objects each time, like every request does, so that no comparison is skipped by identity."""
     return [Uuid(CountedId(number.to_bytes(16, "big"))) for number in range(first, first + count)]
 
 
 def context() -> ControllerContext:
     controller = ControllerContext()
-    # They compare a lot themselves.
+    # The invariant checks make many comparisons themselves.
     controller.check_invariants = lambda: None  # type: ignore[method-assign]
     CountedId.comparisons = 0
     return controller
@@ -65,7 +65,7 @@ def heartbeat(controller: ControllerContext, broker_id: int, offline: Sequence[U
 
 
 def test_a_registration_beside_a_broker_with_many_directories() -> None:
-    """Whether one of its directories is another broker's is a look for each."""
+    """Checking the owner of each directory takes one look-up."""
     controller = context()
     register(controller, 1, ids(1_000, COUNT))
     register(controller, 2, ids(1_000 + COUNT, COUNT))
@@ -73,7 +73,7 @@ def test_a_registration_beside_a_broker_with_many_directories() -> None:
 
 
 def test_a_registration_that_leaves_many_directories_out() -> None:
-    """The same incarnation comes back with half of them, then once more with all."""
+    """The same incarnation registers again with half of them, then once more with all."""
     controller = context()
     register(controller, 1, ids(1_000, COUNT))
     register(controller, 1, ids(1_000, COUNT // 2))
@@ -84,7 +84,7 @@ def test_a_registration_that_leaves_many_directories_out() -> None:
 
 
 def test_a_heartbeat_that_reports_many_directories() -> None:
-    """Half of them, then the same again with as many that nobody knows."""
+    """It reports half of them, then the same half plus as many unknown ids."""
     controller = context()
     register(controller, 1, ids(1_000, COUNT))
     assert heartbeat(controller, 1, ids(1_000, COUNT // 2)).error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""The one record that takes a partition to a wanted state, compared whole."""
+"""The record that takes a partition to its target state, compared as a whole."""
 
 from collections.abc import Sequence
 
@@ -80,13 +80,13 @@ def record(
 
 
 def test_no_change_is_no_record() -> None:
-    """An election that keeps the leader, an ISR and directories as they are."""
+    """The election keeps the leader, and the ISR and the directories stay the same."""
     assert change(partition()) is None
     assert change(partition(), isr=[1, 2, 3], directories=[A, B, C], leader_recovery_state=0) is None
 
 
 def test_a_smaller_isr_leaves_the_leader_alone() -> None:
-    """Only the ISR is in the record, so that the leader epoch stays."""
+    """The record has only the ISR, so the leader epoch stays."""
     made = change(partition(), isr=[1, 3])
     assert made == record(isr=[1, 3])
     assert made is not None
@@ -94,13 +94,13 @@ def test_a_smaller_isr_leaves_the_leader_alone() -> None:
 
 
 def test_a_smaller_isr_names_the_leader_again_below_3_6() -> None:
-    """Which raises the leader epoch; growth does not."""
+    """This bumps the leader epoch. ISR growth does not."""
     assert change(partition(), level=11, isr=[1, 3]) == record(isr=[1, 3], leader=1, version=0)
     assert change(partition(isr=[1]), level=11, isr=[1, 2]) == record(isr=[1, 2], version=0)
 
 
 def test_a_leader_outside_the_new_isr_is_replaced() -> None:
-    """By the first eligible member in replica order."""
+    """The first eligible member in replica order replaces it."""
     made = change(partition(), isr=[3, 2])
     assert made == record(isr=[3, 2], leader=2)
     assert made is not None
@@ -108,19 +108,19 @@ def test_a_leader_outside_the_new_isr_is_replaced() -> None:
 
 
 def test_the_isr_never_becomes_empty() -> None:
-    """The sole member stays, and nobody leads when it cannot."""
+    """The sole member stays, and the partition has no leader if that member cannot lead."""
     dead = (broker(1, [A], fenced=True), *EVERYBODY[1:])
     assert change(partition(isr=[1]), dead, isr=[]) == record(leader=NO_LEADER)
     assert change(partition(isr=[1], leader=-1), dead, isr=[]) is None
 
 
 def test_any_change_heals_a_leaderless_partition() -> None:
-    """The election is held whatever the reason of the change."""
+    """An election is held whatever the reason for the change."""
     assert change(partition(isr=[2], leader=-1)) == record(leader=2)
 
 
 def test_an_assignment_changes_directories_and_leader_in_one_record() -> None:
-    """There is no moment at which the leader is in a directory that is known to be gone."""
+    """At no moment is the leader in a directory that is known to have failed."""
     gone = directory("gone")
     assert change(partition(), isr=[2, 3], directories=[gone, B, C]) == record(
         isr=[2, 3], leader=2, directories=[gone, B, C]
@@ -128,14 +128,14 @@ def test_an_assignment_changes_directories_and_leader_in_one_record() -> None:
 
 
 def test_an_unclean_leader_is_alone_and_recovering() -> None:
-    """And stays RECOVERING through a second unclean election."""
+    """It stays RECOVERING through a second unclean election."""
     dead = (broker(1, [A], fenced=True), *EVERYBODY[1:])
     assert change(partition(isr=[1]), dead, isr=[], unclean=True) == record(isr=[2], leader=2, leader_recovery_state=1)
     assert change(partition(isr=[1], recovery=1), dead, isr=[], unclean=True) == record(isr=[2], leader=2)
 
 
 def test_a_lost_replica_is_revived_in_one_record() -> None:
-    """UNASSIGNED, leader and RECOVERING together."""
+    """UNASSIGNED, leader and RECOVERING all in one record."""
     dead = (broker(1, [A], fenced=True), broker(3, [C]))
     assert change(partition(isr=[1], leader=-1, directories=[A, B, LOST]), dead, unclean=True) == record(
         isr=[3], leader=3, directories=[A, B, UNASSIGNED], leader_recovery_state=1
@@ -143,7 +143,7 @@ def test_a_lost_replica_is_revived_in_one_record() -> None:
 
 
 def test_a_revived_replica_that_led_before_leads_in_a_new_epoch() -> None:
-    """The leader id is the same and is named all the same, also when the partition was recovering already."""
+    """The record names the leader although the id is the same, even if the partition was already RECOVERING."""
     for recovery in (0, 1):
         made = change(
             partition(isr=[3], leader=3, recovery=recovery),
@@ -155,5 +155,5 @@ def test_a_revived_replica_that_led_before_leads_in_a_new_epoch() -> None:
 
 
 def test_recovery_ends_by_the_leaders_word() -> None:
-    """The leader of an uncleanly elected partition reports that it is done."""
+    """The leader of an uncleanly elected partition reports that it has recovered."""
     assert change(partition(isr=[1], recovery=1), isr=[1], leader_recovery_state=0) == record(leader_recovery_state=0)

@@ -1,4 +1,4 @@
-"""Replica placement: spread over brokers and racks, the unusable last, the same for the same draw."""
+"""Replica placement: spread over brokers and racks, unusable brokers last, deterministic for a given seed."""
 
 import random
 from collections import Counter
@@ -32,21 +32,21 @@ THREE_RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_replica_is_on_another_broker(seed: int) -> None:
-    """Whatever the draw."""
+    """For any seed."""
     for replicas in place(NO_RACKS, 40, 3, seed=seed):
         assert len(set(replicas)) == 3
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_leaders_and_replicas_are_spread_evenly(seed: int) -> None:
-    """A multiple of the number of brokers gives each the same share."""
+    """A number of partitions that is a multiple of the number of brokers gives each broker the same share."""
     placed = place(NO_RACKS, 20, 3, seed=seed)
     assert set(Counter(replicas[0] for replicas in placed).values()) == {4}
     assert set(Counter(broker for replicas in placed for broker in replicas).values()) == {12}
 
 
 def test_followers_of_one_leader_vary() -> None:
-    """When a broker fails, its load goes to more than one other."""
+    """If a broker fails, its load moves to more than one other broker."""
     placed = place(NO_RACKS, 20, 2)
     for leader in NO_RACKS:
         assert len({replicas[1] for replicas in placed if replicas[0] == leader}) == 4
@@ -54,7 +54,7 @@ def test_followers_of_one_leader_vary() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_replicas_are_in_as_many_racks_as_there_are(seed: int) -> None:
-    """Three replicas in three racks; with four, one rack has two."""
+    """Three replicas use three racks. With four replicas, one rack has two."""
     for replicas in place(THREE_RACKS, 24, 3, seed=seed):
         assert {THREE_RACKS[broker] for broker in replicas} == {"a", "b", "c"}
     for replicas in place(THREE_RACKS, 24, 4, seed=seed):
@@ -62,14 +62,14 @@ def test_replicas_are_in_as_many_racks_as_there_are(seed: int) -> None:
 
 
 def test_neighbouring_leaders_are_in_different_racks() -> None:
-    """The round goes from rack to rack."""
+    """The rotation of leaders alternates between racks."""
     placed = place(THREE_RACKS, 12, 1)
     racks = [THREE_RACKS[replicas[0]] for replicas in placed]
     assert all(one != other for one, other in pairwise(racks))
 
 
 def test_unusable_brokers_are_the_last_choice() -> None:
-    """Never where there is another, never first, even if that means two replicas in one rack."""
+    """Only if there is no other broker, and never first, even if that puts two replicas into one rack."""
     for replicas in place(THREE_RACKS, 20, 3, unusable=(5, 6)):
         assert not set(replicas) & {5, 6}
     for replicas in place(THREE_RACKS, 20, 5, unusable=(5, 6)):
@@ -78,7 +78,7 @@ def test_unusable_brokers_are_the_last_choice() -> None:
 
 
 def test_the_same_draw_gives_the_same_placement() -> None:
-    """Randomness comes from outside only."""
+    """The caller's random source is the only source of randomness."""
     assert place(THREE_RACKS, 10, 3, seed=3) == place(THREE_RACKS, 10, 3, seed=3)
     assert len({tuple(place(THREE_RACKS, 10, 3, seed=seed)) for seed in range(10)}) > 1
 
@@ -93,7 +93,7 @@ def test_too_few_brokers() -> None:
 
 
 def test_default_directories() -> None:
-    """The only directory of a broker, else UNASSIGNED; MIGRATING below 17; UNASSIGNED for a broker that is not there."""
+    """The only directory of a broker, else UNASSIGNED. MIGRATING below 17. UNASSIGNED for an unregistered broker."""
     controller = ControllerContext()
     controller.register(1, ["a"])
     controller.register(2, ["b", "c"])

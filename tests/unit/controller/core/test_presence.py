@@ -1,10 +1,10 @@
-"""How long the controller's loop did not run: what lies between two looks at the clock, beyond the pace of the timer."""
+"""How long the controller's event loop was stopped: the time between two looks at the clock beyond the timer's interval."""
 
 from controller.core.presence import ABSENCE_MIN_NS, LOOK_INTERVAL_NS, Presence
 
 
 def test_a_loop_that_looks_at_its_pace_is_never_absent() -> None:
-    """Exactly at the pace, and as late as still counts for nothing."""
+    """Looks exactly at the interval, and just below the threshold."""
     presence = Presence(1_000)
     now_ns = 1_000
     for late_ns in (0, ABSENCE_MIN_NS // 2, ABSENCE_MIN_NS - 1):
@@ -13,7 +13,7 @@ def test_a_loop_that_looks_at_its_pace_is_never_absent() -> None:
 
 
 def test_a_loop_that_was_stopped_was_absent_once() -> None:
-    """From when the timer was due; the next look begins a new count."""
+    """The absence counts from when the timer was due. The next look starts from there."""
     presence = Presence(0)
     assert presence.look(LOOK_INTERVAL_NS + 20 * ABSENCE_MIN_NS) == 20 * ABSENCE_MIN_NS
     assert presence.look(2 * LOOK_INTERVAL_NS + 20 * ABSENCE_MIN_NS) == 0

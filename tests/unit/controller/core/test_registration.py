@@ -22,7 +22,7 @@ ONE = BrokerId(1)
 
 
 def test_a_first_registration_is_fenced_and_lists_its_directories() -> None:
-    """The whole record, directories sorted, and the epoch is the offset at which it is written."""
+    """The whole record, with sorted directories. The epoch is the record's offset."""
     controller = ControllerContext()
     response = controller.register(1, ["b", "a"], rack="r")
     assert response.error_code == ErrorCode.NONE
@@ -103,7 +103,7 @@ REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
 
 @pytest.mark.parametrize("name", list(REFUSALS))
 def test_refused_registrations_write_nothing(name: str) -> None:
-    """Every reason to refuse has its error code, and the state stays as it was."""
+    """Each reason to refuse has its own error code, and the state does not change."""
     controller = ControllerContext()
     controller.start(1, ["one-a", "one-b"])
     controller.heartbeat(1, offline=["one-b"])
@@ -116,21 +116,21 @@ def test_refused_registrations_write_nothing(name: str) -> None:
 
 
 def test_features_that_are_not_finalized_need_not_be_supported() -> None:
-    """kraft.version and whatever else a broker can do without, at any upper end."""
+    """For example kraft.version, or any feature that the broker can do without, up to any level."""
     controller = ControllerContext()
     features = [(METADATA_VERSION_FEATURE, 21, 21), (DIRECTORY_NUMBERING_FEATURE, 1, 1), ("kraft.version", 0, 1)]
     assert controller.register(1, ["a"], features=[*features, ("group.version", 0, 1)]).broker_epoch > 0
 
 
 def test_a_refused_feature_is_named_with_level_and_range() -> None:
-    """The operator reads it in the broker's log."""
+    """The operator reads this text in the broker's log."""
     controller = ControllerContext()
     with pytest.raises(ApiError, match=r"feature metadata\.version is finalized at level 21, the broker supports 1 to 20"):
         controller.register(1, ["a"], features=[(METADATA_VERSION_FEATURE, 1, 20), (DIRECTORY_NUMBERING_FEATURE, 0, 1)])
 
 
 def test_a_fenced_predecessor_never_blocks() -> None:
-    """A broker that was fenced may come back at once as a new incarnation, with a higher epoch."""
+    """A fenced broker may return at once as a new incarnation, with a higher epoch."""
     controller = ControllerContext()
     controller.start(1, ["a"])
     first = controller.epoch(1)
@@ -139,7 +139,7 @@ def test_a_fenced_predecessor_never_blocks() -> None:
 
 
 def test_a_new_incarnation_while_the_old_one_is_not_fenced_takes_everything_from_it() -> None:
-    """The predecessor's session is over but nobody has fenced it yet: its leaderships and ISR entries go in the same
+    """The predecessor's session has expired, but it is not fenced yet. It loses its leaderships and ISR entries in the same
     batch, before the registration."""
     controller = ControllerContext()
     controller.start(1, ["a"])
@@ -163,7 +163,7 @@ def test_a_new_incarnation_while_the_old_one_is_not_fenced_takes_everything_from
 
 
 def test_a_clean_restart_is_told_apart_from_an_unclean_one() -> None:
-    """The epoch in the clean-shutdown marker must be the stored one."""
+    """The restart is clean if the epoch in the clean-shutdown marker is the registered one."""
     controller = ControllerContext()
     controller.start(1, ["a"])
     controller.fence(1)
@@ -186,7 +186,7 @@ def test_a_new_incarnation_forgets_the_lost_directories() -> None:
 
 
 def test_the_same_incarnation_keeps_epoch_fencing_and_shutdown() -> None:
-    """KAFKA-16757 and KAFKA-16952: registering again is no restart."""
+    """KAFKA-16757 and KAFKA-16952: registering again is not a restart."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.start(2, ["c"])
@@ -200,7 +200,7 @@ def test_the_same_incarnation_keeps_epoch_fencing_and_shutdown() -> None:
 
 
 def test_the_same_incarnation_cannot_revive_a_lost_directory() -> None:
-    """What is recorded is what it sent minus what it lost."""
+    """The record has the directories in the request minus the lost ones."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.heartbeat(1, offline=["b"])
@@ -211,7 +211,7 @@ def test_the_same_incarnation_cannot_revive_a_lost_directory() -> None:
 
 
 def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() -> None:
-    """Leaders and ISRs leave it in the same batch, before the registration that no longer has it."""
+    """Leaders and ISRs leave the directory in the same batch, before the registration without it."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.start(2, ["c"])
@@ -225,7 +225,7 @@ def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() ->
 
 
 def test_the_same_incarnation_may_not_register_lost_directories_only() -> None:
-    """Recording none at all would make every directory count as online."""
+    """A record without directories would make every directory count as online."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.heartbeat(1, offline=["b"])
@@ -235,7 +235,7 @@ def test_the_same_incarnation_may_not_register_lost_directories_only() -> None:
 
 
 def test_below_17_one_directory_is_normal_and_not_recorded() -> None:
-    """The record has no field for it there; partitions are MIGRATING."""
+    """Below 17 the record has no field for it, and partitions are MIGRATING."""
     controller = ControllerContext(level=16)
     controller.register(1, ["a"])
     controller.register(2, [])
@@ -244,7 +244,7 @@ def test_below_17_one_directory_is_normal_and_not_recorded() -> None:
 
 
 def test_below_17_more_than_one_directory_is_refused() -> None:
-    """Nothing is written: such a cluster could not tell which of them failed."""
+    """Nothing is written: below 17, a cluster cannot tell which of the directories failed."""
     controller = ControllerContext(level=16)
     with pytest.raises(ApiError) as caught:
         controller.register(1, ["a", "b"])
@@ -252,8 +252,8 @@ def test_below_17_more_than_one_directory_is_refused() -> None:
 
 
 def test_a_broker_that_starts_with_a_dead_directory_leads_nothing_on_it() -> None:
-    """The new incarnation registers what is online; a partition of which it is the last ISR member stays leaderless
-    while its directory is missing, and has a leader when it is back."""
+    """The new incarnation registers the online directories. A partition of which it is the last ISR member stays leaderless
+    while its directory is missing, and gets a leader when the directory is back."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     on_a = controller.topic("on-a", [[1]], {1: "a"})

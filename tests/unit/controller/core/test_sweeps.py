@@ -1,4 +1,4 @@
-"""The periodic sweeps (leaderless partitions, preferred leaders) and the removal of a broker for good."""
+"""The periodic sweeps (leaderless partitions, preferred leaders) and unregistration of brokers."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def two_brokers() -> ControllerContext:
 
 
 def test_the_sweep_finds_what_nobody_reported() -> None:
-    """A broker became unfenced by records that elected nobody (an older controller's); the sweep repairs it."""
+    """The records of an older controller unfenced a broker without holding elections. The sweep repairs that."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.fence(2)
@@ -38,7 +38,7 @@ def test_the_sweep_finds_what_nobody_reported() -> None:
 
 
 def test_the_sweep_leaves_alone_what_cannot_be_led() -> None:
-    """The only ISR member is fenced: a look, no record."""
+    """The only ISR member is fenced, so nothing is written."""
     controller = two_brokers()
     controller.topic("t", [[1]])
     controller.fence(1)
@@ -47,7 +47,7 @@ def test_the_sweep_leaves_alone_what_cannot_be_led() -> None:
 
 
 def test_the_sweep_elects_uncleanly_once_that_is_allowed() -> None:
-    """The topic's configuration changed after the partition had lost its leader; the cluster default counts too."""
+    """The topic's configuration changes after the partition lost its leader. The cluster default counts too."""
     for resource_type, name in ((2, "t"), (4, "")):
         controller = two_brokers()
         topic_id = controller.topic("t", [[1, 2]])
@@ -65,7 +65,8 @@ def test_the_sweep_elects_uncleanly_once_that_is_allowed() -> None:
 
 
 def test_a_lost_replica_is_revived_by_the_sweep() -> None:
-    """Every replica is offline, one is LOST on a live broker, and unclean elections are allowed: it leads, empty."""
+    """Every replica is offline, one of them LOST on an active broker, and unclean elections are allowed. That one leads and
+    starts empty."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a", "b"])
     controller.start(2, ["c", "d"])
@@ -86,7 +87,7 @@ def test_a_lost_replica_is_revived_by_the_sweep() -> None:
 
 
 def test_one_sweep_takes_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest waits for the next one."""
+    """The rest waits for the next sweep."""
     monkeypatch.setattr(leaderless, "ELECTIONS_PER_SWEEP_MAX", 2)
     controller = two_brokers()
     controller.topic("t", [[1], [1], [1]])
@@ -98,7 +99,7 @@ def test_one_sweep_takes_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_preferred_leaders_are_restored_where_that_is_clean() -> None:
-    """The first replica must be back in the ISR; one that is not, and a partition without a leader, stay."""
+    """The first replica must be back in the ISR. A partition where it is not, or without a leader, stays as it is."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2], [1, 2], [2, 1]])
     controller.fence(1)
@@ -112,7 +113,7 @@ def test_preferred_leaders_are_restored_where_that_is_clean() -> None:
 
 
 def test_an_unregistered_broker_leaves_everything_but_the_replica_lists() -> None:
-    """Partition changes first, the removal last."""
+    """The partition changes come first, the removal last."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2], [2, 1]])
     alone = controller.topic("alone", [[1]])
@@ -130,14 +131,14 @@ def test_an_unregistered_broker_leaves_everything_but_the_replica_lists() -> Non
 
 
 def test_an_unregistered_brokers_directories_are_free() -> None:
-    """Another broker may register a disk that moved over."""
+    """Another broker may register a disk that was moved to it."""
     controller = two_brokers()
     controller.unregister(1)
     assert controller.register(3, ["a"]).error_code == ErrorCode.NONE
 
 
 def test_only_a_registered_broker_can_be_unregistered() -> None:
-    """BROKER_ID_NOT_REGISTERED, nothing written."""
+    """The response is BROKER_ID_NOT_REGISTERED, and nothing is written."""
     controller = two_brokers()
     written = len(controller.log)
     with pytest.raises(ApiError) as caught:

@@ -23,7 +23,7 @@ from tests.unit.controller.core.context import CLUSTER_ID, SESSION_TIMEOUT_NS, C
 
 
 def cluster(brokers: int = 3) -> ControllerContext:
-    """Brokers with two directories each, and broker 9 with a single one."""
+    """Brokers with two directories each, and broker 9 with only one."""
     controller = ControllerContext()
     for broker_id in range(1, brokers + 1):
         controller.start(broker_id, [f"{broker_id}-a", f"{broker_id}-b"])
@@ -34,8 +34,8 @@ def cluster(brokers: int = 3) -> ControllerContext:
 
 
 def test_a_manual_assignment_is_followed() -> None:
-    """Configuration first, then the topic, then its partitions; the only directory of a broker is assigned, of several
-    none; the answer names the topic's id, its size and every effective configuration."""
+    """Configuration comes first, then the topic, then its partitions. A broker's only directory is assigned; with several,
+    none is. The response has the topic's id, its size and the whole effective configuration."""
     controller = cluster()
     controller.start(9, ["only"])
     response = controller.create("t", [[1, 9], [9, 2]], configs={"retention.ms": "5"})
@@ -89,7 +89,7 @@ def test_minus_one_means_the_servers_defaults() -> None:
 
 
 def test_fenced_replicas_are_not_in_the_first_isr() -> None:
-    """KAFKA-13083; the leader is the first one that may be."""
+    """KAFKA-13083. The leader is the first replica that can lead."""
     controller = cluster()
     controller.fence(1)
     topic_id = controller.topic("t", [[1, 2, 3]])
@@ -97,7 +97,7 @@ def test_fenced_replicas_are_not_in_the_first_isr() -> None:
 
 
 def test_below_17_partitions_are_migrating() -> None:
-    """The record version there has no directories."""
+    """Below 17 the record has no directories."""
     controller = ControllerContext(level=16)
     controller.start(1)
     topic_id = controller.topic("t", [[1]])
@@ -106,7 +106,7 @@ def test_below_17_partitions_are_migrating() -> None:
 
 
 def test_validate_only_writes_nothing() -> None:
-    """The answer is as if, but for the id."""
+    """The response is the same as for a creation, except for the id."""
     controller = cluster()
     response = controller.create("t", partitions=3, replication_factor=2, validate_only=True)
     assert controller.records == []
@@ -147,7 +147,7 @@ BAD_ASSIGNMENTS: list[tuple[Sequence[Sequence[int]], ErrorCode]] = [
 
 @pytest.mark.parametrize(("assignments", "code"), BAD_ASSIGNMENTS)
 def test_impossible_assignments_are_refused_and_write_nothing(assignments: Sequence[Sequence[int]], code: ErrorCode) -> None:
-    """Empty, uneven, a broker twice, an unknown broker, and only a fenced one (3 is)."""
+    """Empty, uneven, a broker twice, an unknown broker, and only a fenced broker (3)."""
     controller = cluster()
     controller.fence(3)
     assert controller.create("t", assignments).topics[0].error_code == code
@@ -155,7 +155,7 @@ def test_impossible_assignments_are_refused_and_write_nothing(assignments: Seque
 
 
 def test_assignments_leave_the_numbers_at_minus_one() -> None:
-    """Kafka refuses a request that says both."""
+    """Kafka refuses requests that give both."""
     controller = cluster()
     assert controller.create("t", [[1]], partitions=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
     assert controller.create("t", [[1]], replication_factor=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
@@ -163,7 +163,7 @@ def test_assignments_leave_the_numbers_at_minus_one() -> None:
 
 @pytest.mark.parametrize("indexes", [[0, 0], [1, 2], [0, 2]])
 def test_partitions_are_numbered_from_zero_without_gaps(indexes: list[int]) -> None:
-    """Twice the same, not from zero, a gap."""
+    """The same index twice, not from zero, with a gap."""
     controller = cluster()
     topic = CreatableTopic(
         name="t",
@@ -188,7 +188,7 @@ def test_partitions_are_numbered_from_zero_without_gaps(indexes: list[int]) -> N
     ],
 )
 def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: ErrorCode) -> None:
-    """Illegal, taken, taken but for '.' and '_', and the metadata log's own."""
+    """Illegal, taken, taken except for '.' and '_', and the name of the metadata log."""
     controller = cluster()
     controller.topic("there_is", [[1]])
     assert controller.create(name, [[1]]).topics[0].error_code == code
@@ -200,7 +200,7 @@ def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: E
     [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"cleanup.policy": "compact"}],
 )
 def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, str | None]) -> None:
-    """Unknown, unreadable, without a value, and without effect in this version."""
+    """Unknown, malformed, without a value, and without effect in this version."""
     controller = cluster()
     response = controller.create("t", [[1]], configs=configs)
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
@@ -208,7 +208,8 @@ def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, 
 
 
 def test_a_configuration_that_asks_for_what_is_done_anyway_is_kept() -> None:
-    """cleanup.policy=delete is no change, but the topic sets it; what it does not set is answered as a default."""
+    """cleanup.policy=delete changes nothing, but the topic sets it. In the response, settings that the topic does not set
+    are defaults."""
     controller = cluster()
     configs = {"cleanup.policy": "delete", "leader.replication.throttled.replicas": ""}
     result = controller.create("t", [[1]], configs=configs).topics[0]
@@ -226,7 +227,8 @@ def test_a_configuration_that_asks_for_what_is_done_anyway_is_kept() -> None:
 
 
 def test_topics_of_one_request_stand_for_themselves() -> None:
-    """The bad one and the one that occurs twice get errors, the good one is created, collisions within count."""
+    """The bad topic and the one named twice get errors, and the good one is created. Name collisions within the request
+    count."""
     controller = cluster()
     assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
     names = ["good_one", "twice", "good.one", "twice", "bad/"]
@@ -246,7 +248,7 @@ def test_topics_of_one_request_stand_for_themselves() -> None:
 
 
 def test_the_limit_of_records_holds_for_the_whole_request() -> None:
-    """The second large topic does not fit beside the first."""
+    """The second large topic exceeds the limit together with the first."""
     controller = cluster(1)
     topics = [CreatableTopic(name=name, num_partitions=6_000, replication_factor=1) for name in ("one", "two", "three")]
     topics[2].num_partitions = 1
@@ -261,7 +263,8 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
 
 
 def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic whose partitions alone would just fit has no room for its own record: nothing is placed for it."""
+    """The partitions of each large topic just fit, but not together with its own record, so no replicas are placed for
+    it."""
     controller = cluster()
     placed: list[int] = []
 
@@ -271,7 +274,7 @@ def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(topics, "place_replicas", place)
     wishes = [CreatableTopic(name=f"t{number}", num_partitions=10_000, replication_factor=3) for number in range(20)]
-    # One that fits but for its configuration, and one that fits.
+    # One topic that would fit without its configuration record, and one that fits.
     config = CreatableTopicConfig(name="retention.ms", value="5")
     wishes.append(CreatableTopic(name="large", num_partitions=9_999, replication_factor=3, configs=[config]))
     wishes.append(CreatableTopic(name="small", num_partitions=5, replication_factor=3, configs=[config]))
@@ -282,7 +285,7 @@ def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_are_compared_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work grows with the number of existing topics plus that of the new ones, not with their product."""
+    """The work is linear in the number of existing and new topics, not proportional to their product."""
     controller = cluster()
     for number in range(300):
         record = TopicRecord(name=f"t_{number}", topic_id=TopicId(Uuid(number.to_bytes(16, "big"))))
@@ -303,7 +306,7 @@ def test_names_are_compared_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_topic_needs_an_unfenced_broker() -> None:
-    """Registered brokers that are all fenced can hold nothing."""
+    """All registered brokers are fenced, so no replica can be placed."""
     controller = cluster(2)
     controller.fence(1)
     controller.fence(2)
@@ -315,7 +318,7 @@ def test_a_topic_needs_an_unfenced_broker() -> None:
 
 
 def test_topics_are_deleted_by_name_and_by_id() -> None:
-    """The answer names both, whatever was asked by; nothing of the topic stays."""
+    """The response has both name and id, whichever was given, and nothing of the topic remains."""
     controller = cluster()
     one = controller.topic("one", [[1]], configs={"retention.ms": "5"})
     two = controller.topic("two", [[1]])
@@ -330,7 +333,7 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
 
 
 def test_a_deletion_that_fails_leaves_the_others_alone() -> None:
-    """Unknown name, unknown id, neither; the topic beside them is deleted."""
+    """Unknown name, unknown id, neither of them. The valid topic next to them is deleted."""
     controller = cluster()
     one = controller.topic("one", [[1]])
     response = controller.delete("none", "one", ids=[TopicId(Uuid(b"?" * 16)), TopicId(ZERO_UUID)])
@@ -345,7 +348,7 @@ def test_a_deletion_that_fails_leaves_the_others_alone() -> None:
 
 @pytest.mark.parametrize(("names", "has_id"), [(["t", "t"], False), (["t"], True), (["t", "t"], True)])
 def test_a_topic_named_twice_is_not_deleted(names: list[str], has_id: bool) -> None:
-    """Every mention of it is refused, whether by name or by id; the topic beside it is deleted."""
+    """All entries for it are refused, whether by name or by id. The topic next to it is deleted."""
     controller = cluster()
     topic_id, other = controller.topic("t", [[1]]), controller.topic("other", [[1]])
     response = controller.delete(*names, "other", ids=[topic_id] if has_id else [])
@@ -356,7 +359,7 @@ def test_a_topic_named_twice_is_not_deleted(names: list[str], has_id: bool) -> N
 
 
 def test_deletion_may_be_disabled() -> None:
-    """delete.topic.enable=false refuses every topic."""
+    """With delete.topic.enable=false, every topic is refused."""
     controller = cluster()
     controller.topic("one", [[1]])
     controller.settings = ControllerSettings(
