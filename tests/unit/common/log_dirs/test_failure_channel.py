@@ -1,4 +1,4 @@
-"""From an I/O error to a directory that is offline: judged before the failed operation raises, carried out after."""
+"""From an I/O error to an offline directory: decided before the failed operation raises, carried out later."""
 
 import asyncio
 import errno
@@ -14,7 +14,8 @@ from tests.unit.common.log_dirs.test_log_directories import D1, directories
 
 
 def test_an_idle_disk_that_dies_is_found_by_the_probe() -> None:
-    """Nobody writes; the disk fails; the channel is notified within one interval and takes the directory offline."""
+    """The disk of an idle directory fails. The channel gets the error within one interval and takes the directory
+    offline."""
     world = SimulatedWorld(seed=1)
     world.disk("/d1")
     interval_ns = 10**9
@@ -60,8 +61,8 @@ def test_an_idle_disk_that_dies_is_found_by_the_probe() -> None:
 
 
 def test_whoever_awaits_a_failed_operation_finds_the_directory_offline() -> None:
-    """Even before the consumer has had a turn: the state is changed in the step in which the error arrives, and what follows
-    from it comes once, when the consumer runs."""
+    """The state changes as soon as the error arrives, before the consumer has run. The effects are carried out once, when it
+    runs."""
     world = SimulatedWorld(seed=1)
     world.disk("/d1").fail_with(errno.EIO)
 

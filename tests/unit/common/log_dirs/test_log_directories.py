@@ -1,4 +1,4 @@
-"""What becomes of the directories of a node: each event with whole effect lists, and the state afterwards."""
+"""The state of a node's directories: for each event the whole list of effects, and the state afterwards."""
 
 import errno
 
@@ -23,7 +23,7 @@ SPACE = SpaceStat(total_bytes=1000, usable_bytes=10, free_inodes=5)
 
 
 def directories(*, metadata_dir: str = "/m", unreadable: str = "") -> LogDirectories:
-    """/d1 and /d2 hold replicas; the metadata directory is one of its own, or one of them."""
+    """/d1 and /d2 are the data directories. The metadata directory is a separate one, or one of them."""
     found = [LogDirectory(path="/d1", directory_id=D1), LogDirectory(path="/d2", directory_id=D2)]
     if metadata_dir == "/m":
         found.append(LogDirectory(path="/m", directory_id=META))
@@ -34,7 +34,7 @@ def directories(*, metadata_dir: str = "/m", unreadable: str = "") -> LogDirecto
 
 
 def test_the_first_report_of_a_directory_wins() -> None:
-    """Everything that still fails in it afterwards changes nothing."""
+    """Later failures of the same directory change nothing."""
     known = directories()
     error = LogDirError("/d1", "append", errno.EIO)
     assert known.step(error) == [WentOffline("/d1", D1, str(error), is_full=False, is_data_dir=True)]
@@ -57,7 +57,7 @@ def test_the_last_data_directory_takes_the_node_with_it() -> None:
 
 
 def test_a_metadata_directory_that_holds_data_too_halts_once() -> None:
-    """metadata.log.dir is the first of log.dirs by default."""
+    """By default, metadata.log.dir is the first of log.dirs."""
     known = directories(metadata_dir="/d1")
     assert [type(effect) for effect in known.step(LogDirError("/d1", "append", errno.EIO))] == [WentOffline, HaltNode]
     assert known.step(LogDirError("/d1", "append", errno.EIO)) == []
@@ -83,7 +83,7 @@ def test_whose_fault_an_error_is(operation: str, code: int, kinds: list[type]) -
 
 
 def test_a_full_directory_goes_offline_with_that_cause() -> None:
-    """An append that finds no room; a probe that finds none leaves it online."""
+    """An append that finds no space takes it offline. A probe that finds none does not."""
     known = directories()
     known.step(LogDirError("/d1", "probe", errno.ENOSPC))
     assert known.is_online(D1)
@@ -92,7 +92,7 @@ def test_a_full_directory_goes_offline_with_that_cause() -> None:
 
 
 def test_the_order_of_the_configuration_whatever_is_online() -> None:
-    """Of an unreadable directory nothing but its path and cause is known."""
+    """An unreadable directory has only a path and a cause."""
     known = directories(unreadable="/d3")
     assert [each.path for each in known.data_dirs] == ["/d1", "/d2", "/d3"]
     assert list(known.online.items()) == [(D1, "/d1"), (D2, "/d2")]
@@ -103,7 +103,7 @@ def test_the_order_of_the_configuration_whatever_is_online() -> None:
 
 
 def test_space_is_what_the_last_look_said() -> None:
-    """Of a directory that went offline while the probe was under way it is not taken."""
+    """The space is ignored if the directory went offline during the probe."""
     known = directories()
     assert known.space(D1) is None
     assert known.step(SpaceSeen(D1, SPACE)) == []
@@ -115,8 +115,8 @@ def test_space_is_what_the_last_look_said() -> None:
 
 @pytest.mark.parametrize("path", ["/d1", "/d3"])
 def test_a_directory_can_be_gained(path: str) -> None:
-    """A new disk at the path of one that failed, or that could not be read at start: it comes online by its own id, in the
-    place of the configuration, and may fail like any other. The id that failed stays offline."""
+    """A new disk replaces one that failed, or that could not be read at start. It comes online with its own id, at its
+    configured place, and may fail like any other. The id that failed stays offline."""
     known = directories(unreadable="/d3")
     known.step(LogDirError("/d1", "append", errno.EIO))
     assert known.step(DirectoryGained(path, D3)) == [CameOnline(path, D3)]
@@ -129,7 +129,7 @@ def test_a_directory_can_be_gained(path: str) -> None:
 
 
 def test_gaining_the_last_missing_directory_leaves_none_offline() -> None:
-    """And the node no longer ends with the next one that fails."""
+    """The next failure then does not halt the node."""
     known = directories()
     known.step(LogDirError("/d1", "append", errno.EIO))
     known.step(DirectoryGained("/d1", D3))

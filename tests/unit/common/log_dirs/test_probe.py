@@ -1,4 +1,4 @@
-"""The probe of an idle directory: what it says of free space, and when it ends."""
+"""The probe of an idle directory: the free space that it reports, and when it ends."""
 
 import asyncio
 import errno
@@ -19,7 +19,8 @@ async def attached(world: SimulatedWorld) -> LogDir:
 
 
 def test_a_full_disk_is_probed_on_and_its_space_stays_known() -> None:
-    """The probe has no room from some moment on: placement must learn of it all the same, and of new room."""
+    """From some moment on the probe finds no space. Placement must be notified of that, and of space that becomes free
+    later."""
 
     async def scenario(world: SimulatedWorld) -> None:
         seen: list[SpaceStat] = []
@@ -41,7 +42,7 @@ def test_a_full_disk_is_probed_on_and_its_space_stays_known() -> None:
 
 
 def test_a_dead_disk_is_probed_until_it_is_offline() -> None:
-    """Its errors go to the owner of the directory; nothing is said of its space, and the task ends with the directory."""
+    """The failure channel gets the errors and `on_space` is not called. The task ends when the directory is offline."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

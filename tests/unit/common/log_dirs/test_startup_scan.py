@@ -1,4 +1,4 @@
-"""What a node finds in its directories when it starts: each case of a good, missing, broken, locked or foreign one."""
+"""The start-up scan: each case of a good, missing, broken, locked or foreign directory."""
 
 import errno
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def formatted(path: str, *, node_id: int = 1, cluster_id: str = CLUSTER, with_id
 
 
 def world_with(contents: Mapping[str, bytes | None]) -> SimulatedWorld:
-    """A world whose disks hold these meta.properties (None: an empty disk)."""
+    """A world whose disks hold these meta.properties. None means an empty disk."""
     world = SimulatedWorld(seed=1)
     for path, content in contents.items():
         disk = world.disk(path)
@@ -49,7 +49,7 @@ def refused(world: SimulatedWorld) -> str:
 
 
 def test_good_directories_are_all_online() -> None:
-    """Three formatted directories: two hold data, one the metadata; nothing is offline."""
+    """Three formatted directories, two for data and one for metadata. None is offline."""
     directories = scan(world_with({path: formatted(path) for path in IDS}))
     assert list(directories.known.online) == [IDS["/d1"], IDS["/d2"]]
     assert directories.metadata.path == "/m"
@@ -75,7 +75,7 @@ def test_a_missing_directory_id_is_added_and_kept() -> None:
 
 
 def test_an_unreadable_data_directory_starts_offline() -> None:
-    """EIO on one disk: the node starts with the other, and remembers the path as offline."""
+    """EIO on one disk: the node starts with the other one and knows the path as offline."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_with(errno.EIO)
     directories = scan(world)
@@ -85,7 +85,7 @@ def test_an_unreadable_data_directory_starts_offline() -> None:
 
 
 def test_a_read_only_disk_starts_offline_though_it_reads_well() -> None:
-    """meta.properties can be read; only a write shows that the disk is gone."""
+    """meta.properties can be read; only a write shows that the disk is broken."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_with(errno.EROFS, operations=["probe", "append", "fsync", "mkdir", "rename", "replace_file"])
     directories = scan(world)
@@ -93,14 +93,14 @@ def test_a_read_only_disk_starts_offline_though_it_reads_well() -> None:
 
 
 def test_the_metadata_directory_must_work() -> None:
-    """Without it the node cannot do anything."""
+    """Without it the node cannot run at all."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/m").fail_with(errno.EIO)
     assert "/m" in refused(world)
 
 
 def test_garbage_in_meta_properties_takes_the_directory_offline() -> None:
-    """A file that cannot be understood says that the disk is broken, not that it is new. The cause names the file."""
+    """A malformed file means that the disk is broken, not that it is new. The cause names the file."""
     world = world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": b"version=x\n"})
     (offline,) = scan(world).known.offline
     assert offline.path == "/d2"
@@ -108,14 +108,14 @@ def test_garbage_in_meta_properties_takes_the_directory_offline() -> None:
 
 
 def test_an_unformatted_directory_among_formatted_ones_is_fatal() -> None:
-    """Probably its disk is not mounted: it must not get a new id."""
+    """Its disk is probably not mounted, so it must not get a new id."""
     text = refused(world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": None}))
     assert "/d2" in text
     assert "kafka-storage format" in text
 
 
 def test_a_directory_of_another_cluster_or_node_is_fatal() -> None:
-    """Both are named with what was found."""
+    """The error names both and what was found in them."""
     other_cluster = {"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": formatted("/d2", cluster_id="another")}
     assert "/d2" in refused(world_with(other_cluster))
     other_node = {"/m": formatted("/m"), "/d1": formatted("/d1", node_id=9), "/d2": formatted("/d2")}
@@ -125,7 +125,7 @@ def test_a_directory_of_another_cluster_or_node_is_fatal() -> None:
 
 
 def test_a_copied_directory_is_fatal() -> None:
-    """Two paths with one directory.id: both are named."""
+    """Two paths with the same directory.id. The error names both."""
     text = refused(world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": formatted("/d1")}))
     assert "/d1" in text
     assert "/d2" in text
@@ -133,7 +133,7 @@ def test_a_copied_directory_is_fatal() -> None:
 
 
 def test_a_directory_in_use_is_fatal_and_the_others_are_released() -> None:
-    """A second node on the same disk: refused with one line; after the first ends, the start succeeds."""
+    """A second node on the same disk is refused with one line. It can start after the first has stopped."""
     world = world_with({path: formatted(path) for path in IDS})
 
     async def scenario(_: SimulatedWorld) -> None:
@@ -149,7 +149,7 @@ def test_a_directory_in_use_is_fatal_and_the_others_are_released() -> None:
 
 
 def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
-    """metadata.log.dir was changed without moving the log: starting would begin an empty one."""
+    """metadata.log.dir was changed without moving the log. Starting would create an empty log."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d1").write("__cluster_metadata-0/quorum-state", b"{}")
     text = refused(world)
@@ -158,7 +158,7 @@ def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
 
 
 def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
-    """A clean end of the whole broker, then one marker missing."""
+    """A clean shutdown of the whole broker, then one marker missing."""
     world = world_with({path: formatted(path) for path in IDS})
     for path in ("/d1", "/d2"):
         world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))
@@ -173,7 +173,7 @@ def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
 
 
 def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
-    """The probe does not fit, yet everything on the disk can be read. Placement knows at once to put nothing there."""
+    """The probe does not fit, but all data on the disk can be read. Placement knows from the start to avoid it."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").capacity_bytes = world.disk("/d2").used_bytes()
     directories = scan(world)
@@ -186,7 +186,7 @@ def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
 
 @pytest.mark.parametrize("operation", ["stat", "replace_file"])
 def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: str) -> None:
-    """A disk that dies in the middle of the scan is worth no more than one that was dead before it."""
+    """A disk that fails during the scan is treated like one that had failed before."""
     world = world_with({path: formatted(path, with_id=path != "/d2") for path in IDS})
     world.disk("/d2").fail_with(errno.EIO, operations=[operation])
     directories = scan(world)
@@ -196,7 +196,8 @@ def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: st
 
 @pytest.mark.parametrize("operation", ["attach", "lock", "read_file", "probe"])
 def test_a_process_that_is_short_of_files_does_not_start_without_a_healthy_disk(operation: str) -> None:
-    """It would run on without that disk until somebody starts it again, and its replicas would have lost a copy."""
+    """Otherwise it would run without that disk until the next restart, and the disk's replicas would each have lost a
+    copy."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_next(operation, errno.EMFILE)
 
