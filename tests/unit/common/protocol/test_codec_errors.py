@@ -1,4 +1,4 @@
-"""What the codec refuses, with the exception that says why."""
+"""What the codec refuses, and with which exception."""
 
 import pytest
 
@@ -33,7 +33,7 @@ HEARTBEAT_FIXED = HEARTBEAT[:22]
 
 @message(kind=Kind.DATA, versions="0", flexible="none")
 class Stored(Struct):
-    """A message of the tests alone: records that must not be null."""
+    """A message that only the tests use, with records that must not be null."""
 
     count: Int32 = 0
     records: Records = b""
@@ -49,13 +49,13 @@ class Region(FileRegion):
 
 @pytest.mark.parametrize("length", range(len(HEARTBEAT)))
 def test_every_truncation_is_an_underflow(length: int) -> None:
-    """A message cut off anywhere is refused, never completed with zeros."""
+    """A truncated message is refused at any length, never completed with zeros."""
     with pytest.raises(BufferUnderflow):
         decode(BrokerHeartbeatRequest, HEARTBEAT[:length], 1)
 
 
 def test_a_message_ends_where_its_buffer_ends() -> None:
-    """A message has to end where its buffer ends."""
+    """A message must end where its buffer ends."""
     with pytest.raises(TrailingBytes, match="1 bytes follow BrokerHeartbeatRequest version 1"):
         decode(BrokerHeartbeatRequest, HEARTBEAT + b"\x00", 1)
 
@@ -74,19 +74,19 @@ def test_a_message_ends_where_its_buffer_ends() -> None:
     ],
 )
 def test_malformed_tagged_fields_are_refused(tags: str, reason: str) -> None:
-    """Tags are strictly ascending, each field takes exactly its announced bytes, a varint has 32 bits."""
+    """Tags strictly ascend, each field takes exactly its announced size, a varint has at most 32 bits."""
     with pytest.raises(InvalidValue, match=reason):
         decode(BrokerHeartbeatRequest, HEARTBEAT_FIXED + bytes.fromhex(tags), 1)
 
 
 def test_a_tagged_field_beyond_the_end() -> None:
-    """The size of an unknown tagged field is checked before it is taken."""
+    """The size of an unknown tagged field is checked before its bytes are read."""
     with pytest.raises(BufferUnderflow):
         decode(BrokerHeartbeatRequest, HEARTBEAT_FIXED + bytes.fromhex("01 05 7f 00"), 1)
 
 
 def test_null_where_none_is_allowed() -> None:
-    """A null array of MetadataRequest version 0 and a null string of version 9 are refused, both named."""
+    """A null array in MetadataRequest version 0 and a null string in version 9 are refused. The error names the field."""
     with pytest.raises(InvalidValue, match=r"MetadataRequest\.topics must not be null"):
         decode(MetadataRequest, b"\xff\xff\xff\xff", 0)
     with pytest.raises(InvalidValue, match=r"MetadataRequestTopic\.name must not be null"):
@@ -94,7 +94,7 @@ def test_null_where_none_is_allowed() -> None:
 
 
 def test_lengths_below_null_are_refused() -> None:
-    """-1 is null; every other negative length is malformed, even where null is allowed."""
+    """-1 means null. Any other negative length is malformed, even where null is allowed."""
     with pytest.raises(InvalidValue):
         decode(MetadataRequest, b"\xff\xff\xff\xfe", 1)
     with pytest.raises(InvalidValue):
@@ -102,7 +102,7 @@ def test_lengths_below_null_are_refused() -> None:
 
 
 def test_text_that_is_not_utf_8() -> None:
-    """Overlong forms, surrogates and stray bytes are no text."""
+    """Overlong encodings, surrogates and stray bytes are refused."""
     for text in (b"\xc0\x80", b"\xed\xa0\x80", b"\xff"):
         data = b"\x00\x00\x00\x01" + len(text).to_bytes(2, "big") + text
         with pytest.raises(InvalidValue, match="not UTF-8"):
@@ -110,7 +110,7 @@ def test_text_that_is_not_utf_8() -> None:
 
 
 def test_a_compact_string_longer_than_kafka_allows() -> None:
-    """The compact form could announce more than 32,767 bytes; Kafka refuses that, and so do we."""
+    """The compact form could announce more than 32,767 bytes. Kafka refuses that, and so do we."""
     text = b"x" * 0x8000
     # 0x8001 is the varint 81 80 02.
     data = b"\x02" + b"\x81\x80\x02" + text + b"\x00\x01\x00\x00\x00"
@@ -119,7 +119,7 @@ def test_a_compact_string_longer_than_kafka_allows() -> None:
 
 
 def test_more_elements_than_a_request_may_have() -> None:
-    """A request that fits its frame may still not become millions of objects."""
+    """A request within the frame size limit must still not become millions of objects."""
     count = 600_000
     # Three topics of 600,000 partitions each; 600,001 is the varint c1 cf 24.
     topic = b"\x02t" + b"\xc1\xcf\x24" + bytes(4 * count) + b"\x00"
@@ -131,7 +131,7 @@ def test_more_elements_than_a_request_may_have() -> None:
 
 
 def test_an_unknown_version_of_a_stored_message() -> None:
-    """Whoever stored it was newer; the bytes are refused like malformed ones."""
+    """A newer release stored it. The bytes are refused like malformed ones."""
     with pytest.raises(RemoteProtocolError):
         decode_with_version(DefaultPrincipalData, b"\x00\x01\x01\x01\x00\x00")
     with pytest.raises(BufferUnderflow):
@@ -163,13 +163,13 @@ def test_an_unknown_version_of_a_stored_message() -> None:
     ],
 )
 def test_what_a_version_cannot_carry(refused: Struct, version: int, reason: str) -> None:
-    """Ranges, nulls, lengths and fields of other versions are checked before a byte leaves."""
+    """Ranges, nulls, lengths and fields of other versions are checked before anything is sent."""
     with pytest.raises(EncodeError, match=reason):
         encode(refused, version)
 
 
 def test_ignorable_fields_are_left_out() -> None:
-    """A field that the version lacks and that Kafka calls ignorable is dropped silently."""
+    """A field that the version lacks is dropped silently if Kafka declares it ignorable."""
     partitions = [FetchPartition(partition=1, current_leader_epoch=4, log_start_offset=9)]
     request = FetchRequest(session_id=3, rack_id="a", topics=[FetchTopic(topic="t", partitions=partitions)])
     decoded = decode(FetchRequest, encode(request, 4), 4)
@@ -177,7 +177,7 @@ def test_ignorable_fields_are_left_out() -> None:
 
 
 def test_a_number_out_of_range_among_many() -> None:
-    """The columns check ranges as the loop does."""
+    """The column encoder checks ranges like the loop does."""
     for count in (2, 20):
         partitions = [ListOffsetsPartition(partition_index=index) for index in range(count)]
         partitions[-1].timestamp = 2**63
@@ -186,7 +186,7 @@ def test_a_number_out_of_range_among_many() -> None:
 
 
 def test_undeclared_versions_are_refused_both_ways() -> None:
-    """A version that is not declared is our mistake, whichever way."""
+    """A version that is not declared is our own bug, in both directions."""
     for refused in (-1, 2):
         with pytest.raises(UnsupportedVersion, match="versions 0-1"):
             encode(BrokerHeartbeatRequest(), refused)
@@ -195,7 +195,7 @@ def test_undeclared_versions_are_refused_both_ways() -> None:
 
 
 def test_the_tree_of_errors() -> None:
-    """One class to catch for a connection, one for each side's fault."""
+    """A connection can catch one class; its two subclasses say which side is at fault."""
     assert issubclass(RemoteProtocolError, ProtocolError)
     assert issubclass(LocalProtocolError, ProtocolError)
     assert not issubclass(RemoteProtocolError, LocalProtocolError)
@@ -205,7 +205,7 @@ def test_the_tree_of_errors() -> None:
 
 
 def test_records_are_not_copied() -> None:
-    """Decoded records are a view of the frame, writable if the frame is, and travel on as they are."""
+    """Decoded records are a view of the frame, writable if the frame is, and are encoded again without copying."""
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(records=b"batch"), PartitionProduceData()])
     frame = bytearray(encode(ProduceRequest(topic_data=[topic]), 9))
     decoded = decode(ProduceRequest, frame, 9)
@@ -220,7 +220,7 @@ def test_records_are_not_copied() -> None:
 
 
 def test_regions_of_files_pass_through() -> None:
-    """A region counts with its size and stays where it is among the parts; only `encode` has to refuse it."""
+    """A region counts with its size and stays in its place among the parts. Only `encode` has to refuse it."""
     region = Region(1000)
     partitions = [FetchedPartition(records=[b"ab", region]), FetchedPartition(partition_index=1, records=b"")]
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])

@@ -1,4 +1,4 @@
-"""Headers, lengths and the request that cannot be read."""
+"""Headers, lengths, and requests that cannot be parsed."""
 
 import pytest
 
@@ -44,7 +44,8 @@ def test_request_header_follows_the_flexible_versions(version: int, header: int)
 
 
 def test_api_versions_response_has_header_0_always() -> None:
-    """Its response can be read before both sides know each other's versions; every other response follows its version."""
+    """Its response must be readable before the two sides know each other's versions. All other responses follow their
+    version."""
     assert [response_header_version(ApiVersionsResponse, version) for version in range(5)] == [0] * 5
     assert [response_header_version(MetadataResponse, version) for version in (8, 9)] == [0, 1]
     response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, max_version=12)])
@@ -57,7 +58,7 @@ def test_api_versions_response_has_header_0_always() -> None:
 
 
 def test_response_frame_counts_file_regions() -> None:
-    """The length covers the regions, whose bytes do not pass through here."""
+    """The length includes the file regions, whose bytes are not part of the buffers."""
     region = Region(5000)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=[region])])])
     parts = encode_response_frame(1, response, 17)
@@ -68,7 +69,7 @@ def test_response_frame_counts_file_regions() -> None:
 
 
 def test_a_request_that_is_not_declared() -> None:
-    """An unknown api or version still tells its correlation id, which the refusal of ApiVersions needs."""
+    """The error for an unknown API or version still has the correlation id, which the ApiVersions error response needs."""
     for api_key, version in ((18, 9), (999, 0), (0, 2), (3, -1)):
         frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + b"\x00\x00\x00\x2a"
         with pytest.raises(UnsupportedRequest) as refused:
@@ -77,7 +78,7 @@ def test_a_request_that_is_not_declared() -> None:
 
 
 def test_frames_too_short_for_a_header() -> None:
-    """Neither side's header can be read from a few bytes."""
+    """A few bytes are too short for either side's header."""
     for size in range(8):
         with pytest.raises(BufferUnderflow):
             parse_request(bytes(size))
@@ -88,7 +89,7 @@ def test_frames_too_short_for_a_header() -> None:
 
 
 def test_header_of_another_message() -> None:
-    """A header that names another api or version than the message is our mistake."""
+    """Encoding a header with another API or version than the message is our own bug."""
     with pytest.raises(EncodeError):
         encode_request_frame(RequestHeader(request_api_key=3, request_api_version=0), ApiVersionsRequest(), 0)
     with pytest.raises(EncodeError):
@@ -96,14 +97,14 @@ def test_header_of_another_message() -> None:
 
 
 def test_frames_bigger_than_a_length_can_say() -> None:
-    """Two gigabytes of regions do not fit one frame."""
+    """Two gigabytes of regions do not fit into one frame."""
     partitions = [PartitionData(records=[Region(2**30)]) for _ in range(2)]
     with pytest.raises(EncodeError, match="cannot be sent"):
         encode_response_frame(1, FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)]), 17)
 
 
 def test_a_claimed_length_is_not_allocated() -> None:
-    """The buffer grows with what arrives; a length above the limit is refused with its first four bytes."""
+    """The buffer grows with the bytes that arrive. A length above the limit is refused after its four bytes."""
     framer = RequestFramer(100_000_000)
     framer.receive_data(b"\x05\xf5\xe1\x00" + b"x" * 10)
     assert framer.next_frame() is None
@@ -115,7 +116,7 @@ def test_a_claimed_length_is_not_allocated() -> None:
 
 
 def test_produce_is_advertised_from_0() -> None:
-    """For librdkafka; every other API is advertised as it is served."""
+    """For librdkafka. Every other API is advertised with the versions that are served."""
     assert str(APIS[ApiKey.PRODUCE].advertised) == "0-11"
     assert str(APIS[ApiKey.PRODUCE].versions) == "3-11"
     assert all(api.advertised == api.versions for key, api in APIS.items() if key is not ApiKey.PRODUCE)

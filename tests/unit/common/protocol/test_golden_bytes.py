@@ -1,4 +1,4 @@
-"""Messages whose bytes were worked out by hand from the rules of the protocol."""
+"""Messages whose bytes were derived by hand from the protocol's rules."""
 
 from common.ids import Uuid
 from common.protocol.codec import decode, decode_with_version, encode, encode_with_version
@@ -20,12 +20,12 @@ TOPIC = Uuid(bytes.fromhex("a0" * 16))
 
 
 def wire(annotated: str) -> bytes:
-    """The bytes of hex text in which everything after a '#' is a remark."""
+    """Decodes hex text. Everything after a '#' is a comment."""
     return bytes.fromhex("".join(line.partition("#")[0] for line in annotated.splitlines()))
 
 
 def test_heartbeat_with_offline_directories() -> None:
-    """OfflineLogDirs is the tagged field 0, a compact array of uuids."""
+    """OfflineLogDirs is tagged field 0, a compact array of uuids."""
     message = BrokerHeartbeatRequest(
         broker_id=5, broker_epoch=300, current_metadata_offset=1000, want_shut_down=True, offline_log_dirs=[DIRECTORY, LOST]
     )
@@ -48,7 +48,7 @@ def test_heartbeat_with_offline_directories() -> None:
 
 
 def test_heartbeat_without_offline_directories() -> None:
-    """An empty tagged array takes no bytes at all, so that version 1 costs what version 0 did."""
+    """An empty tagged array takes no bytes, so version 1 is as long as version 0."""
     message = BrokerHeartbeatRequest(broker_id=5, broker_epoch=300)
     assert encode(message, 1) == encode(message, 0) == wire("00000005 000000000000012c 0000000000000000 0000 00")
 
@@ -77,7 +77,7 @@ def assignments_on_the_wire(*directory_ids: str) -> bytes:
 
 
 def test_assigned_directories_in_the_seeds_numbering() -> None:
-    """KIP-858: UNASSIGNED 0, LOST 1, MIGRATING 2, the default."""
+    """KIP-858, the default: UNASSIGNED 0, LOST 1, MIGRATING 2."""
     message = assignments_to(DIRECTORY, UNASSIGNED, LOST, MIGRATING)
     expected = assignments_on_the_wire(DIRECTORY.hex(), "00" * 16, "00" * 15 + "01", "00" * 15 + "02")
     assert encode(message, 0) == expected
@@ -85,7 +85,7 @@ def test_assigned_directories_in_the_seeds_numbering() -> None:
 
 
 def test_assigned_directories_in_apaches_numbering() -> None:
-    """Apache Kafka: MIGRATING 0, UNASSIGNED 1, LOST 2; in memory the numbers stay those of KIP-858."""
+    """Apache Kafka: MIGRATING 0, UNASSIGNED 1, LOST 2. In memory the numbers are always those of KIP-858."""
     message = assignments_to(DIRECTORY, UNASSIGNED, LOST, MIGRATING)
     expected = assignments_on_the_wire(DIRECTORY.hex(), "00" * 15 + "01", "00" * 15 + "02", "00" * 16)
     assert encode(message, 0, numbering=Numbering.APACHE) == expected
@@ -93,7 +93,7 @@ def test_assigned_directories_in_apaches_numbering() -> None:
 
 
 def test_many_partitions_take_the_columns_path() -> None:
-    """A thousand partitions have the same bytes as a thousand written one by one."""
+    """A thousand partitions get the same bytes as a thousand encoded one by one."""
     topic = RequestTopicData(
         topic_id=TOPIC, partitions=[RequestPartitionData(partition_index=index * 3) for index in range(1000)]
     )
@@ -109,7 +109,7 @@ def test_many_partitions_take_the_columns_path() -> None:
 
 
 def test_one_partition_with_an_unknown_tag_among_many() -> None:
-    """The columns give way to the loop when an element has tagged fields, in both directions."""
+    """If an element has tagged fields, the loop is used instead of the columns, in both directions."""
     partitions = [RequestPartitionData(partition_index=index) for index in range(20)]
     partitions[13].unknown_tagged_fields = {9: b"later"}
     message = AssignReplicasToDirsRequest(
@@ -121,7 +121,7 @@ def test_one_partition_with_an_unknown_tag_among_many() -> None:
 
 
 def test_fetch_response_with_a_tagged_leader() -> None:
-    """A tagged struct is sent when one of its fields differs from its default, sorted among unknown tags."""
+    """A tagged struct is sent if one of its fields differs from its default, and is sorted among the unknown tags."""
     partition = PartitionData(
         partition_index=1,
         error_code=6,
@@ -154,13 +154,13 @@ def test_fetch_response_with_a_tagged_leader() -> None:
 
 
 def test_all_topics_of_a_metadata_request() -> None:
-    """Null in the old form is a count of -1, in the compact form a count of 0."""
+    """Null is a count of -1 in the old form and a count of 0 in the compact form."""
     assert encode(MetadataRequest(topics=None), 1) == wire("ffffffff")
     assert encode(MetadataRequest(topics=None), 12) == wire("00 01 00 00")
 
 
 def test_a_principal_carries_its_version() -> None:
-    """The principal in an envelope begins with two bytes of version."""
+    """The principal in an Envelope starts with a two-byte version."""
     principal = DefaultPrincipalData(type="User", name="ANONYMOUS")
     expected = wire("0000 05") + b"User" + wire("0a") + b"ANONYMOUS" + wire("00 00")
     assert encode_with_version(principal, 0) == expected

@@ -1,4 +1,4 @@
-"""What a declaration may not say, and what it means."""
+"""Declarations of messages: what they mean, and which are refused."""
 
 import copy
 
@@ -44,7 +44,7 @@ class Drawing(Struct):
 
 
 def test_types_that_no_message_uses_yet() -> None:
-    """Floats, unsigned numbers, arrays of booleans and nullable structs travel too, tagged or not."""
+    """Floats, unsigned numbers, arrays of booleans and nullable structs can be encoded, tagged or not."""
     drawing = Drawing(
         points=[Point(x=1.5), Point(x=-0.0, label="b")],
         centre=Point(x=9.0),
@@ -59,7 +59,7 @@ def test_types_that_no_message_uses_yet() -> None:
 
 
 def test_a_nullable_struct_is_one_byte_when_absent() -> None:
-    """KIP-893: -1 stands for null, 1 comes before the fields."""
+    """KIP-893: -1 means null, 1 precedes the fields."""
     assert encode(Drawing(), 1) == b"\xff\xff\xff\xff" + b"\xff" + bytes(4) + bytes(4)
     assert encode(Drawing(centre=Point()), 1) == b"\xff\xff\xff\xff" + b"\x01" + bytes(8) + b"\xff\xff" + bytes(4) + bytes(4)
 
@@ -74,7 +74,7 @@ class Placement(Struct):
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 200])
 @pytest.mark.parametrize("version", [0, 1])
 def test_arrays_of_any_length(count: int, version: int) -> None:
-    """Short and long arrays take different paths to the same bytes; assigned directory ids alone are renumbered."""
+    """Short and long arrays take different code paths to the same bytes. Only assigned directory ids are renumbered."""
     uuids = [Uuid((number % 5).to_bytes(16, "big")) for number in range(count)]
     apaches = [Uuid((1, 2, 0, 3, 4)[number % 5].to_bytes(16, "big")) for number in range(count)]
     placement = Placement(replicas=list(range(-1, count - 1)), directories=uuids, log_dirs=uuids)
@@ -88,7 +88,7 @@ def test_arrays_of_any_length(count: int, version: int) -> None:
 
 
 def test_versions_are_read_in_all_four_forms() -> None:
-    """The four forms in which versions are written."""
+    """The four forms of a version range."""
     assert version_range("3") == VersionRange(3, 3)
     assert version_range("3-7") == VersionRange(3, 7)
     assert 1000 in version_range("3+")
@@ -96,7 +96,7 @@ def test_versions_are_read_in_all_four_forms() -> None:
 
 
 def test_declarations_that_contradict_themselves() -> None:
-    """A mistake in a declaration shows when its module is imported."""
+    """A bad declaration is refused when its module is imported."""
     with pytest.raises(SchemaError, match="not a wire type"):
 
         @struct
@@ -142,7 +142,7 @@ def test_a_struct_is_not_a_message() -> None:
 
 
 def test_elements_without_bytes_are_refused() -> None:
-    """An array whose elements take no bytes could claim any count; such a declaration cannot be compiled."""
+    """An array whose elements take no bytes could claim any count, so such a declaration is refused."""
 
     @struct
     class Nothing(Struct):
@@ -158,7 +158,7 @@ def test_elements_without_bytes_are_refused() -> None:
 
 
 def test_the_shared_absence_of_tags_cannot_be_changed() -> None:
-    """Structs share one empty mapping; whoever wants unknown tagged fields gives a dictionary."""
+    """Structs share one empty mapping. To set unknown tagged fields, pass a dictionary."""
     with pytest.raises(TypeError):
         Point().unknown_tagged_fields[1] = b"x"  # type: ignore[index]
     assert Point().unknown_tagged_fields == {}
@@ -166,7 +166,7 @@ def test_the_shared_absence_of_tags_cannot_be_changed() -> None:
 
 
 def test_codes_without_a_name_pass_as_numbers() -> None:
-    """Codes that a newer peer sends have no name here and pass as numbers."""
+    """Codes sent by a newer peer have no name here and are passed on as numbers."""
     assert error_name(57) == "LOG_DIR_NOT_FOUND"
     assert error_name(9999) == "9999"
     assert is_known_error(ErrorCode.NONE)
