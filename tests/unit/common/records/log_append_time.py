@@ -1,4 +1,4 @@
-"""Batches with the broker's time, which no broker of ours writes."""
+"""Batches with log append time, which our brokers never write."""
 
 import struct
 
@@ -10,7 +10,7 @@ _CRC, _ATTRIBUTES, _MAX_TIMESTAMP = 17, 21, 35
 
 
 def set_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
-    """Gives a batch the broker's time, and the checksum that belongs to it."""
+    """Switches a batch to log append time and updates its checksum."""
     batch[_ATTRIBUTES + 1] |= TIMESTAMP_TYPE_BIT
     struct.pack_into(">q", batch, _MAX_TIMESTAMP, timestamp_ms)
     struct.pack_into(">I", batch, _CRC, crc32c(batch[_ATTRIBUTES:]))

@@ -1,4 +1,4 @@
-"""Record batch v2: golden bytes, every kind of damage, changes in place."""
+"""Record batch v2: golden bytes, every kind of damage, in-place changes."""
 
 import gzip
 import random
@@ -69,7 +69,7 @@ GOLDEN_RECORDS = [
 
 
 def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
-    """The batch with bytes changed at some positions, and a checksum that fits again."""
+    """Changes bytes of the batch at some positions and corrects the checksum."""
     changed = bytearray(batch)
     for position, replacement in changes.items():
         changed[position : position + len(replacement)] = replacement
@@ -78,12 +78,12 @@ def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
 
 
 def test_encoding_gives_the_golden_bytes() -> None:
-    """A batch of two records is encoded to bytes that were worked out by hand."""
+    """A batch of two records is encoded to the bytes derived by hand."""
     assert bytes(encode_batch(GOLDEN_RECORDS, base_offset=5, leader_epoch=7)) == GOLDEN
 
 
 def test_decoding_the_golden_bytes() -> None:
-    """Header and records of the golden batch come back with absolute offsets and times."""
+    """Header and records of the golden batch are decoded with absolute offsets and timestamps."""
     header = read_header(GOLDEN)
     assert header == BatchHeader(5, 71, 7, 2, 0x0D263939, 0, 1, 1000, 1100, -1, -1, -1, 2)
     assert (header.size, header.last_offset, header.next_offset) == (83, 6, 7)
@@ -93,14 +93,14 @@ def test_decoding_the_golden_bytes() -> None:
 
 
 def test_keys_and_values_are_views_of_the_batch() -> None:
-    """Nothing is copied while records are read."""
+    """Reading records copies nothing."""
     (first, _) = iterate_records(GOLDEN)
     assert isinstance(first.value, memoryview)
     assert first.value.obj is GOLDEN
 
 
 def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
-    """The leader changes both fields in place, also within a larger receive buffer, and the batch stays valid."""
+    """The leader stamps both fields in place, even inside a larger receive buffer, and the batch stays valid."""
     buffer = bytearray(b"xx" + GOLDEN + b"yy")
     set_base_offset_and_epoch(memoryview(buffer)[2:-2], 1_000_000_000_000, 42)
     ((header, view),) = split_batches(memoryview(buffer)[2:-2])
@@ -111,7 +111,7 @@ def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
-    """The broker's time replaces the time of each record."""
+    """The broker's timestamp replaces the timestamp of each record."""
     batch = bytearray(GOLDEN)
     set_log_append_time(batch, 5000)
     header = read_header(batch)
@@ -122,7 +122,7 @@ def test_log_append_time_is_the_time_of_every_record() -> None:
 
 
 def test_values_batch_equals_the_general_encoder() -> None:
-    """The short way for the metadata log writes the same bytes as the general one."""
+    """The fast encoder for the metadata log writes the same bytes as the general one."""
     values = [b"", b"x" * 63, b"y" * 64, b"z" * 9000] * 40
     general = encode_batch([Record(None, value, 77) for value in values], base_offset=3, leader_epoch=2)
     batch = encode_values_batch(values, base_offset=3, leader_epoch=2, timestamp_ms=77)
@@ -131,14 +131,14 @@ def test_values_batch_equals_the_general_encoder() -> None:
 
 
 def test_control_bit_is_carried() -> None:
-    """Attributes reach the header."""
+    """The attributes end up in the header."""
     header = read_header(encode_batch([Record(b"k", b"v", 0)], attributes=CONTROL_BIT))
     assert header.is_control
 
 
 @pytest.mark.parametrize("position", [21, 26, 34, 60, 61, 82])
 def test_a_flipped_bit_is_a_wrong_checksum(position: int) -> None:
-    """Every byte from the attributes to the end is covered by the CRC."""
+    """The CRC covers every byte from the attributes to the end."""
     damaged = bytearray(GOLDEN)
     damaged[position] ^= 0x10
     with pytest.raises(CorruptBatch, match="CRC"):
@@ -146,7 +146,7 @@ def test_a_flipped_bit_is_a_wrong_checksum(position: int) -> None:
 
 
 def test_wrong_magic_is_told_apart() -> None:
-    """Old formats raise WrongMagic even where their whole message is shorter than our header."""
+    """Old formats raise WrongMagic even if their whole message is shorter than our header."""
     old = bytearray(GOLDEN)
     old[16] = 1
     with pytest.raises(WrongMagic):
@@ -159,7 +159,7 @@ def test_wrong_magic_is_told_apart() -> None:
 
 @pytest.mark.parametrize("size", [1, 16, 17, 60, 61, 82])
 def test_a_cut_batch_is_truncated(size: int) -> None:
-    """Every proper prefix is truncated; as the tail of a fetch response it is simply left out."""
+    """Every proper prefix is truncated. At the end of a fetch response it is simply dropped."""
     with pytest.raises(TruncatedBatch):
         split_batches(GOLDEN[:size])
     assert [header.base_offset for header, _ in split_batches(GOLDEN + GOLDEN[:size], allow_partial_tail=True)] == [5]
@@ -168,7 +168,7 @@ def test_a_cut_batch_is_truncated(size: int) -> None:
 
 
 def test_bytes_after_a_batch_are_a_size_mismatch() -> None:
-    """A view that is longer than the header says is refused as well."""
+    """A view longer than the header's size is refused too."""
     with pytest.raises(TruncatedBatch):
         validate_batch(read_header(GOLDEN), GOLDEN + b"\x00")
     with pytest.raises(TruncatedBatch):
@@ -177,7 +177,7 @@ def test_bytes_after_a_batch_are_a_size_mismatch() -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 48, -(2**31)])
 def test_an_impossible_length_is_corrupt(length: int) -> None:
-    """A length that does not even cover the header would make a scan loop for ever."""
+    """A length shorter than the header would make a scan loop forever."""
     damaged = bytearray(GOLDEN)
     damaged[8:12] = struct.pack(">i", length)
     with pytest.raises(CorruptBatch, match="length"):
@@ -186,7 +186,7 @@ def test_an_impossible_length_is_corrupt(length: int) -> None:
 
 @pytest.mark.parametrize(("count", "delta"), [(0, 0), (0, -1), (-1, -2), (1, 1), (3, 1), (2, 0), (2, 2)])
 def test_a_batch_whose_counts_disagree_is_invalid(count: int, delta: int) -> None:
-    """lastOffsetDelta is count - 1 and the count is positive, or the batch is invalid though its CRC is right."""
+    """lastOffsetDelta must be count - 1 and the count positive. Otherwise the batch is invalid even if its CRC is right."""
     batch = resealed(GOLDEN, {23: struct.pack(">i", delta), 57: struct.pack(">i", count)})
     header = read_header(batch)
     validate_integrity(header, batch)
@@ -196,8 +196,8 @@ def test_a_batch_whose_counts_disagree_is_invalid(count: int, delta: int) -> Non
 
 @pytest.mark.parametrize("compression", [0, 1, 2, 3, 4])
 def test_a_batch_cannot_count_more_records_than_its_bytes_can_hold(compression: int) -> None:
-    """61 bytes that count 2^31 - 1 records would use up all offsets of a segment; a compressed batch that is a little longer
-    would too."""
+    """61 bytes that count 2^31 - 1 records would use up all offsets of a segment. So would a slightly longer compressed
+    batch."""
     everything = {21: struct.pack(">h", compression), 23: struct.pack(">i", 2**31 - 2), 57: struct.pack(">i", 2**31 - 1)}
     for batch in (encode_batch([Record(None, None)], compress=lambda _: b""), GOLDEN):
         claiming = resealed(bytes(batch), everything)
@@ -206,7 +206,7 @@ def test_a_batch_cannot_count_more_records_than_its_bytes_can_hold(compression: 
 
 
 def test_the_smallest_records_are_all_counted() -> None:
-    """Seven bytes each: one more of them is too many."""
+    """Each takes seven bytes, so counting one more is refused."""
     batch = encode_batch([Record(None, None)] * 64)
     assert len(batch) == BATCH_OVERHEAD + 64 * 7
     validate_batch(read_header(batch), batch)
@@ -220,7 +220,7 @@ def test_the_smallest_records_are_all_counted() -> None:
     [(1, gzip.compress), (2, cramjam.snappy.compress_raw), (3, cramjam.lz4.compress), (4, cramjam.zstd.compress)],
 )
 def test_no_compression_is_too_good_for_the_count(compression: int, compress: Callable[[bytes], bytes]) -> None:
-    """As many of the smallest records as 16 MiB hold, in bytes that compress better than any records do."""
+    """The smallest records, as many as fit into 16 MiB, in bytes that compress better than real records do."""
     size = 1 << 24
     batch = encode_batch([Record(None, None)], attributes=compression, compress=lambda _: bytes(compress(bytes(size))))
     count = size // 7
@@ -229,14 +229,14 @@ def test_no_compression_is_too_good_for_the_count(compression: int, compress: Ca
 
 
 def test_an_unknown_compression_code_is_invalid() -> None:
-    """Codes 5 to 7 have no meaning."""
+    """Codes 5 to 7 are not defined."""
     batch = resealed(GOLDEN, {21: b"\x00\x05"})
     with pytest.raises(InvalidRecordBatch, match="compression"):
         validate_batch(read_header(batch), batch)
 
 
 def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
-    """What is fine in the log is not fine from a client."""
+    """Batches that are valid in the log but not from a client."""
     control = encode_batch(GOLDEN_RECORDS, attributes=CONTROL_BIT)
     validate_batch(read_header(control), control)
     with pytest.raises(InvalidRecordBatch, match="control"):
@@ -248,7 +248,7 @@ def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
 
 
 def test_records_that_do_not_fit_their_batch() -> None:
-    """Iteration finds lengths, counts and field sizes that lead out of the batch, and never raises anything else."""
+    """Lengths, counts and field sizes that point outside the batch raise InvalidRecordBatch and nothing else."""
     with pytest.raises(InvalidRecordBatch, match="varint"):
         list(iterate_records(resealed(GOLDEN, {57: struct.pack(">i", 3)})))
     with pytest.raises(InvalidRecordBatch, match="follow the last record"):
@@ -268,7 +268,7 @@ def test_records_that_do_not_fit_their_batch() -> None:
 
 
 def test_damaged_records_raise_only_batch_errors() -> None:
-    """Whatever single byte of the records changes, iteration ends with records or with InvalidRecordBatch."""
+    """Whichever byte of the records changes, iteration yields records or raises InvalidRecordBatch."""
     rng = random.Random(858)
     for _ in range(2000):
         position = rng.randrange(BATCH_OVERHEAD, len(GOLDEN))
@@ -281,7 +281,7 @@ def test_damaged_records_raise_only_batch_errors() -> None:
 
 
 def test_compressed_batches_need_a_way_to_decompress() -> None:
-    """Without one the caller is told, with one the records come back."""
+    """Without a decompressor the batch raises CompressedBatch, with one the records are returned."""
     batch = encode_batch(GOLDEN_RECORDS, base_offset=5, attributes=2, compress=lambda payload: bytes(reversed(payload)))
     with pytest.raises(CompressedBatch):
         list(iterate_records(batch))
@@ -290,7 +290,7 @@ def test_compressed_batches_need_a_way_to_decompress() -> None:
 
 
 def test_several_batches_are_split_in_order() -> None:
-    """Offsets come as they are; an empty buffer holds no batch."""
+    """Offsets are returned as they are. An empty buffer holds no batch."""
     second = encode_batch([Record(None, b"v", 1)], base_offset=7)
     batches = split_batches(GOLDEN + second)
     assert [header.base_offset for header, _ in batches] == [5, 7]
@@ -315,7 +315,7 @@ def test_several_batches_are_split_in_order() -> None:
     ],
 )
 def test_varints_are_zigzag_up_to_the_edges_of_the_type(value: int, encoded: str) -> None:
-    """Zigzag varints of both signs, at the edges of a byte and of the type."""
+    """Zigzag varints of both signs, at the limits of a byte and of the type."""
     out = bytearray()
     append_varint(out, value)
     assert out == bytes.fromhex(encoded)
@@ -324,13 +324,13 @@ def test_varints_are_zigzag_up_to_the_edges_of_the_type(value: int, encoded: str
 
 @pytest.mark.parametrize("encoded", ["", "80", "ff ff ff ff ff ff ff ff ff 02", "80 80 80 80 80 80 80 80 80 80 01"])
 def test_cut_or_too_wide_varints_are_invalid(encoded: str) -> None:
-    """Cut, too wide and too long varints raise."""
+    """Truncated, too wide and too long varints raise."""
     with pytest.raises(InvalidRecordBatch):
         read_varint(bytes.fromhex(encoded), 0)
 
 
 def test_an_empty_batch_is_never_made() -> None:
-    """Encoding nothing is a mistake of the caller."""
+    """Encoding no records is the caller's mistake."""
     with pytest.raises(ValueError, match="at least one"):
         encode_batch([])
     with pytest.raises(ValueError, match="at least one"):
@@ -338,7 +338,8 @@ def test_an_empty_batch_is_never_made() -> None:
 
 
 def test_the_quick_way_through_values_agrees_with_the_general_one() -> None:
-    """Offsets and values are those of the general way, for all sizes of varints and for records with keys and headers."""
+    """Offsets and values are the same as from `iterate_records`, for all sizes of varints and for records with keys and
+    headers."""
     sizes = [0, 1, 63, 64, 8190, 8191, 8192, 20_000]
     plain = encode_values_batch([b"v" * size for size in sizes] * 1100, base_offset=9, leader_epoch=1, timestamp_ms=5)
     mixed = encode_batch(
@@ -357,7 +358,7 @@ def test_the_quick_way_through_values_agrees_with_the_general_one() -> None:
 
 
 def test_the_quick_way_finds_the_same_damage() -> None:
-    """What the general way refuses is refused, with a subclass of BatchError and nothing else."""
+    """It refuses what `iterate_records` refuses, always with a subclass of BatchError."""
     batch = bytes(encode_values_batch([b"one", b"", b"three" * 20], base_offset=0, leader_epoch=0, timestamp_ms=0))
     rng = random.Random(113)
     refused = 0

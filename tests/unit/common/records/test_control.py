@@ -54,7 +54,7 @@ LEADER_CHANGE = LeaderChangeMessage(
 
 
 def test_a_leader_change_is_written_as_its_golden_bytes() -> None:
-    """The batch that opens an epoch is written as, and read from, bytes worked out by hand."""
+    """The first batch of an epoch is encoded to, and decoded from, bytes derived by hand."""
     assert encode_control_batch([LEADER_CHANGE], timestamp_ms=1000, base_offset=7, leader_epoch=3).hex(" ") == GOLDEN.hex(
         " "
     )
@@ -104,7 +104,7 @@ def test_a_leader_change_is_written_as_its_golden_bytes() -> None:
     ],
 )
 def test_values_of_the_other_messages(message: ControlMessage, listing: str) -> None:
-    """Each message's value is as worked out by hand, and comes back from its batch."""
+    """Each message's value has the bytes derived by hand, and is decoded from its batch again."""
     batch = encode_control_batch([message], timestamp_ms=1)
     value = from_annotated(listing)
     assert bytes(batch[-len(value) - 1 : -1]) == value
@@ -112,7 +112,7 @@ def test_values_of_the_other_messages(message: ControlMessage, listing: str) -> 
 
 
 def test_several_records_in_one_batch() -> None:
-    """A snapshot's head may hold more than its header."""
+    """The first batch of a snapshot may hold more than the snapshot header."""
     messages: list[ControlMessage] = [
         SnapshotHeaderRecord(last_contained_log_timestamp=9),
         KRaftVersionRecord(k_raft_version=1),
@@ -122,7 +122,7 @@ def test_several_records_in_one_batch() -> None:
 
 
 def test_unknown_types_are_kept() -> None:
-    """A transaction marker in some partition's log is no error for who prints it."""
+    """A transaction marker in a partition's log is no error for a tool that prints it."""
     record = Record(b"\x00\x00\x00\x01", b"abc")
     assert decode_control_message(record) == UnknownControlRecord(1, b"abc")
 
@@ -141,7 +141,7 @@ def test_unknown_types_are_kept() -> None:
     ],
 )
 def test_damaged_control_records_are_invalid(record: Record) -> None:
-    """Missing or short keys, unknown versions and values that do not fit raise."""
+    """Missing or short keys, unknown versions and malformed values raise."""
     with pytest.raises(InvalidRecordBatch):
         decode_control_message(record)
 

@@ -1,4 +1,4 @@
-"""Compressed records, opened within bounds."""
+"""Decompression of records within a size limit."""
 
 import gzip
 import tracemalloc
@@ -15,7 +15,7 @@ PLAIN = b"a record, " * 1000
 
 
 def java_snappy(plain: bytes) -> bytes:
-    """Two chunks in the framing of Java's producers."""
+    """Encodes two chunks in the framing of Java's producers."""
     chunks = [bytes(cramjam.snappy.compress_raw(half)) for half in (plain[:5], plain[5:])]
     return b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + b"".join(
         len(chunk).to_bytes(4, "big") + chunk for chunk in chunks
@@ -42,7 +42,7 @@ def test_what_was_compressed_is_opened_up_to_the_bound(code: int, compress: Call
 
 @pytest.mark.parametrize(("code", "compress"), CODECS)
 def test_damage_is_one_error(code: int, compress: Callable[[bytes], Any]) -> None:
-    """Cut off anywhere, or with any byte changed: an error or some bytes, never more than may be."""
+    """Truncated anywhere or with any byte changed, it either raises NotDecompressed or yields at most `size_max` bytes."""
     payload = bytes(compress(PLAIN))
     for position in range(len(payload)):
         for damaged in (
@@ -68,7 +68,7 @@ def test_an_unknown_code_is_told(code: int) -> None:
 
 @pytest.mark.parametrize(("code", "compress"), CODECS)
 def test_memory_goes_by_what_is_there(code: int, compress: Callable[[bytes], Any]) -> None:
-    """Neither what would become too large nor what is damaged takes more than it must."""
+    """Neither oversized nor damaged data takes much more memory than it has to."""
     large, damaged = bytes(compress(bytes(20_000_000))), bytearray(compress(PLAIN))
     damaged[len(damaged) // 2 :] = b"something else"
     for payload, size_max in ((large, 1_000_000), (bytes(damaged), 100_000_000)):

@@ -472,7 +472,7 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
 
 @pytest.mark.parametrize(("record", "version", "listing"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN])
 def test_each_record_is_written_as_and_read_from_its_golden_bytes(record: KnownRecord, version: int, listing: str) -> None:
-    """Each record is written as, and read from, bytes worked out by hand."""
+    """Each record is encoded to, and decoded from, bytes derived by hand."""
     golden = from_annotated(listing)
     assert encode_record(record, version, Numbering.KIP858).hex(" ") == golden.hex(" ")
     assert decode_record(golden, Numbering.KIP858) == record
@@ -480,7 +480,7 @@ def test_each_record_is_written_as_and_read_from_its_golden_bytes(record: KnownR
 
 
 def test_every_version_has_golden_bytes() -> None:
-    """No type and no version is without its listing."""
+    """Every type and version has a listing."""
     listed = {(type(record), version) for _, record, version, _ in GOLDEN}
     declared = {
         (record_class, version)
@@ -495,7 +495,7 @@ def test_every_version_has_golden_bytes() -> None:
     ("directory_id", "kip858", "apache"), [(UNASSIGNED, 0, 1), (LOST, 1, 2), (MIGRATING, 2, 0), (ID_2, None, None)]
 )
 def test_numberings_differ_in_the_reserved_ids_only(directory_id: Uuid, kip858: int | None, apache: int | None) -> None:
-    """The same record in memory, two numbers on the wire; real ids and the ids of registrations stay as they are."""
+    """One record in memory, two numbers on the wire. Real ids, and ids in registrations, are the same in both."""
     records = (
         (partition(directories=[ID_3, directory_id]), 1),
         (PartitionChangeRecord(partition_id=1, topic_id=ID_1, directories=[directory_id]), 1),
@@ -512,7 +512,7 @@ def test_numberings_differ_in_the_reserved_ids_only(directory_id: Uuid, kip858: 
 
 
 def test_unknown_types_and_versions() -> None:
-    """A daemon must not skip them, a tool keeps their bytes."""
+    """A daemon must not skip them; a tool keeps their bytes."""
     for frame, expected in (
         (bytes.fromhex("01 0f 00 aa bb"), UnknownRecord(15, 0, b"\xaa\xbb")),
         (bytes.fromhex("01 03 09 cc"), UnknownRecord(3, 9, b"\xcc")),
@@ -537,13 +537,13 @@ def test_unknown_types_and_versions() -> None:
     ],
 )
 def test_a_cut_or_impossible_frame_is_malformed(frame: str) -> None:
-    """A cut or impossible frame is malformed."""
+    """A truncated or impossible frame is malformed."""
     with pytest.raises(MalformedRecord):
         decode_any_record(bytes.fromhex(frame), Numbering.KIP858)
 
 
 def test_damaged_bodies_raise_protocol_errors() -> None:
-    """Every proper prefix of every golden record, and every one with a byte too many, raises ProtocolError."""
+    """Every proper prefix of every golden record, and each of them with an extra byte, raises ProtocolError."""
     for _, _, _, listing in GOLDEN:
         golden = from_annotated(listing)
         for size in range(len(golden)):
@@ -554,7 +554,7 @@ def test_damaged_bodies_raise_protocol_errors() -> None:
 
 
 def test_unknown_tagged_fields_survive() -> None:
-    """A field of a later Kafka is kept and written again."""
+    """A field from a later Kafka is kept and written again."""
     frame = bytes.fromhex("01 14 00 01 07 02 ab cd")
     record = decode_record(frame, Numbering.KIP858)
     assert record.unknown_tagged_fields == {7: b"\xab\xcd"}
@@ -562,13 +562,13 @@ def test_unknown_tagged_fields_survive() -> None:
 
 
 def test_what_an_old_version_cannot_say_is_not_written() -> None:
-    """Directories in version 0 are an error of the controller, not silently dropped."""
+    """Directories in version 0 are a bug of the controller and are not dropped silently."""
     for record in (partition(directories=[ID_1, ID_2]), PartitionChangeRecord(topic_id=ID_1, directories=[ID_1])):
         with pytest.raises(ProtocolError):
             encode_record(record, 0, Numbering.KIP858)
 
 
 def test_a_record_travels_with_its_version() -> None:
-    """The pair compares by value, so that tests can compare whole lists of records."""
+    """The pair compares by value, so tests can compare whole lists of records."""
     assert ApiMessageAndVersion(NoOpRecord(), 0) == ApiMessageAndVersion(NoOpRecord(), 0)
     assert ApiMessageAndVersion(NoOpRecord(), 0) != ApiMessageAndVersion(EndTransactionRecord(), 0)

@@ -1,4 +1,4 @@
-"""The quick decoder of PartitionRecords: it answers for ordinary records and for nothing else."""
+"""The fast decoder of PartitionRecords decodes ordinary records and leaves all others to the codec."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def body(record: PartitionRecord, numbering: Numbering = Numbering.KIP858) -> by
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_records_of_any_layout_come_back_whole(numbering: Numbering) -> None:
-    """Records of the same and of other layouts come back whole, in both numberings."""
+    """Records with the same layout and with different ones are decoded correctly, in both numberings."""
     layouts = PartitionLayouts()
     other = PartitionRecord(replicas=[7], isr=[7], leader=7, directories=[directory(1)])
     empty = PartitionRecord()
@@ -53,12 +53,12 @@ def test_records_of_any_layout_come_back_whole(numbering: Numbering) -> None:
     ],
 )
 def test_everything_else_is_left_to_the_codec(extraordinary: bytes) -> None:
-    """Tagged fields, long arrays, null arrays and wrong sizes get no answer."""
+    """It returns nothing for tagged fields, long arrays, null arrays and wrong sizes."""
     assert PartitionLayouts().decode(extraordinary, Numbering.KIP858) is None
 
 
 def test_the_memory_is_bounded() -> None:
-    """However many layouts a log holds, only so many are remembered; further ones are the codec's."""
+    """A limited number of layouts is remembered, however many a log has. Records with other layouts go to the codec."""
     layouts = PartitionLayouts()
     answered = 0
     for number in range(9 * 9 * 9 * 9):
