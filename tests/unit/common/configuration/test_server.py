@@ -1,4 +1,4 @@
-"""server.properties: defaults, cross-checks and the one-line errors that a person reads."""
+"""server.properties: defaults, cross-checks, and the one-line errors for the operator."""
 
 import pytest
 
@@ -24,7 +24,7 @@ CONTROLLER = {
 
 
 def test_a_small_broker_configuration_gets_kafkas_defaults() -> None:
-    """Loads the smallest broker file and compares what was filled in."""
+    """Loads the smallest broker file and checks all defaults."""
     config = load_server_config(BROKER, host_name="host.example")
     assert config.log_dirs == ("/d1", "/d2")
     assert config.metadata_log_dir == "/d1"
@@ -54,7 +54,7 @@ def test_a_controller_has_only_its_controller_listener() -> None:
 
 
 def test_unknown_keys_and_keys_without_effect_are_warnings() -> None:
-    """Both kinds are named, sorted, and do not stop the start."""
+    """Both kinds are reported by name, sorted, and do not prevent the start."""
     config = load_server_config(BROKER | {"no.such.key": "1", "num.io.threads": "8"})
     assert config.warnings == (
         "no.such.key is not a known key; it is ignored",
@@ -88,7 +88,7 @@ def test_unknown_keys_and_keys_without_effect_are_warnings() -> None:
     ],
 )
 def test_bad_values_are_one_line_naming_key_value_and_allowed(changes: dict[str, str], fragments: list[str]) -> None:
-    """Each bad value gives one ConfigError whose text holds what a person needs."""
+    """Each bad value raises one ConfigError that names the key, the value and what is allowed."""
     with pytest.raises(ConfigError) as caught:
         load_server_config(BROKER | changes)
     for fragment in fragments:
@@ -98,13 +98,13 @@ def test_bad_values_are_one_line_naming_key_value_and_allowed(changes: dict[str,
 
 @pytest.mark.parametrize("key", ["node.id", "process.roles", "controller.quorum.voters", "controller.listener.names"])
 def test_missing_keys_are_named(key: str) -> None:
-    """Without a required key the error starts with its name."""
+    """If a required key is missing, the error starts with its name."""
     with pytest.raises(ConfigError, match=f"^{key} is missing"):
         load_server_config({name: value for name, value in BROKER.items() if name != key})
 
 
 def test_environment_variables_follow_the_official_image() -> None:
-    """Dots, underscores and dashes are restored, script variables skipped."""
+    """Dots, underscores and dashes are restored; variables of the image's scripts are skipped."""
     variables = {"KAFKA_LOG_DIRS": "/a", "KAFKA_X__Y___Z": "1", "KAFKA_HEAP_OPTS": "-Xmx1g", "HOME": "/"}
     assert properties_from_environment(variables) == {"log.dirs": "/a", "x_y-z": "1"}
 

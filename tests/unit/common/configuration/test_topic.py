@@ -1,4 +1,4 @@
-"""Topic configuration: overlay over the server's defaults, and what is refused."""
+"""Topic configuration: overrides of the server's defaults, and what is refused."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.common.configuration.test_server import BROKER
 
 
 def test_overrides_beat_the_servers_defaults() -> None:
-    """The server's keys have other names than the topic's; overrides use the topic's."""
+    """The server's keys and the topic's have different names. Overrides use the topic's."""
     server = load_server_config(BROKER | {"log.retention.minutes": "5", "min.insync.replicas": "2"})
     defaults = default_topic_config(server)
     assert defaults.retention_ms == 300_000
@@ -20,7 +20,7 @@ def test_overrides_beat_the_servers_defaults() -> None:
 
 
 def test_the_class_defaults_are_kafkas() -> None:
-    """A server without settings gives what TopicConfig declares."""
+    """A server without settings gives TopicConfig's declared defaults."""
     assert default_topic_config(load_server_config(BROKER)) == TopicConfig()
 
 
@@ -35,12 +35,12 @@ def test_the_class_defaults_are_kafkas() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fragment: str) -> None:
-    """A stored key that does nothing would be a lie to the operator."""
+    """Storing a key that has no effect would mislead the operator."""
     with pytest.raises(ConfigError) as caught:
         validate_topic_overrides(overrides)
     assert fragment in str(caught.value)
 
 
 def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
-    """Tools send cleanup.policy=delete and compression.type=producer as a matter of course."""
+    """Tools routinely send cleanup.policy=delete and compression.type=producer."""
     validate_topic_overrides({"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "1"})
