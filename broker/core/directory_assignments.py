@@ -1,8 +1,9 @@
-"""Which replica-to-directory assignments the controller must still hear of, and when to send them (core).
+"""The queue of replica-to-directory assignments that the controller has not confirmed, and when to send them (core).
 
-Answers to Kafka's AssignmentsManager (KIP-858) and is level-triggered: `wish` is called again for every replica whose
-metadata differs from where it lives, so a lost or late answer delays agreement and never prevents it. Only the newest wish
-of a replica is ever sent. Easy to get wrong: the answer to an old request must not clear a wish that is newer than it.
+Counterpart of Kafka's AssignmentsManager (KIP-858). It is level-triggered: `wish` is called again for every replica whose
+metadata differs from its actual directory, so a lost or late response can delay agreement but not prevent it. Only the
+newest wish of a replica is sent. A replica may move again while its request is in flight; the response to that request must
+not clear the newer wish.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from random import Random
 
 
-# Kafka's numbers: a request of this size stays below 64 KB with ten directories.
+# Kafka's limits: with ten directories, a request of this size stays below 64 KB.
 ASSIGNMENTS_PER_REQUEST_MAX = 2250
 BATCHING_DELAY_NS = 100 * NS_PER_MS
 FIRST_RETRY_NS = 100 * NS_PER_MS
 RETRY_MAX_NS = 10_000 * NS_PER_MS
 JITTER = 0.02
 
-# The controller will never take these; reconciliation wishes again when the metadata has moved.
+# The controller will never accept these. Reconciliation calls `wish` again when the metadata has changed.
 DROPPING_ERRORS = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 )
@@ -34,26 +35,28 @@ DROPPING_ERRORS = frozenset(
 
 @dataclass(slots=True)
 class _Wish:
-    """Where a replica really is, and from when on that may be sent."""
+    """The directory a replica is really in, and the earliest time to send it."""
 
     directory_id: DirectoryId
     not_before_ns: int
     failures: int = 0
-    # Settled while its request was under way: if that fails, there is nothing to repeat.
+    # Settled while its request was in flight: if the request fails, this is not sent again.
     is_settled: bool = False
 
 
 class DirectoryAssignments:
-    """The queue. `size` counts what the controller has not confirmed (metric QueuedReplicaToDirAssignments)."""
+    """The queue. `size` counts the unconfirmed assignments (metric QueuedReplicaToDirAssignments)."""
 
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
-        # Replicas whose directory the controller has not been told about yet, newest wish wins.
+        # Assignments that are not sent yet; the newest wish wins.
         self._ready: dict[TopicIdPartition, _Wish] = {}
-        # What the one request under way carries.
-        # Invariant: a replica is in `ready` or in `in_flight`, or in both only when it moved again after its request left.
+        # The assignments in the request in flight (at most one). Empty when there is none.
+        # Invariant: a replica is in both `_ready` and `_in_flight` only if it moved again after its request was sent.
         self._in_flight: dict[TopicIdPartition, _Wish] = {}
+        # Consecutive requests that failed as a whole; back to 0 with the next response.
         self._request_failures = 0
+        # No request is sent before this time. Changes when: a request fails as a whole.
         self._retry_not_before_ns = 0
 
     @property
@@ -65,7 +68,7 @@ class DirectoryAssignments:
         return any(wish.directory_id == directory_id for queue in (self._ready, self._in_flight) for wish in queue.values())
 
     def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId], now_ns: int) -> None:
-        """Takes in where replicas really are. A wish that is already queued or under way unchanged keeps its place."""
+        """Queues the actual directories of replicas. A wish already queued or in flight unchanged keeps its place."""
         for replica, directory_id in wishes.items():
             queued = self._ready.get(replica) or self._in_flight.get(replica)
             if queued is None or queued.directory_id != directory_id:
@@ -74,22 +77,23 @@ class DirectoryAssignments:
                 queued.is_settled = False
 
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
-        """The metadata agrees about these replicas, or they are gone: nothing is left to say."""
+        """Drops these replicas: the metadata agrees about them, or they are gone."""
         for replica in replicas:
             self._ready.pop(replica, None)
             under_way = self._in_flight.get(replica)
             if under_way is not None:
-                # Repeated after a failure it would contradict what the metadata has agreed on since, LOST above all.
+                # Sent again after a failure, it would contradict what the metadata says by then; LOST would be the worst.
                 under_way.is_settled = True
 
     def next_deadline_ns(self) -> int | None:
-        """When `next_batch` may have something to send; None while a request is under way or the queue is empty."""
+        """Returns when `next_batch` may have something to send; None while a request is in flight or the queue is empty."""
         if self._in_flight or not self._ready:
             return None
         return max(self._retry_not_before_ns, min(map(self._due_ns, self._ready.values())))
 
     def next_batch(self, now_ns: int) -> Mapping[DirectoryId, Sequence[TopicIdPartition]]:
-        """What to send now, by directory; empty when nothing is due. It counts as under way until one of the two answers."""
+        """Returns what to send now, by directory; empty if nothing is due. The batch counts as in flight until
+        `handle_answer` or `handle_failure` is called."""
         deadline_ns = self.next_deadline_ns()
         if deadline_ns is None or now_ns < deadline_ns:
             return {}
@@ -102,16 +106,16 @@ class DirectoryAssignments:
         return batch
 
     def _due_ns(self, wish: _Wish) -> int:
-        # A full queue does not wait for more to come; a replica that the controller refused waits all the same.
+        # A full queue is sent without the batching delay, except for replicas that the controller refused.
         is_full = len(self._ready) >= ASSIGNMENTS_PER_REQUEST_MAX
         return self._retry_not_before_ns if is_full and wish.failures == 0 else wish.not_before_ns
 
     def handle_answer(
         self, error_codes: Mapping[tuple[DirectoryId, TopicIdPartition], int], now_ns: int
     ) -> dict[TopicIdPartition, int]:
-        """The request was answered, with a code per assignment. Returns the codes that were neither success nor a drop.
+        """Handles a response, which has one error code per assignment. Returns the codes of the assignments to be retried.
 
-        An assignment that the answer leaves out is sent again."""
+        An assignment that is missing from the response is sent again."""
         self._request_failures = 0
         refused: dict[TopicIdPartition, int] = {}
         in_flight, self._in_flight = self._in_flight, {}
@@ -126,7 +130,7 @@ class DirectoryAssignments:
         return refused
 
     def handle_failure(self, now_ns: int) -> None:
-        """The request as a whole failed or got no answer: everything goes back, newer wishes stay."""
+        """Handles a request that failed as a whole or got no response: everything is queued again, and newer wishes win."""
         self._request_failures += 1
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():

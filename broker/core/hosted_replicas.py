@@ -1,18 +1,18 @@
-"""What this broker knows of its replicas beyond what the metadata and the directories say by themselves (core, KIP-858).
+"""What this broker remembers about its replicas beyond the metadata and the directories' contents (core, KIP-858).
 
-Counterpart of what Kafka spreads over ReplicaManager, BrokerMetadataPublisher and AssignmentsManager. `reconcile` decides
-about one replica from a `ReplicaSituation`; this module remembers what goes into that situation, and what is to be said
-about the replica to the controller:
+Kafka spreads this over ReplicaManager, BrokerMetadataPublisher and AssignmentsManager. `reconcile` decides about one
+replica from a `ReplicaSituation`. This module keeps the state that goes into that situation, and what to report to the
+controller about the replica:
 
-1. A partition that the metadata created after this incarnation registered is *newer*: until its log is created here it
-   certainly never held a record here.
-2. A log that went offline with its directory is remembered by that directory and never looked for elsewhere, until the
-   metadata calls the replica LOST or places it on other brokers. The topic id decides: a topic that was deleted and created
-   again is another one.
-3. A wish is what the controller should be told: the true directory, the failed one, or LOST. It is computed again with each
-   decision, so that an assignment that was lost or refused is asked for again.
-4. A member of the ISR that no directory has room for says LOST, or it would be waited for.
-5. Before a new incarnation unfences, each of its replicas has to be *settled* (`is_settled`).
+1. A partition created after this incarnation registered is *newer*. Until its log is created here, this broker has
+   certainly never held a record of it.
+2. If a log went offline with its directory, we remember the directory and look for the log nowhere else, until the metadata
+   says LOST or moves the replica to other brokers. Replicas are identified by topic id: a topic that was deleted and
+   created again is a different topic.
+3. A *wish* is the directory to report to the controller: the true one, the failed one, or LOST. Each decision computes it
+   again, so an assignment that was lost or refused is requested again.
+4. If no directory has room for a member of the ISR, it is reported LOST. Otherwise the cluster would wait for it.
+5. Before a new incarnation unfences, each of its replicas must be *settled* (`is_settled`).
 """
 
 from collections.abc import Collection, Container
@@ -28,23 +28,27 @@ from common.metadata.state import MetadataState
 
 
 class HostedReplicas:
-    """See the module's docstring. Reads the newest applied metadata and the state of the directories; changes neither."""
+    """See the module docstring. Reads the newest applied metadata and the state of the directories, and changes neither."""
 
     def __init__(self, broker_id: BrokerId, state: MetadataState, directories: LogDirectories) -> None:
         self._broker_id = broker_id
         self._state = state
         self._directories = directories
-        # The directories of this broker's registration before this incarnation, lost ones included; None: not known.
+        # The directories of this broker's previous registration, including those it had lost; None if unknown.
+        # Changes when: set once, before the logs are loaded.
         self.previous_directories: Collection[DirectoryId] | None = None
-        # Rule 2: where the log of a replica was when it went offline.
+        # Rule 2: maps a replica to the directory its log was in when that went offline. Invariant: none of them is hosted.
+        # Changes when: a directory goes offline; a decision finds the replica LOST or no longer placed here.
         self._went_offline_in: dict[TopicIdPartition, DirectoryId] = {}
-        # Rule 1. Invariant: none of them is hosted.
+        # Rule 1. Invariant: none of them is hosted. Changes when: metadata is applied, the log is created, or a decision
+        # finds the replica no longer placed here.
         self._newer: dict[TopicIdPartition, None] = {}
-        # The offset of this incarnation's registration, or, learnt from a snapshot, of one after it. None: not applied yet.
+        # The offset of this incarnation's registration record, or a later one if it came with a snapshot. None until the
+        # registration is applied; never changes after that.
         self._registered_at: Offset | None = None
-        # Rule 4: what no directory had room for at the last decision.
+        # Rule 4: the replicas that no directory had room for at their last decision.
         self._unplaceable: dict[TopicIdPartition, None] = {}
-        # Rule 3.
+        # Rule 3. Changes when: `note_wish` is called, after each decision.
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
 
     @property
@@ -60,7 +64,7 @@ class HostedReplicas:
         return len(self._unplaceable)
 
     def is_offline(self, key: TopicIdPartition) -> bool:
-        """Whether the replica's log went offline with its directory, and nothing has replaced it."""
+        """Whether the replica's log went offline with its directory and nothing has replaced it."""
         return key in self._went_offline_in
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
@@ -68,13 +72,13 @@ class HostedReplicas:
         return key in self._unplaceable
 
     def placed_here(self, key: TopicIdPartition) -> PartitionRegistration | None:
-        """The registration of a partition that has a replica on this broker."""
+        """Returns the partition's registration if the metadata places a replica on this broker, else None."""
         registration = self._state.partition(*key)
         return registration if registration is not None and self._broker_id in registration.replicas else None
 
     def leads_in(self, directory_id: DirectoryId) -> bool:
-        """Whether the metadata names this broker leader of a replica that is in that directory, or is in it and not assigned
-        to it yet. log.dir.failure.timeout.ms is about these."""
+        """Whether the metadata names this broker leader of a replica that is in that directory, whether already assigned to
+        it or still waiting for the assignment. log.dir.failure.timeout.ms covers these replicas."""
         for key in self._state.partitions_led_by(self._broker_id):
             partition = self._state.partition(*key)
             assert partition is not None, "the index names only partitions that exist"
@@ -87,12 +91,13 @@ class HostedReplicas:
     def metadata_changed(
         self, delta: MetadataDelta, *, broker_epoch: BrokerEpoch | None, hosted: Container[TopicIdPartition]
     ) -> None:
-        """Notes what is newer than the incarnation with this epoch, in metadata that was just applied."""
+        """Notes the partitions in the metadata just applied that are newer than the incarnation with this epoch (rule 1)."""
         registration = self._state.brokers.get(self._broker_id)
         if registration is None or registration.epoch != broker_epoch:
             return
         if self._registered_at is None:
-            # Kept: after a snapshot the state no longer knows it, and would call everything old that the snapshot brought.
+            # Keep our own copy: after a snapshot the state gives a later offset, and all the snapshot's partitions would
+            # look old.
             self._registered_at = self._state.registration_offsets[self._broker_id]
         for key, created_at in delta.created_partitions.items():
             if created_at > self._registered_at and key not in hosted and self.placed_here(key) is not None:
@@ -105,20 +110,20 @@ class HostedReplicas:
         self._went_offline_in[key] = directory_id
 
     def offline_in(self, directory_id: DirectoryId) -> list[TopicIdPartition]:
-        """The replicas whose logs went offline with this directory."""
+        """Returns the replicas whose logs went offline with this directory."""
         return [key for key, where in self._went_offline_in.items() if where == directory_id]
 
     def has_place(self, key: TopicIdPartition) -> None:
         self._unplaceable.pop(key, None)
 
     def has_no_place(self, key: TopicIdPartition) -> bool:
-        """No directory has room for it. True when that is news."""
+        """Notes that no directory has room for the replica. Returns whether that is new."""
         is_news = key not in self._unplaceable
         self._unplaceable[key] = None
         return is_news
 
     def note_wish(self, key: TopicIdPartition, wish: DirectoryId | None) -> bool:
-        """What the controller should be told of this replica from now on. True when that is news."""
+        """Sets what to report to the controller for this replica from now on. Returns whether that is new."""
         if self._wishes.get(key) == wish:
             return False
         if wish is None:
@@ -130,18 +135,19 @@ class HostedReplicas:
     # --- deciding ------------------------------------------------------------------------------------------------
 
     def decide(self, key: TopicIdPartition, hosted_in: DirectoryId | None) -> Decision:
-        """What to do for one replica; `hosted_in` is the directory of its loaded log. Forgets what the metadata settled."""
+        """Decides what to do for one replica, and drops state that the metadata has made obsolete. `hosted_in` is the
+        directory of its loaded log."""
         registration = self.placed_here(key)
         if registration is None:
             for remembered in (self._went_offline_in, self._newer, self._unplaceable):
                 remembered.pop(key, None)
         elif registration.directory(self._broker_id) == LOST:
-            # From here on an unclean election may start it empty.
+            # From now on an unclean election may start it empty.
             self._went_offline_in.pop(key, None)
         return decide(self.situation(key, hosted_in))
 
     def situation(self, key: TopicIdPartition, hosted_in: DirectoryId | None) -> ReplicaSituation:
-        """All that the decision about this replica depends on."""
+        """Collects everything that the decision about this replica depends on."""
         registration = self.placed_here(key)
         online = tuple(self._directories.online)
         is_leader = registration is not None and registration.leader == self._broker_id
@@ -160,7 +166,7 @@ class HostedReplicas:
         )
 
     def decide_unplaceable(self, key: TopicIdPartition) -> Decision:
-        """What to do for a replica that was to be created and has no place (rule 4)."""
+        """Decides what to do for a replica that should be created but fits in no directory (rule 4)."""
         situation = self.situation(key, None)
         if situation.in_isr and situation.metadata_directory != LOST:
             return Decision(Action.ASSIGN_LOST)
@@ -172,32 +178,32 @@ class HostedReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlace:
-    """Where the metadata and the directories have one replica of this broker."""
+    """Where one replica of this broker is, according to the metadata and to the directories."""
 
     assigned: DirectoryId | None
-    """The directory that the newest applied metadata names; None when it no longer places the replica here."""
+    """The directory that the newest applied metadata assigns; None if it no longer places the replica here."""
 
     assigned_is_online: bool
-    """Whether the controller counts that directory as online; UNASSIGNED and MIGRATING do, LOST does not."""
+    """Whether the controller counts that directory as online. UNASSIGNED and MIGRATING count, LOST does not."""
 
     hosted: DirectoryId | None
-    """The directory of the loaded log."""
+    """The directory of the loaded log; None if there is no log."""
 
     has_wish: bool
-    """Whether there is something to tell the controller about it."""
+    """Whether there is something to report to the controller about the replica."""
 
     is_being_created: bool
-    """Whether its log is about to be there, and with it perhaps something to tell."""
+    """Whether its log is being created. There may be something to report once it exists."""
 
     is_unplaceable: bool
     """Whether no directory has room for it."""
 
 
 def is_settled(place: ReplicaPlace) -> bool:
-    """Whether a new incarnation need not stay fenced for this replica (rule 5): the metadata agrees, or nothing would ever
-    make it agree."""
+    """Whether a new incarnation may unfence as far as this replica is concerned (rule 5): the metadata agrees with the
+    directories, or it never will."""
     if place.assigned in (None, LOST, place.hosted) or place.is_unplaceable:
         return True
-    # The controller holds its directory for offline, and there is nothing to say about it. About one that is created
-    # elsewhere there will be something to say.
+    # The controller considers its directory offline, and we have nothing to report that would change this. If the log is
+    # being created elsewhere, there will be something to report.
     return not (place.assigned_is_online or place.has_wish or place.is_being_created)

@@ -1,33 +1,38 @@
-"""Whether what a broker last knew of its leaderships may have ended while its process did not run (core).
+"""Detects that the broker's session may have ended while its process was stopped (core).
 
-A heartbeat's answer is good for one session from when the heartbeat was sent. A broker that runs and cannot reach the
-controller serves on, as Apache Kafka's does: what acks=all promises is kept by the ISR. One that was stopped (SIGSTOP, a
-frozen virtual machine) over the end of its session comes back to requests that waited in its sockets for a leader that
-others have replaced, and must first learn what happened. Easy to get wrong: a request may be looked at before any timer,
-so every look counts the time since the last one itself.
+A heartbeat response is good for one session timeout, counted from when the heartbeat was sent. A broker that keeps running
+but cannot reach the controller goes on serving, as Apache Kafka's does: the ISR protects what acks=all promises. A broker
+that was stopped (SIGSTOP, a frozen virtual machine) across the end of its session is different. The requests in its socket
+buffers were meant for a leader that may have been replaced since, so it must catch up with the metadata before it answers.
+
+After a stop, a request may be handled before any timer fires. So every call of `look` measures the time since the previous
+call; a timer alone would come too late.
 """
 
 from common.time_units import NS_PER_S
 
-# A process that did not look at the clock for so long was stopped. It looks four times as often.
+# A process that has not called `look` for this long was stopped. A running one calls it four times as often.
 ABSENCE_MIN_NS = NS_PER_S
 LOOK_INTERVAL_NS = ABSENCE_MIN_NS // 4
 
 
 class Lease:
-    """`session_timeout_ns` is broker.session.timeout.ms, the same here as at the controller."""
+    """`session_timeout_ns` is broker.session.timeout.ms, which must have the same value on the controllers."""
 
     def __init__(self, session_timeout_ns: int) -> None:
         self._session_timeout_ns = session_timeout_ns
+        # The end of the session as far as we know. Invariant: never goes back. Changes when: the controller answers.
+        # None before the first answer; a broker without a session has nothing to lose.
         self._valid_until_ns: int | None = None
+        # The previous call of `look`; None before the first.
         self._last_look_ns: int | None = None
         self.doubted_since_ns: int | None = None
-        """Since when it is not known whether this broker still leads what it led; None when it is."""
+        """Since when we do not know whether this broker still leads what it led; None when there is no doubt."""
         self.absence_ns = 0
-        """How long the stop was that began or renewed the doubt."""
+        """How long the stop lasted that began or renewed the doubt."""
 
     def look(self, now_ns: int) -> None:
-        """The process runs at this moment."""
+        """Notes that the process is running now, and begins or renews the doubt if it was stopped since the last call."""
         last_ns, self._last_look_ns = self._last_look_ns, now_ns
         if last_ns is None or now_ns - last_ns < ABSENCE_MIN_NS:
             return
@@ -41,12 +46,12 @@ class Lease:
         return last_ns <= self._valid_until_ns or now_ns - last_ns >= self._session_timeout_ns
 
     def renew(self, asked_ns: int) -> None:
-        """The controller answered what was asked at that time: this broker was not fenced then."""
+        """Extends the session: the controller answered a request sent at `asked_ns`, so the broker was not fenced then."""
         until_ns = asked_ns + self._session_timeout_ns
         self._valid_until_ns = until_ns if self._valid_until_ns is None else max(self._valid_until_ns, until_ns)
 
     def confirm(self, asked_ns: int) -> None:
-        """The broker has applied everything that was committed at that time. It ends the doubt unless that is younger."""
+        """Ends the doubt if it is not younger than `asked_ns`. The broker has applied everything committed by that time."""
         if self.doubted_since_ns is not None and asked_ns >= self.doubted_since_ns:
             self.doubted_since_ns = None
             self.renew(asked_ns)

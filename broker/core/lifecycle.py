@@ -2,9 +2,18 @@
 
 Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md, "From a disk error to a new leader" and
 "Registration and fencing". Events go into `step`, effects come out, and `next_deadline_ns` says when to step again with
-`Tick`. Only one request is in flight at any time; whatever becomes urgent meanwhile makes the next one immediate. Easy to
-get wrong: a failed directory counts as acknowledged only when a request that *named it* was answered without error; one that
-fails while a heartbeat is in flight waits for the next.
+`Tick`.
+
+    NOT_RUNNING -- Start --> STARTING -- caught up --> RECOVERY -- unfenced --> RUNNING
+    RUNNING -- ShutdownAsked --> PENDING_CONTROLLED_SHUTDOWN -- should_shut_down --> SHUTTING_DOWN
+    NOT_RUNNING, STARTING, RECOVERY -- ShutdownAsked --> SHUTTING_DOWN
+    any state -- a reason to Halt --> SHUTTING_DOWN, which ignores all events
+
+1. At most one request is in flight. If something urgent happens meanwhile, the next request follows immediately.
+2. Easy to get wrong: a failed directory is acknowledged only by an error-free answer to a request that *named* it (or to a
+   registration that left it out). If it fails while a heartbeat is in flight, it has to wait for the next one.
+3. The broker halts if, at or after a failure's deadline, it leads partitions in that directory while the failure is not
+   acknowledged or an assignment into the directory is still pending (KIP-858).
 """
 
 from __future__ import annotations
@@ -22,13 +31,13 @@ if TYPE_CHECKING:
     from random import Random
 
 
-# Kafka polls quickly in the two states in which somebody waits for the next answer.
+# Like Kafka, poll fast in the two states in which progress depends on the next answer.
 STARTING_POLL_NS = 10 * NS_PER_MS
 SHUTDOWN_POLL_NS = 50 * NS_PER_MS
 FIRST_RETRY_NS = 100 * NS_PER_MS
 JITTER = 0.02
 
-# Answers to a registration that asking again cannot change.
+# Registration errors that a retry cannot fix.
 FATAL_REGISTRATION_ERRORS = frozenset(
     {
         ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -67,7 +76,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LifecycleSettings:
-    """Durations of the monotonic clock."""
+    """Durations on the monotonic clock."""
 
     heartbeat_interval_ns: int
     registration_timeout_ns: int
@@ -80,12 +89,12 @@ class LifecycleSettings:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The directories are scanned and the listeners bound: registration may begin."""
+    """The directories are scanned and the listeners are bound, so registration may begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The controller answered the registration; `directories` are those that the request named."""
+    """The controller accepted the registration; `directories` are those that the request named."""
 
     broker_epoch: BrokerEpoch
     directories: tuple[DirectoryId, ...]
@@ -109,7 +118,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """The request in flight got no answer: no controller found, connection lost, timed out."""
+    """The request in flight got no answer: no controller was found, the connection broke, or it timed out."""
 
     reason: str
 
@@ -121,22 +130,22 @@ class DirectoryFailed:
 
 @dataclass(frozen=True, slots=True)
 class ReadyToUnfence:
-    """Every assignment that this incarnation waits for is settled (KIP-858)."""
+    """Every assignment that this incarnation waited for is settled (KIP-858)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownAsked:
-    """Somebody wants an orderly end."""
+    """The operator asked for an orderly shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """The node is about to halt. What is told now need not wait for the session's end."""
+    """The node is about to halt. If the controller learns of it now, it need not wait for the session to expire."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataApplied:
-    """The metadata moved on: leadership in a failed directory may have changed."""
+    """New metadata was applied, so leadership in a failed directory may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +191,24 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class FailuresAcknowledged:
-    """The controller has these failures for good."""
+    """The controller has recorded these failures."""
 
     directory_ids: tuple[DirectoryId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ShutDownNow:
-    """The controller moved everything away, or there is nothing to move: end in order."""
+    """Shut down in order: the controller has moved all leaders away, or there were none to move."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastWordsHeard:
-    """The controller has fenced this broker and knows its failures, or it never knew this broker."""
+    """The controller has fenced this broker and knows its failures, or this broker never registered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The broker must not go on; `reason` is the one line for the operator."""
+    """The broker must stop at once; `reason` is a line for the operator."""
 
     reason: str
 
@@ -209,15 +218,17 @@ Effect = SendRegistration | SendHeartbeat | StateChanged | FailuresAcknowledged 
 
 @dataclass(slots=True)
 class _Failure:
-    """One directory that failed since this incarnation began."""
+    """A directory that failed in this incarnation."""
 
+    # When log.dir.failure.timeout.ms is over for it. Never changes.
     deadline_ns: int
+    # Whether the controller knows. Changes when: a heartbeat that named the directory, or a registration, succeeds.
     acknowledged: bool = False
 
 
 class BrokerLifecycle:
-    """The state machine. `leads_in` and `has_pending_assignment_into` read the newest applied metadata and the queue of
-    assignments for a directory id; they change nothing."""
+    """The state machine. `leads_in` looks a directory id up in the newest applied metadata, `has_pending_assignment_into` in
+    the queue of assignments. Both are read-only."""
 
     def __init__(
         self,
@@ -231,39 +242,56 @@ class BrokerLifecycle:
         self._rng = rng
         self._leads_in = leads_in
         self._has_pending_assignment_into = has_pending_assignment_into
+        # Invariant: only moves forward, as drawn above.
         self.state = BrokerState.NOT_RUNNING
+        # -1 until the registration is accepted, then fixed. Decides whether the next request is a registration or a
+        # heartbeat.
         self.broker_epoch = BrokerEpoch(-1)
+        # As in the last error-free heartbeat answer; true until the first.
         self.is_fenced = True
-        # What the controller has to acknowledge: the failures since this incarnation began, in their order. What is online
-        # is for LogDirectories to say. Invariant: never shrinks, for each heartbeat names all of them.
+        # The failures of this incarnation that the controller has to acknowledge, in order. (LogDirectories knows which
+        # directories are online.) Invariant: never shrinks, because every heartbeat names all of them.
         self._failures: dict[DirectoryId, _Failure] = {}
-        # What the registration named. Invariant: a heartbeat never names an id outside of it.
+        # The directories that the registration named; empty before. Fixed once the registration is accepted.
+        # Invariant: a heartbeat never names an id outside this set.
         self._registered_directories: frozenset[DirectoryId] = frozenset()
+        # Whether a request awaits its answer. Set by `_maybe_send`, cleared by every answer and by RequestFailed.
         self._in_flight = False
+        # When the next request is due. None while a request is in flight, unless something urgent came up meanwhile; also
+        # None before Start and after the end.
         self._next_request_ns: int | None = None
+        # Consecutive failed or refused requests, for the back-off. Back to 0 with each error-free answer.
         self._request_failures = 0
+        # Set by Start, cleared by Registered. The broker halts when it passes.
         self._registration_deadline_ns: int | None = None
+        # Set when a controlled shutdown begins. The broker halts when it passes.
         self._shutdown_deadline_ns: int | None = None
+        # Whether heartbeats may ask to be unfenced. Set by ReadyToUnfence, never cleared.
         self._ready_to_unfence = False
+        # Set by the first ShutdownAsked, never cleared. Every later heartbeat says so.
         self._shutdown_asked = False
+        # Whether the last heartbeat asked to stay fenced. If ReadyToUnfence came meanwhile, the next one is sent at once.
         self._sent_want_fence = True
+        # Set by LastWords, never cleared. From then on every heartbeat asks to be fenced.
         self._has_last_words = False
+        # Whether the last heartbeat sent already carried the last words; only its answer confirms them.
         self._sent_last_words = False
+        # Time of the last step. A failure deadline at or before it has been checked.
         self._last_step_ns = -1
 
     def next_deadline_ns(self) -> int | None:
-        """When to step with Tick, or None when only another event can move things."""
+        """Returns when to step with Tick; None if only another event can change anything."""
         candidates = [self._registration_deadline_ns, self._shutdown_deadline_ns]
         if not self._in_flight:
             candidates.append(self._next_request_ns)
         if self.state not in (BrokerState.NOT_RUNNING, BrokerState.SHUTTING_DOWN):
-            # A deadline that passed without leadership here is looked at again on every metadata change instead.
+            # If a deadline passed while this broker led nothing there, every metadata change checks it again.
             candidates.extend(f.deadline_ns for f in self._failures.values() if f.deadline_ns > self._last_step_ns)
         known = [candidate for candidate in candidates if candidate is not None]
         return min(known) if known else None
 
     def step(self, event: Event, now_ns: int) -> list[Effect]:
-        """Takes in one event; returns what to do, in order."""
+        """Handles one event and returns what to do, in order."""
         if self.state is BrokerState.SHUTTING_DOWN:
             return []
         self._last_step_ns = now_ns
@@ -312,7 +340,7 @@ class BrokerLifecycle:
         self.broker_epoch = event.broker_epoch
         self._registered_directories = frozenset(event.directories)
         for directory_id, failure in self._failures.items():
-            # A directory that failed before the request was built is told by not being named in it.
+            # A directory that failed before the request was built is not named in it, which reports the failure.
             failure.acknowledged = directory_id not in self._registered_directories
         self._next_request_ns = now_ns
         return []
@@ -378,7 +406,7 @@ class BrokerLifecycle:
             return []
         self._shutdown_asked = True
         if self.state is not BrokerState.RUNNING:
-            # Nobody relies on a broker that never unfenced.
+            # A broker that was never unfenced leads nothing.
             return [ShutDownNow()]
         self._shutdown_deadline_ns = now_ns + self._settings.controlled_shutdown_timeout_ns
         self._send_soon(now_ns)
@@ -436,13 +464,13 @@ class BrokerLifecycle:
         ]
 
     def _send_soon(self, now_ns: int) -> None:
-        # Before the registration is answered there is nothing to hurry: it names what is online when it is built.
+        # Before the registration is answered there is no need to hurry: it names the directories online when it is built.
         if self.broker_epoch >= 0:
             self._next_request_ns = now_ns
 
     def _retry_later(self, now_ns: int) -> None:
-        # Never beyond the interval of heartbeats: a long back-off would let the session expire; and a broker that was killed
-        # is let in again when its former session ends, so whoever asks seldom then stays away for as long once more.
+        # Capped at the heartbeat interval. A longer back-off would let the session expire. And a broker that was killed may
+        # register again as soon as its old session ends; with long pauses it would notice that late.
         delay_ns = min(FIRST_RETRY_NS * 2 ** min(self._request_failures, 20), self._settings.heartbeat_interval_ns)
         self._request_failures += 1
         self._next_request_ns = now_ns + int(delay_ns * self._rng.uniform(1 - JITTER, 1 + JITTER))

@@ -1,21 +1,19 @@
 """One replica of a partition on this broker, as leader or as follower (core).
 
-Answers to the decisions of Kafka's Partition and Replica: the high watermark, the ISR, and who may join it. Events come in
-as method calls with the time; what follows comes out as a list of effects. `log_end_offset` here is the *written* end of the
-log: an append counts once the kernel has it, so that nothing unwritten is acknowledged or read.
+Counterpart of the decisions in Kafka's Partition and Replica: the high watermark, the ISR, and who may join it. Events come
+in as method calls with the time; effects come out as a list. `log_end_offset` is the *written* end of the log: an append
+counts once the kernel has it, so nothing unwritten is acknowledged or read.
 
-The ISR exists twice while an AlterPartition request is under way. The *committed* ISR is what the controller recorded; the
-*maximal* ISR adds a member that was proposed and keeps one whose removal was. The high watermark is the smallest end offset
-over the maximal ISR, because whichever of the two the controller settles on, each of its members must hold everything
-acknowledged. It also waits for caught-up replicas that could join, but never for one that is fenced, leaving (KIP-841) or
-on an offline directory: such a one would stall every acks=all produce (KAFKA-15021).
-
-While the committed ISR is smaller than min.insync.replicas the high watermark stands still (KIP-966): what too few replicas
-hold is not committed, whatever acks it was written with, and no consumer reads it. It advances as soon as the ISR has grown
-or the configuration was lowered, so each of these is an event here.
-
-Easy to get wrong: a proposal may only be forgotten when its fate is known, that is, when metadata with a *higher* partition
-epoch was applied or the controller said that it changed nothing.
+1. While an AlterPartition request is in flight there are two ISRs. The *committed* ISR is what the controller recorded. The
+   *maximal* ISR also contains proposed members, and still contains members whose removal was proposed.
+2. The high watermark is the smallest end offset over the maximal ISR: whichever ISR the controller settles on, every member
+   must hold everything acknowledged. It also waits for caught-up replicas that could join, but never for one that is fenced,
+   shutting down (KIP-841) or on an offline directory. Such a replica would stall every acks=all produce (KAFKA-15021).
+3. While the committed ISR is smaller than min.insync.replicas, the high watermark does not advance (KIP-966). Records on too
+   few replicas are not committed, whatever acks they were produced with, and consumers cannot read them. A larger ISR or a
+   lower minimum may release it, so both are events here.
+4. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
+   new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.
 """
 
 from collections.abc import Callable
@@ -32,9 +30,9 @@ _NO_LEADER_EPOCH = LeaderEpoch(-1)
 _NO_PARTITION_EPOCH = PartitionEpoch(-1)
 _ZERO = Offset(0)
 
-# The change did not happen and nothing changed meanwhile: back to the committed ISR; a later fetch asks again.
+# The change did not happen, and nothing else changed: go back to the committed ISR. A later fetch proposes again.
 _REVERTING_ERRORS = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-# What is known here is outdated: the metadata that is on its way settles it. Until then the maximal ISR stays as it is.
+# Our state is outdated, and newer metadata is on its way. Keep the maximal ISR until it arrives.
 _WAITING_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -63,16 +61,16 @@ class HighWatermarkAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """A member of a proposed ISR; the epoch is the one of its last fetch, or -1 when it has not fetched yet."""
+    """A member of a proposed ISR. The epoch is that of its last fetch, or -1 if it has not fetched yet."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-# By identity: two proposals with equal content are still two requests, and an answer belongs to one of them.
+# Compared by identity: two proposals with equal content are still two requests, and an answer belongs to one of them.
 @dataclass(frozen=True, slots=True, eq=False)
 class IsrProposal:
-    """To be sent to the controller until it is answered or superseded."""
+    """A proposed ISR, to be sent to the controller until it is answered or superseded."""
 
     members: tuple[IsrMember, ...]
     leader_epoch: LeaderEpoch
@@ -90,7 +88,7 @@ class ProposeIsr:
 
 @dataclass(frozen=True, slots=True)
 class IsrCommitted:
-    """The controller accepted a change; the sizes tell whether it shrank or grew."""
+    """The controller accepted an ISR change."""
 
     before: tuple[BrokerId, ...]
     after: tuple[BrokerId, ...]
@@ -98,7 +96,7 @@ class IsrCommitted:
 
 @dataclass(frozen=True, slots=True)
 class IsrRejected:
-    """The controller refused a change."""
+    """The controller refused an ISR change."""
 
     isr: tuple[BrokerId, ...]
     error: ErrorCode
@@ -109,7 +107,7 @@ Effect = HighWatermarkAdvanced | ProposeIsr | IsrCommitted | IsrRejected
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionResult:
-    """The controller's answer about one partition; all but the error only count when it is NONE."""
+    """The controller's answer about one partition. The other fields are valid only if the error is NONE."""
 
     error: ErrorCode
     leader: BrokerId = NO_LEADER
@@ -121,14 +119,15 @@ class AlterPartitionResult:
 
 @dataclass(slots=True)
 class FollowerState:
-    """What the leader knows of one follower, from its fetches."""
+    """What the leader knows about one follower. All fields change only when it fetches."""
 
-    # Changes when: it fetches. The follower has written everything below.
+    # The follower has written everything below.
     log_end_offset: Offset = UNKNOWN_OFFSET
     log_start_offset: Offset = UNKNOWN_OFFSET
     last_fetch_ns: int = 0
-    # Where the leader's log ended at that fetch: having reached it at the next one, the follower was caught up then.
+    # The leader's log end at that fetch. If the next fetch reaches it, the follower was caught up at `last_fetch_ns`.
     leader_end_at_last_fetch: Offset = UNKNOWN_OFFSET
+    # When the follower was last known to have everything; None if never. A new leader counts ISR members as caught up.
     last_caught_up_ns: int | None = None
     broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
 
@@ -146,13 +145,13 @@ class PartitionReplica:
     leader_epoch: LeaderEpoch = _NO_LEADER_EPOCH
     partition_epoch: PartitionEpoch = _NO_PARTITION_EPOCH
     replicas: tuple[BrokerId, ...] = ()
-    # Parallel to `replicas`: where each is, as far as its broker has told.
+    # Parallel to `replicas`: the directory of each, as far as its broker has reported it.
     directories: tuple[DirectoryId, ...] = ()
     committed_isr: tuple[BrokerId, ...] = ()
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
-    # As configured; may exceed the number of replicas, see `min_isr`. Changes when: the topic's configuration does.
+    # As configured; may exceed the number of replicas, see `min_isr`. Changes when: the topic's configuration changes.
     min_insync_replicas: int = 1
-    # Invariant: only a leader has one, and its leader epoch is the current one.
+    # The ISR change in flight. Invariant: only a leader has one, with its current leader epoch. Changes when: see rule 4.
     proposal: IsrProposal | None = None
     followers: dict[BrokerId, FollowerState] = field(default_factory=dict)
 
@@ -161,7 +160,7 @@ class PartitionReplica:
     # Invariant: never above log_end_offset. Goes back only by truncation; on a leader it advances only while
     # `has_enough_in_sync`.
     high_watermark: Offset = _ZERO
-    # Where this leader's epoch begins: a follower below has not seen the end of the previous epoch.
+    # Where this leader's epoch begins. A follower below it has not seen the end of the previous epoch and may not join.
     leader_epoch_start_offset: Offset = _ZERO
 
     # --- what the metadata says ----------------------------------------------------------------------------------
@@ -169,8 +168,8 @@ class PartitionReplica:
     def become_leader(
         self, partition: PartitionRegistration, *, now_ns: int, leader_epoch_start_offset: Offset
     ) -> list[Effect]:
-        """Applies metadata that names this broker leader. `leader_epoch_start_offset` counts for a new leader epoch only;
-        it is the end of the log in memory, writes under way included."""
+        """Applies metadata that names this broker leader. `leader_epoch_start_offset` is used only for a new leader epoch:
+        it is the end of the log in memory, including writes in flight."""
         is_new_epoch = self.role is not Role.LEADER or partition.leader_epoch > self.leader_epoch
         if not is_new_epoch and partition.partition_epoch <= self.partition_epoch:
             return []
@@ -179,12 +178,12 @@ class PartitionReplica:
             self.followers = {}
         effects: list[Effect] = []
         if not is_new_epoch and self.proposal is not None and sorted(self.proposal.isr) == sorted(partition.isr):
-            # The record was quicker than the answer.
+            # The record arrived before the answer.
             effects.append(IsrCommitted(self.committed_isr, partition.isr))
         self.role = Role.LEADER
         self._take_over(partition)
         known = self.followers
-        # Whoever is in the ISR counts as caught up now, otherwise a new leader would shrink it before the first fetch.
+        # ISR members count as caught up now. Otherwise a new leader would remove them before their first fetch.
         self.followers = {
             replica: known.get(replica) or FollowerState(last_caught_up_ns=now_ns if replica in partition.isr else None)
             for replica in partition.replicas
@@ -213,27 +212,27 @@ class PartitionReplica:
     # --- what happens to the log ---------------------------------------------------------------------------------
 
     def written(self, log_end_offset: Offset, now_ns: int) -> list[Effect]:
-        """The log is written up to `log_end_offset`."""
+        """Notes that the log is written up to `log_end_offset`."""
         self.log_end_offset = max(self.log_end_offset, log_end_offset)
         return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
 
     def truncated(self, log_end_offset: Offset) -> None:
-        """The log was cut; the only way for the high watermark to go back."""
+        """Notes that the log was truncated. The high watermark goes back if it was beyond the new end."""
         self.log_end_offset = log_end_offset
-        # A leader whose log was loaded again: its epoch may have begun behind appends that failed.
+        # For a leader whose log was reloaded: its epoch may have begun at the end of appends that failed.
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
     def restarted_at(self, offset: Offset) -> None:
-        """The log was emptied and now starts, and ends, at `offset`."""
+        """Notes that the log was emptied and now starts and ends at `offset`."""
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
 
     def load_high_watermark(self, checkpointed: Offset) -> None:
-        """Sets the high watermark from a checkpoint, within what the log holds."""
+        """Sets the high watermark from a checkpoint, limited to the range of the log."""
         self.high_watermark = min(max(checkpointed, self.log_start_offset), self.log_end_offset)
 
     def leader_high_watermark(self, high_watermark: Offset) -> list[Effect]:
-        """As follower: takes over the leader's high watermark as far as the own log goes."""
+        """On a follower: adopts the leader's high watermark, but not beyond the end of its own log."""
         bounded = min(high_watermark, self.log_end_offset)
         if self.role is not Role.FOLLOWER or bounded <= self.high_watermark:
             return []
@@ -243,7 +242,7 @@ class PartitionReplica:
     # --- followers -----------------------------------------------------------------------------------------------
 
     def is_stale_fetch(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
-        """Whether the fetch comes from an incarnation of the follower that the metadata has already replaced (KIP-903)."""
+        """Whether the fetch comes from an incarnation of the follower that has already been replaced (KIP-903)."""
         registration = self.registration(broker_id)
         return broker_epoch != NO_BROKER_EPOCH and registration is not None and registration.epoch > broker_epoch
 
@@ -256,7 +255,7 @@ class PartitionReplica:
         broker_epoch: BrokerEpoch,
         now_ns: int,
     ) -> list[Effect]:
-        """A follower asks for `fetch_offset` and thereby confirms that it has written everything below."""
+        """Notes that a follower asked for `fetch_offset`, which confirms that it has written everything below."""
         follower = self.followers.get(broker_id)
         if self.role is not Role.LEADER or follower is None or self.is_stale_fetch(broker_id, broker_epoch):
             return []
@@ -269,16 +268,16 @@ class PartitionReplica:
         follower.last_fetch_ns = now_ns
         follower.leader_end_at_last_fetch = self.log_end_offset
         follower.broker_epoch = broker_epoch
-        # Expanding comes first: the new member is then in the maximal ISR that the high watermark looks at.
+        # Expand first, so that the maximal ISR contains the new member when the high watermark is computed.
         return self._maybe_expand_isr(broker_id, follower) + self._maybe_advance_high_watermark(now_ns)
 
     def brokers_changed(self, now_ns: int) -> list[Effect]:
-        """Registrations changed: a replica that is no longer eligible must not hold back the high watermark."""
+        """Notes that registrations changed. A replica that is no longer eligible must not hold back the high watermark."""
         return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
 
     def maybe_shrink_isr(self, now_ns: int) -> list[Effect]:
-        """Proposes an ISR without the members that have not been caught up for too long. To be called now and then, because
-        time alone may also release the high watermark from a replica that was going to join and then fell silent."""
+        """Proposes an ISR without the members that have lagged for too long. Call it periodically: a replica that was about
+        to join and then fell silent also stops holding back the high watermark by time alone."""
         if self.role is not Role.LEADER:
             return []
         effects = self._maybe_advance_high_watermark(now_ns)
@@ -295,7 +294,7 @@ class PartitionReplica:
 
     @property
     def maximal_isr(self) -> tuple[BrokerId, ...]:
-        """Every broker that is, or may by now be, in the ISR that the controller has recorded."""
+        """Every broker that is, or by now may be, in the ISR recorded by the controller."""
         if self.proposal is None:
             return self.committed_isr
         return self.committed_isr + tuple(member for member in self.proposal.isr if member not in self.committed_isr)
@@ -303,7 +302,7 @@ class PartitionReplica:
     def handle_alter_partition_result(
         self, proposal: IsrProposal, result: AlterPartitionResult, now_ns: int
     ) -> list[Effect]:
-        """The controller answered `proposal`; answers to proposals that the metadata has overtaken are ignored."""
+        """Handles the controller's answer to `proposal`. It is ignored if newer metadata has superseded the proposal."""
         if proposal is not self.proposal:
             return []
         if result.error is not ErrorCode.NONE:
@@ -316,8 +315,8 @@ class PartitionReplica:
         self.partition_epoch = result.partition_epoch
         self.leader_recovery_state = result.leader_recovery_state
         effects: list[Effect] = [IsrCommitted(before, result.isr)]
-        # Somebody else may have caught up while this request was under way. Not so whoever was just thrown out and still
-        # stands at the high watermark that it held back.
+        # Other followers may have caught up while this request was in flight. Check that they are caught up: a follower that
+        # was just removed may still be at the high watermark that it held back, and must not rejoin because of that.
         for broker_id, follower in self.followers.items():
             if self._is_caught_up(follower, now_ns):
                 effects += self._maybe_expand_isr(broker_id, follower)
@@ -362,7 +361,7 @@ class PartitionReplica:
             and not registration.fenced
             and not registration.in_controlled_shutdown
             and follower.broker_epoch in (NO_BROKER_EPOCH, registration.epoch)
-            # A replica whose disk died was caught up a moment ago and will not be again; its broker is well (KIP-858).
+            # A replica whose disk died a moment ago still looks caught up, and its broker is healthy (KIP-858).
             and registration.has_online_directory(self.directories[self.replicas.index(broker_id)])
         )
 
@@ -376,7 +375,7 @@ class PartitionReplica:
     # --- the high watermark --------------------------------------------------------------------------------------
 
     def set_min_insync_replicas(self, min_insync_replicas: int, now_ns: int) -> list[Effect]:
-        """The configuration changed; a lower minimum may release the high watermark."""
+        """Sets the configured minimum. A lower one may release the high watermark."""
         self.min_insync_replicas = min_insync_replicas
         return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
 
@@ -404,11 +403,11 @@ class PartitionReplica:
         return min(self.min_insync_replicas, max(len(self.replicas), 1))
 
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all may be served: by the ISR that the controller has recorded, not the proposed one."""
+        """Whether acks=all may be served. Only the ISR recorded by the controller counts, not the proposed one."""
         return len(self.committed_isr) >= self.min_isr
 
     def acks_all_result(self, required_offset: Offset) -> ErrorCode | None:
-        """What to answer for an append that ends at `required_offset`; None while it is not yet replicated."""
+        """Returns the answer for an append that ends at `required_offset`; None while it is not replicated yet."""
         if self.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < required_offset:

@@ -1,17 +1,17 @@
 """Chooses the log directory of a new replica (core).
 
-Counterpart of the choice in Kafka's LogManager.nextLogDirs, which takes the directory with the fewest logs. That puts all
-the leaders of a topic on one disk when the partitions that a broker leads come to it at regular intervals. So the two kinds
-of replica are spread each by itself, by these rules in this order:
+Counterpart of Kafka's LogManager.nextLogDirs, which takes the directory with the fewest logs. That can put all leaders of a
+topic on one disk, because the partitions that a broker leads arrive in a regular pattern. We therefore spread preferred
+leaders and followers separately. The rules, in order:
 
-1. a directory whose file system is nearly full takes no replica, long before an append meets ENOSPC;
-2. the directory with the fewest replicas of the same kind, preferred leaders or followers;
-3. of these the one with the fewest logs;
-4. of these the one with the most free bytes;
-5. of these the first in the configuration, never by id, so that the same cluster is laid out the same way every time.
+1. A directory whose file system is nearly full takes no replica, long before an append would hit ENOSPC.
+2. Take the directory with the fewest replicas of the same kind (preferred leaders or followers).
+3. On a tie, the one with the fewest logs.
+4. On a tie, the one with the most free bytes.
+5. On a tie, the first in the configuration. Never by id, so that the same cluster is laid out the same way every time.
 
-By rule 2 the preferred leaders on any two directories that start even and both have room never differ by more than one, in
-whatever order the partitions come.
+By rule 2, if two directories start even and both have room, their numbers of preferred leaders never differ by more than
+one, in whatever order the partitions arrive.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from common.ids import BrokerId, DirectoryId, TopicIdPartition
 
 
 class ReplicaKind(Enum):
-    """What a replica is to be while its cluster is well. Who leads at the moment has nothing to do with it."""
+    """A replica's role in a healthy cluster, regardless of which replica leads right now."""
 
     PREFERRED_LEADER = auto()
     FOLLOWER = auto()
 
 
 def replica_kind(broker_id: BrokerId, replicas: tuple[BrokerId, ...]) -> ReplicaKind:
-    """The kind of the broker's replica; the first of the partition's replicas is the preferred leader."""
+    """Returns the kind of this broker's replica. The first of the partition's replicas is the preferred leader."""
     return ReplicaKind.PREFERRED_LEADER if replicas[:1] == (broker_id,) else ReplicaKind.FOLLOWER
 
 
@@ -37,44 +37,44 @@ class PlacedReplicas:
     """The replicas whose logs are in one directory, or are being created there, by kind."""
 
     def __init__(self) -> None:
-        # Invariant: a replica is in one of the sets or in none. The counts are their sizes, so they cannot drift.
-        # Changes when: a creation begins or fails, a log is loaded or deleted, or the partition gets another first replica.
+        # Invariant: a replica is in at most one of the sets. The counts are the sizes of the sets, so they cannot drift.
+        # Changes when: a creation begins or fails, a log is loaded or deleted, or the partition's first replica changes.
         self._by_kind: dict[ReplicaKind, set[TopicIdPartition]] = {kind: set() for kind in ReplicaKind}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_kind.values()))
 
     def count(self, kind: ReplicaKind) -> int:
-        """How many replicas of this kind there are."""
+        """Returns the number of replicas of this kind."""
         return len(self._by_kind[kind])
 
     def place(self, replica: TopicIdPartition, kind: ReplicaKind) -> None:
-        """The replica is here, and of this kind from now on. Harmless when repeated."""
+        """Counts the replica here as this kind, whatever it was before. Idempotent."""
         self.remove(replica)
         self._by_kind[kind].add(replica)
 
     def remove(self, replica: TopicIdPartition) -> None:
-        """The replica is no longer here. Harmless when repeated."""
+        """Stops counting the replica here. Idempotent."""
         for replicas in self._by_kind.values():
             replicas.discard(replica)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryLoad:
-    """What an online directory holds, and what is free there."""
+    """The replicas in an online directory, and its free space."""
 
     directory_id: DirectoryId
     replicas: PlacedReplicas
     usable_bytes: int
     free_inodes: int
-    """0 where the file system does not count them, as btrfs; one that has really none left fails the probe."""
+    """0 if the file system does not count inodes, as on btrfs. If it has really run out, the health probe fails."""
 
 
 def choose_directory(
     loads: Sequence[DirectoryLoad], kind: ReplicaKind, *, usable_bytes_min: int, free_inodes_min: int
 ) -> DirectoryId | None:
-    """The directory for one more replica of this kind; None when every directory is below the floor, or none is online.
-    `loads` are in the order of the configuration."""
+    """Chooses the directory for one more replica of this kind. Returns None if all directories are below the minimum or none
+    is online. `loads` must be in configuration order."""
     candidates = [
         load
         for load in loads

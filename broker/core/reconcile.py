@@ -1,12 +1,12 @@
-"""Decides what one replica of this broker needs, from what the metadata says and what the directories hold (core).
+"""Decides what one replica of this broker needs, from the metadata and the contents of the directories (core).
 
-Counterpart of Kafka's ReplicaManager.createLogInAssignedDirectoryId, by "Replica management" of KIP-858 with the rules that
-this project adds. The decision is level-triggered: it depends on the two sides alone, never on which message came before,
-so it can be asked again at any time.
+Counterpart of Kafka's ReplicaManager.createLogInAssignedDirectoryId. Follows "Replica management" of KIP-858, plus rules of
+our own. The decision is level-triggered: it depends only on the metadata and the directories, not on the order of events,
+so it can be repeated at any time.
 
-The one thing that must not go wrong: an *empty* log for a member of the ISR. It could be elected and would truncate the
-others to nothing. It is created only where it certainly never held data; in every other case the broker tells the
-controller that the replica is lost, unless the controller holds it for offline and its disk may come back.
+One mistake loses data: creating an *empty* log for a member of the ISR. That replica could be elected and would truncate
+the others to nothing. We create the log only if the replica certainly never held data. Otherwise the broker reports the
+replica LOST, unless the controller already considers it offline and its disk may still come back.
 """
 
 from collections.abc import Collection
@@ -22,16 +22,16 @@ class Action(Enum):
     """The log is where the metadata says."""
 
     ASSIGN = auto()
-    """Tell the controller `Decision.directory`: where the log is, or where it was when that directory went offline."""
+    """Report `Decision.directory` to the controller: where the log is, or where it was when that directory went offline."""
 
     CREATE = auto()
-    """Create an empty log in `Decision.directory`, or where placement says if that is None."""
+    """Create an empty log in `Decision.directory`. If that is None, placement chooses the directory."""
 
     ASSIGN_LOST = auto()
-    """Create nothing and tell the controller that the replica is lost."""
+    """Create nothing and report the replica LOST to the controller."""
 
     SKIP = auto()
-    """Nothing to do now: the controller knows already that the replica is offline."""
+    """Do nothing for now: the controller already knows that the replica is offline."""
 
     DELETE = auto()
     """The metadata no longer places the replica here."""
@@ -44,7 +44,7 @@ class Decision:
 
     @property
     def wish(self) -> DirectoryId | None:
-        """What the controller should be told of the replica's directory; None when there is nothing to say."""
+        """The directory to report to the controller for this replica; None if there is nothing to report."""
         if self.action is Action.ASSIGN:
             return self.directory
         return LOST if self.action is Action.ASSIGN_LOST else None
@@ -52,34 +52,35 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSituation:
-    """All that the decision about one replica of this broker depends on."""
+    """Everything that the decision about one replica of this broker depends on."""
 
     metadata_directory: DirectoryId | None
-    """What the newest applied metadata names for this broker; None when it does not place the replica here."""
+    """The directory that the newest applied metadata assigns; None if the metadata does not place the replica here."""
 
     log_directory: DirectoryId | None
-    """The directory that holds the current log of this topic id. Offline when it went offline in this incarnation, until the
-    metadata calls the replica LOST, so that an unclean election may start it empty; None where no log was ever found."""
+    """The directory that holds the current log of this topic id; None if no log was found. If the directory went offline in
+    this incarnation, it is still named here until the metadata says LOST: then an unclean election may start the replica
+    empty."""
 
     online_directories: Collection[DirectoryId]
     any_offline: bool
-    """Whether any configured directory is offline, unreadable since the start included."""
+    """Whether any configured directory is offline, including those that could not be read at startup."""
 
     in_isr: bool
-    """Whether the metadata has this broker in the ISR, or as leader."""
+    """Whether the metadata names this broker in the ISR or as leader."""
 
     leads_while_recovering: bool
-    """Whether this broker is leader with recovery state RECOVERING (after an unclean election)."""
+    """Whether this broker leads with recovery state RECOVERING, that is, after an unclean election."""
 
     newer_than_incarnation: bool
-    """Whether the partition was created after this incarnation registered, and its log not yet created here."""
+    """Whether the partition was created after this incarnation registered and has no log here yet."""
 
     previous_directories_online: bool
-    """Whether every directory of the previous registration, its lost ones included, is online now."""
+    """Whether all directories of the previous registration are online now, including those it had lost."""
 
 
 def decide(situation: ReplicaSituation) -> Decision:
-    """What to do for one replica."""
+    """Decides what to do for one replica."""
     metadata_directory, log_directory = situation.metadata_directory, situation.log_directory
     is_hosted = log_directory in situation.online_directories
     if metadata_directory is None:
@@ -98,8 +99,8 @@ def decide(situation: ReplicaSituation) -> Decision:
 def _decide_failed(metadata_directory: DirectoryId, failed: DirectoryId) -> Decision:
     if metadata_directory in (failed, LOST):
         return Decision(Action.SKIP)
-    # The metadata names another place, mostly UNASSIGNED because the directory failed before the assignment was
-    # acknowledged. Without this the controller would never connect the failure with this replica.
+    # The metadata names another directory, usually UNASSIGNED because the directory failed before the controller had
+    # acknowledged the assignment. Without this report the controller would never relate the failure to this replica.
     return Decision(Action.ASSIGN, failed)
 
 
@@ -112,8 +113,8 @@ def _decide_absent_in_isr(situation: ReplicaSituation, metadata_directory: Direc
     if never_held_data:
         return _create(situation, metadata_directory)
     if metadata_directory == LOST or (situation.any_offline and not _counts_as_online(situation, metadata_directory)):
-        # The controller knows that the replica is offline. Called LOST while its disk is only away, it could be started
-        # empty by an unclean election, and the disk would come back for nothing.
+        # The controller knows that the replica is offline. If we reported it LOST while its disk is only temporarily gone,
+        # an unclean election could start it empty, and the data on the returning disk would be useless.
         return Decision(Action.SKIP)
     return Decision(Action.ASSIGN_LOST)
 
@@ -122,10 +123,10 @@ def _decide_absent_outside_isr(situation: ReplicaSituation, metadata_directory: 
     if metadata_directory == UNASSIGNED or not situation.any_offline or situation.newer_than_incarnation:
         return _create(situation, metadata_directory)
     if metadata_directory in situation.online_directories:
-        # The log may lie in the directory that is offline, moved there without the metadata knowing. Said to be online,
-        # the replica could be elected later without its data.
+        # The log may be in an offline directory, having moved there without the metadata knowing. If we created an empty
+        # one here, the replica would count as online and could be elected later without its data.
         return Decision(Action.ASSIGN_LOST)
-    # LOST, MIGRATING or an unknown directory, while one is offline that may hold the log.
+    # LOST, MIGRATING or an unknown directory, while an offline directory may hold the log.
     return Decision(Action.SKIP)
 
 

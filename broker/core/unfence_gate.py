@@ -1,10 +1,9 @@
 """What a new incarnation waits for before it asks to be unfenced (core, KIP-858).
 
-The rule is in docs/DESIGN.md, "Registration and fencing".
-
-At the first image at or past its registration the broker fixes the set of its replicas that are not settled
-(`hosted_replicas.is_settled`), and asks to unfence when each of these is settled in *applied* metadata. The set is fixed
-once: assignments that come up later never count, and a running broker never fences itself for them.
+docs/DESIGN.md, "Registration and fencing", has the rule. At the first metadata image that contains its registration, the
+broker collects its replicas that are not settled (`hosted_replicas.is_settled`). It asks to be unfenced once the *applied*
+metadata settles all of them. The set is fixed once: assignments that come up later do not count, and a running broker
+never fences itself because of them.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,10 +13,10 @@ from common.ids import TopicIdPartition
 
 
 class UnfenceGate:
-    """Open once every replica of the fixed set is settled. Below metadata.version 17 it is opened with an empty set."""
+    """Opens once every replica of the fixed set is settled. Below metadata.version 17 the set is empty."""
 
     def __init__(self) -> None:
-        # None until the set is fixed. Invariant: only shrinks from then on.
+        # The replicas that are not settled yet; None until the set is fixed. Invariant: only shrinks from then on.
         self._waiting: dict[TopicIdPartition, None] | None = None
 
     @property
@@ -30,16 +29,16 @@ class UnfenceGate:
 
     @property
     def waiting(self) -> tuple[TopicIdPartition, ...]:
-        """What is still waited for, for the operator."""
+        """The replicas that keep the gate shut, for logs and metrics."""
         return tuple(self._waiting or ())
 
     def fix(self, replicas: Iterable[TopicIdPartition], place_of: Callable[[TopicIdPartition], ReplicaPlace]) -> None:
-        """Fixes the set: those of `replicas` that are not settled. May be called once."""
+        """Fixes the set to those of `replicas` that are not settled. Must be called only once."""
         assert self._waiting is None, "the set is fixed once per incarnation"
         self._waiting = {replica: None for replica in replicas if not is_settled(place_of(replica))}
 
     def update(self, place_of: Callable[[TopicIdPartition], ReplicaPlace]) -> None:
-        """Drops what is settled by now."""
+        """Drops the replicas that are settled by now."""
         if self._waiting is None:
             return
         for replica in list(self._waiting):
