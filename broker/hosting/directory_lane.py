@@ -1,8 +1,8 @@
-"""Jobs of one log directory, one after the other (shell).
+"""Runs the jobs of one log directory one after the other (shell).
 
-Creating, renaming and checkpointing take disk operations that can hang for as long as the operation's deadline. Each
-directory has its own lanes, so that such a job holds up nothing but jobs of the same directory. Easy to get wrong: an I/O
-error is not the lane's business. The failure channel has heard of it before the job did, and takes the directory offline.
+Creating, renaming and checkpointing need disk operations, which can hang until their deadline. Each directory has its own
+lanes, so such a job delays only jobs of the same directory. The lane ignores I/O errors: they reach the failure channel
+before they reach the job, and the channel takes the directory offline.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Job = Callable[[], Awaitable[None]]
 
 
 class DirectoryLane:
-    """`run` is its one task."""
+    """Runs in a single task, `run`."""
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[str, Job]] = deque()
@@ -26,14 +26,14 @@ class DirectoryLane:
         self._idle_waiters: list[asyncio.Future[None]] = []
 
     def submit(self, job: Job, *, kind: str = "") -> None:
-        """Queues a job. One of a named kind is dropped while another of that kind is waiting."""
+        """Queues a job. A job with a `kind` is dropped if another of that kind is already queued."""
         if self._is_stopped or (kind and any(kind == waiting for waiting, _ in self._jobs)):
             return
         self._jobs.append((kind, job))
         self._wake.set()
 
     def stop(self) -> None:
-        """Drops what has not begun; `run` ends after the present job."""
+        """Drops the jobs that have not begun. `run` ends after the current job."""
         self._is_stopped = True
         self._jobs.clear()
         self._wake.set()
@@ -41,7 +41,7 @@ class DirectoryLane:
             self._tell_idle()
 
     async def run(self) -> None:
-        """Carries out jobs until stopped."""
+        """Runs jobs until stopped."""
         while not self._is_stopped:
             if not self._jobs:
                 self._wake.clear()
@@ -59,7 +59,7 @@ class DirectoryLane:
                 self._tell_idle()
 
     async def drained(self) -> None:
-        """Returns when no job is waiting or under way."""
+        """Waits until no job is queued or running."""
         while (self._jobs or self._is_busy) and not (self._is_stopped and not self._is_busy):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle_waiters.append(waiter)

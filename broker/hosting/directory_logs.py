@@ -1,9 +1,11 @@
-"""The logs of one directory: found and loaded at start, their checkpoints, and the orderly end (shell).
+"""The logs of one directory: loading them at startup, their checkpoints, and closing them in order (shell).
 
-Answers to Kafka's LogManager.loadLogs and its checkpoint methods. Folders of logs that the metadata does not place on this
-broker are renamed -stray and kept; folders that are no log at all (lost+found) are left alone. Easy to get wrong: the
-clean-shutdown marker goes *before* anything is loaded or written, because a crash later must not find it; and a checkpoint
-file that cannot be read means "nothing is known", which costs a recovery and never the directory.
+Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
+
+1. Logs that the metadata does not place on this broker are renamed to -stray and kept. Folders that are not logs, such as
+   lost+found, are left alone.
+2. The clean-shutdown marker is removed *before* anything is loaded or written, so that it is gone if we crash later.
+3. An unreadable checkpoint file means "nothing is known". That costs a recovery, but never the directory.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +40,7 @@ from common.storage.partition_metadata import MalformedPartitionMetadata, load_p
 
 
 class DuplicateLog(Exception):
-    """Two directories hold a current log of the same partition; the text names both and the way out."""
+    """Two directories hold a current log of the same partition. The text names both and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,12 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class DirectoryContent:
-    """What loading one directory found."""
+    """What was found when one directory was loaded."""
 
     logs: list[LoadedLog] = field(default_factory=list)
-    # Folders whose deletion had been decided before the last end.
+    # Folders that were marked for deletion by an earlier run.
     deleted_folders: list[str] = field(default_factory=list)
-    # What the checkpoint files say, logs that are gone included.
+    # The contents of the checkpoint files, including entries of logs that no longer exist.
     checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
 
@@ -70,7 +72,7 @@ async def load_directory(
     is_placed_here: Callable[[TopicId, int], bool],
     config_of: Callable[[str], TopicConfig],
 ) -> DirectoryContent:
-    """Loads every log of the directory, with recovery if it was not left in order. Raises LogDirError."""
+    """Loads every log of the directory, with recovery unless the last shutdown was clean. Raises LogDirError."""
     is_clean = await load_clean_shutdown(log_dir) is not None
     recovery_points = await _load_checkpoint(env, log_dir, RECOVERY_POINT_CHECKPOINT_FILE)
     log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
@@ -98,7 +100,7 @@ async def load_directory(
             continue
         topic_id = await _topic_id(env, log_dir, entry.name)
         if topic_id is None and await remove_empty_log(log_dir, entry.name):
-            # Its creation was not finished.
+            # Its creation was never finished.
             continue
         if topic_id is None or not is_placed_here(topic_id, folder.partition):
             await _rename_stray(env, log_dir, entry.name, folder)
@@ -117,8 +119,8 @@ async def load_directory(
         content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark))
     loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
     if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
-        # A log that ends below its recovery point, as after a kill between a cut and the checkpoint. The old one would
-        # vouch for what is appended next.
+        # A log ends below its recovery point, as after a kill between a truncation and the checkpoint. The old checkpoint
+        # would vouch for records that are appended later.
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
         content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
     return content
@@ -143,21 +145,21 @@ async def _topic_id(env: Environment, log_dir: LogDir, name: str) -> TopicId | N
 async def create_log(
     env: Environment, log_dir: LogDir, folder: PartitionFolder, config: TopicConfig, topic_id: TopicId
 ) -> Log:
-    """A new, empty log. Raises LogDirError."""
+    """Creates a new, empty log. Raises LogDirError."""
     name = partition_folder(folder.topic, folder.partition)
     try:
         return await Log.create(log_dir, name, config, topic_id)
     except LogExists:
-        # An empty one was most likely left when the process was short of something in the middle of its creation. Any other
-        # is not ours to take, for nobody here knows it, and goes aside before its name is given to the new one.
+        # An empty log is most likely left over from a creation that failed for lack of file descriptors or memory. Any other
+        # log is unknown to this broker, so it is put aside to free the name.
         if not await remove_empty_log(log_dir, name):
             await _rename_stray(env, log_dir, name, folder)
         return await Log.create(log_dir, name, config, topic_id)
 
 
 async def remove_empty_log(log_dir: LogDir, folder: str) -> bool:
-    """Removes a folder that holds nothing but what the creation of a log makes: no record is lost with it. False, and
-    nothing done, when it holds more or is not there. Raises LogDirError."""
+    """Removes a folder that holds only what creating a log makes, so that no record is lost. Does nothing and returns False
+    if the folder holds more or does not exist. Raises LogDirError."""
     if await log_dir.stat(folder) is None:
         return False
     for entry in await log_dir.list(folder):
@@ -173,14 +175,14 @@ async def remove_folder(log_dir: LogDir, folder: str) -> None:
     """Removes a folder with the files in it. Raises LogDirError."""
     if await log_dir.stat(folder) is None:
         return
-    # File by file: a terabyte in one operation would meet its deadline, and appends would wait for all of it.
+    # File by file: removing a terabyte in one operation would exceed its deadline, and appends would wait all that time.
     for entry in await log_dir.list(folder):
         await log_dir.remove(f"{folder}/{entry.name}")
     await log_dir.remove(folder)
 
 
 async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: PartitionFolder) -> None:
-    """Puts a log aside that nobody may serve and nobody may delete without looking."""
+    """Puts aside a log that must not be served, but that only an operator may delete."""
     stray = marked_partition_folder(folder.topic, folder.partition, FolderKind.STRAY, env.uuid())
     await log_dir.rename(name, stray)
     await log_dir.fsync_dir()
@@ -204,10 +206,10 @@ def find_superfluous(
     named_by_metadata: Callable[[TopicIdPartition], DirectoryId | None],
     is_in_isr: Callable[[TopicIdPartition], bool],
 ) -> list[tuple[DirectoryId, LoadedLog]]:
-    """The logs to put aside where several directories hold one partition, as after a disk that was thought lost came back.
+    """Returns the logs to put aside if several directories hold the same partition, as after a lost disk came back.
 
-    The directory that the metadata names is right. Where it names none of them, a replica outside the ISR may keep any, for
-    it is brought in line with its leader. Raises DuplicateLog when nobody can tell.
+    The directory that the metadata names is right. If it names none of them, a replica outside the ISR keeps the longest
+    log, because it will be brought in line with its leader anyway. A replica in the ISR is undecidable: raises DuplicateLog.
     """
     places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
     for directory_id, logs in found.items():
@@ -235,7 +237,7 @@ def _duplicate(candidates: Sequence[tuple[DirectoryId, LoadedLog]]) -> Duplicate
 
 
 async def put_aside(env: Environment, loaded: LoadedLog) -> None:
-    """Closes a log that is not to be served and renames its folder, so that nothing looks at it. Raises LogDirError."""
+    """Closes a log that must not be served and renames its folder to -stray. Raises LogDirError."""
     await loaded.log.close()
     folder = PartitionFolder(loaded.topic, loaded.index)
     await _rename_stray(env, loaded.log.log_dir, loaded.log.name, folder)
@@ -245,18 +247,20 @@ async def put_aside(env: Environment, loaded: LoadedLog) -> None:
 
 
 class CheckpointFiles:
-    """Stores the three offset files of a directory; a file whose content would stay the same is not written again."""
+    """Stores the three offset files of a directory. A file whose content would not change is not written again."""
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
-        # What each file holds, or will hold when the operation that is under way ends. Of one whose last operation failed
-        # it is the most that it may hold.
+        # What each file holds, or will hold when the writes in flight are done. For a file whose last write failed: the
+        # highest offset per partition that it may hold. Changes when: a file is loaded, or a write begins or fails.
         self._content: dict[str, dict[TopicPartition, int]] = {}
+        # Files whose last write failed. They are written again even if the content would not change.
         self._in_doubt: set[str] = set()
+        # The number of writes in flight per file.
         self._under_way: dict[str, int] = {}
 
     def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
-        """What loading found in the files."""
+        """Takes over the contents that loading found in the files."""
         self._content.update(checkpoints)
 
     async def store_high_watermarks(self, partitions: Iterable[Partition]) -> None:
@@ -269,8 +273,8 @@ class CheckpointFiles:
         await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
 
     async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
-        """Before a new log gets this name: no file may tell of an earlier one, or a crash would make its offsets the new
-        log's. `partitions` are those that the directory holds."""
+        """Removes the entries of an earlier log before a new log takes its name. Otherwise, after a crash, the old offsets
+        would be applied to the new log. `partitions` are those that the directory holds."""
         if name in self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, ()):
             await self.store_recovery_points(partitions)
         if name in self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, ()):
@@ -279,7 +283,8 @@ class CheckpointFiles:
             await self.store_high_watermarks(partitions)
 
     async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
-        """Around a cut of `partition`: no file says more of its log than is so. `partitions` are those of the directory."""
+        """Lowers the checkpointed offsets of `partition` around a truncation: no file may claim more than the log has.
+        `partitions` returns those of the directory."""
         key = _key(partition)
         if self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.recovery_point:
             await self.store_recovery_points(partitions())
@@ -288,7 +293,7 @@ class CheckpointFiles:
 
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         before = self._content.get(name, {})
-        # While it is under way the same content is written again: who asks for it relies on its being durable.
+        # While a write is in flight, write the same content again: the caller relies on it being durable on return.
         if before == offsets and not self._under_way.get(name) and name not in self._in_doubt:
             return
         self._content[name] = offsets
@@ -313,8 +318,8 @@ def _key(partition: Partition) -> TopicPartition:
 async def close_directory(
     log_dir: LogDir, files: CheckpointFiles, partitions: Sequence[Partition], broker_epoch: BrokerEpoch
 ) -> None:
-    """The orderly end: every log synced and closed, the checkpoints stored, then the marker. Raises LogDirError, and leaves
-    no marker, when one of the logs has failed: it must be recovered at the next start."""
+    """Syncs and closes every log, stores the checkpoints, then the clean-shutdown marker. If a log fails, raises LogDirError
+    and leaves no marker, so that the next start recovers the logs."""
     failure: LogDirError | None = None
     for partition in partitions:
         try:

@@ -1,8 +1,8 @@
-"""The fetchers of this broker: which follower partition is replicated by which (shell).
+"""The fetchers of this broker, and which one replicates which follower partition (shell).
 
-Answers to Kafka's ReplicaFetcherManager. `follow` looks at a partition's role and at where its leader listens now, and puts
-it with the right fetcher or with none; it is called after every change of either. Easy to get wrong: a leader that was
-restarted has another address, so all partitions of its fetchers have to move to new ones.
+Counterpart of Kafka's ReplicaFetcherManager. `follow` looks at a partition's role and its leader's current address, and
+assigns the partition to the right fetcher or to none. It is called whenever either changes. A restarted leader may have a
+new address; then all partitions of its fetchers must move to new fetchers.
 """
 
 import asyncio
@@ -47,14 +47,16 @@ class Fetchers:
         self._task_group = task_group
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
+        # The running fetchers and the addresses they connect to. Invariant: after each call, none is without partitions.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
+        # The fetcher of each followed partition. Invariant: each of them is in `_fetchers`.
         self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}
 
     def __len__(self) -> int:
         return len(self._fetchers)
 
     def follow(self, partition: Partition) -> None:
-        """Puts the partition with the fetcher of its leader, or with none if it has no leader to follow."""
+        """Assigns the partition to its leader's fetcher, or to none if it has no leader to follow."""
         fetcher = self._fetcher_for(partition)
         former = self._placed.get(partition.key)
         if former is not None and former is not fetcher:
@@ -66,14 +68,14 @@ class Fetchers:
         self._stop_empty()
 
     def unfollow(self, partition: Partition) -> None:
-        """The partition is no longer hosted."""
+        """Stops replicating a partition that is no longer hosted."""
         former = self._placed.pop(partition.key, None)
         if former is not None:
             former.remove(partition)
         self._stop_empty()
 
     def stop_directory(self, directory_id: DirectoryId) -> None:
-        """Nothing is fetched into a directory that is offline."""
+        """Stops the fetchers of a directory that went offline."""
         for leader, directory in list(self._fetchers):
             if directory == directory_id:
                 self._stop((leader, directory))

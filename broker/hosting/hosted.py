@@ -1,8 +1,8 @@
-"""What is hosted: the lanes of each log directory, and the replicas in them (shell).
+"""Tables of the log directories with their lanes, and of the replicas in them (shell).
 
-Plain tables. `Replicas` changes them; loading, upkeep, deletion and reload look things up. They hold no opinion about which
-directories are online: that is asked of `LogDirectories` at each look. Jobs that began in a directory still hold its object
-after it went offline.
+`Replicas` changes the tables; loading, upkeep, deletion and reload read them. They do not record which directories are
+online: every lookup asks `LogDirectories`. A job that began before its directory went offline may still hold the
+directory's object.
 """
 
 from broker.core.placement import PlacedReplicas
@@ -15,19 +15,19 @@ from common.log_dirs.log_directories import LogDirectories
 
 
 class HostedDirectory:
-    """One directory since it was first loaded: what is placed there, its lanes and its checkpoint files."""
+    """One directory, from when it is first loaded: its replicas, its lanes and its checkpoint files."""
 
     def __init__(self, directory_id: DirectoryId, log_dir: LogDir) -> None:
         self.directory_id = directory_id
         self.log_dir = log_dir
         self.files = CheckpointFiles(log_dir)
         self.replicas = PlacedReplicas()
-        # What replicas wait for, and what only time asks for: a long sync must not hold up a creation.
+        # Replicas wait for jobs in `work`; `upkeep` is for periodic jobs. A long sync must not delay a creation.
         self.work = DirectoryLane()
         self.upkeep = DirectoryLane()
 
     def stop(self) -> None:
-        """Drops what has not begun."""
+        """Drops the jobs that have not begun."""
         self.work.stop()
         self.upkeep.stop()
 
@@ -37,35 +37,35 @@ class Hosted:
 
     def __init__(self, log_directories: LogDirectories) -> None:
         self._log_directories = log_directories
-        # Every directory that was loaded in this life. Invariant: never shrinks; those that are offline have been stopped,
-        # or are when the failure channel has had its turn.
+        # Every directory loaded by this process. Invariant: never shrinks. Those that are offline have been stopped, or will
+        # be once the failure channel has handled the error.
         self._directories: dict[DirectoryId, HostedDirectory] = {}
-        # The replicas whose logs are loaded. Changes when a log is loaded, created or deleted, or goes offline.
+        # The replicas whose logs are loaded. Changes when: a log is loaded, created or deleted, or goes offline.
         self.partitions: dict[TopicIdPartition, Partition] = {}
 
     def add(self, directory: HostedDirectory) -> None:
-        """A directory is about to be loaded."""
+        """Adds a directory that is about to be loaded."""
         self._directories[directory.directory_id] = directory
 
     def stop(self, directory_id: DirectoryId) -> None:
-        """Drops what has not begun in a directory that went offline."""
+        """Drops the jobs that have not begun in a directory that went offline."""
         directory = self._directories.get(directory_id)
         if directory is not None:
             directory.stop()
 
     def online_directory(self, directory_id: DirectoryId) -> HostedDirectory | None:
-        """None when it is offline."""
+        """Returns the directory, or None if it is offline."""
         return self._directories.get(directory_id) if self._log_directories.is_online(directory_id) else None
 
     def online_directories(self) -> list[HostedDirectory]:
-        """Those that are online, in the order of the configuration."""
+        """Returns the online directories in configuration order."""
         online = self._log_directories.online
         return [self._directories[directory_id] for directory_id in online if directory_id in self._directories]
 
     def in_directory(self, directory_id: DirectoryId) -> list[Partition]:
-        """The replicas whose current log is there."""
+        """Returns the replicas whose current log is in this directory."""
         return [partition for partition in self.partitions.values() if partition.directory_id == directory_id]
 
     def directory_of(self, partition: Partition) -> HostedDirectory | None:
-        """None when it is offline."""
+        """Returns the directory of the current log, or None if it is offline."""
         return self.online_directory(partition.directory_id)

@@ -1,8 +1,9 @@
-"""Logs of deleted topics: renamed at once, removed later (shell).
+"""Deletes the logs of deleted topics: renames them at once and removes them later (shell).
 
-Answers to Kafka's LogManager.asyncDelete: the folder becomes <name>.<unique>-delete, and file.delete.delay.ms later it goes.
-Easy to get wrong: the rename takes place in the lane in which the next topic's log of the same name would be created, and it
-does not give up while the process is short of something, or it would take that one's folder away.
+Counterpart of Kafka's LogManager.asyncDelete. The folder becomes <name>.<unique>-delete and is removed after
+file.delete.delay.ms. The rename runs in the same lane as the creation of logs, and retries within the same job while the
+process lacks file descriptors or memory. If it let another job run in between, that job could create the log of a new topic
+of the same name, and the late rename would take away the new log's folder.
 """
 
 from broker.hosting.directory_logs import remove_empty_log, remove_folder
@@ -18,7 +19,7 @@ _RETRY_NS = NS_PER_S
 
 
 class LogDeletion:
-    """See the module's docstring. `default_delay_ms` is the broker's own file.delete.delay.ms."""
+    """See the module docstring. `default_delay_ms` is the broker's own file.delete.delay.ms."""
 
     def __init__(self, env: Environment, hosted: Hosted, timers: NamedTimers, *, default_delay_ms: int) -> None:
         self._env = env
@@ -27,9 +28,9 @@ class LogDeletion:
         self._default_delay_ms = default_delay_ms
 
     async def delete(self, log: Log, delay_ms: int, directory: HostedDirectory) -> None:
-        """A job of the directory's work. Raises LogDirError and LogClosed."""
+        """Deletes a log. Run it as a job of the directory's work lane. Raises LogDirError and LogClosed."""
         name = log.name
-        # In this job however long it takes: the next may create the log of a later topic of this name.
+        # Stay in this job however long it takes: the next one may create the log of a new topic of the same name.
         while (folder := await self._rename(log)) is None:
             await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
             if self._timers.is_stopped or self._hosted.online_directory(directory.directory_id) is None:
@@ -38,7 +39,7 @@ class LogDeletion:
         self.remove_later(directory, folder, delay_ms)
 
     async def _rename(self, log: Log) -> str | None:
-        """The folder's new name; None while the process is short of something."""
+        """Returns the folder's new name, or None if the process lacks file descriptors or memory."""
         try:
             return await log.delete_rename(self._env.uuid())
         except LogDirError as error:
@@ -47,7 +48,7 @@ class LogDeletion:
             return None
 
     def remove_later(self, directory: HostedDirectory, folder: str, delay_ms: int | None = None) -> None:
-        """Removes a folder that nobody serves any more, after its topic's delay or the broker's."""
+        """Removes a folder that is no longer served, after `delay_ms` or else the broker's default delay."""
 
         async def remove() -> None:
             try:
@@ -63,7 +64,7 @@ class LogDeletion:
         self._timers.after(timer, delay_ms * NS_PER_MS, lambda: directory.upkeep.submit(remove))
 
     def remove_unfinished(self, directory: HostedDirectory, folder: str) -> None:
-        """Removes what a creation left that did not come to its end."""
+        """Removes what is left of a creation that failed."""
 
         async def remove() -> None:
             await remove_empty_log(directory.log_dir, folder)

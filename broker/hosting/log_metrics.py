@@ -1,7 +1,7 @@
 """Sizes of logs and directories for Prometheus (shell without I/O).
 
-Answers to the Size gauge of Kafka's Log. Easy to get wrong: this walks over every replica, so it is done now and then and
-the samples are shown again in between.
+Counterpart of the Size gauge of Kafka's Log. Collecting the sizes visits every replica, so it happens only at every
+WALK_EVERY-th publication. The publications in between repeat the last samples.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,25 +11,25 @@ from broker.hosting.directory_logs import ReplicaDescription
 from common.ids import DirectoryId, uuid_text
 from common.metrics_exposition import Sample, gauge
 
-# In publications of the metrics, one a second.
+# Counted in publications of the metrics, one per second.
 WALK_EVERY = 5
 
 
 class DescribedReplicas(Protocol):
-    """What `Replicas` tells about a directory."""
+    """The part of `Replicas` that is used here."""
 
     def describe(self, directory_id: DirectoryId) -> Iterable[ReplicaDescription]: ...
 
 
 class LogSizes:
-    """The sizes of one broker's logs, walked over at every WALK_EVERY-th call."""
+    """The sizes of one broker's logs, refreshed at every WALK_EVERY-th call."""
 
     def __init__(self) -> None:
         self._calls = 0
         self._samples: list[Sample] = []
 
     def samples(self, online: Mapping[DirectoryId, str], replicas: DescribedReplicas) -> Sequence[Sample]:
-        """The newest samples. `online` has the path of each online directory by its id."""
+        """Returns the newest samples. `online` maps the id of each online directory to its path."""
         if self._calls % WALK_EVERY == 0:
             self._samples = []
             for directory_id, path in online.items():

@@ -1,9 +1,11 @@
-"""A log that failed on a healthy disk is loaded again (shell).
+"""Reloads a log that failed although its disk is healthy (shell).
 
-Where the process was short of files or memory, what an operation left behind is unknown while the disk is well. The log is
-recovered from its files as at a start, and the partition goes on with the new one: its role, its ISR and the produces that
-wait for replication stay. Others count on every record that was written. Were one missing, a leader would have it cut off
-everywhere and a follower could be elected; so the directory goes offline instead.
+If the process ran out of file descriptors or memory in the middle of an operation, the state of the log is unknown while the
+disk is fine. The log is then recovered from its files as at startup, and the partition continues with the new log. It keeps
+its role, its ISR and the produce requests that wait for replication.
+
+Other brokers rely on every record that was written. If the reloaded log lacked one, a leader would make its followers
+truncate it, and a follower could be elected without it. In that case the directory goes offline instead.
 """
 
 import errno
@@ -23,7 +25,7 @@ _RETRY_NS = NS_PER_S
 
 
 class LogReload:
-    """See the module's docstring."""
+    """See the module docstring."""
 
     def __init__(self, env: Environment, hosted: Hosted, timers: NamedTimers) -> None:
         self._env = env
@@ -31,7 +33,7 @@ class LogReload:
         self._timers = timers
 
     def log_failed(self, partition: Partition) -> None:
-        """Has the log loaded again in a while, if the process alone was in trouble. Harmless at any time."""
+        """Schedules a reload if the log failed because of the process, not the disk. May be called at any time."""
         failure = partition.log.failure
         if failure is None or classify(failure) is not Verdict.PROCESS_TROUBLE or partition.gone is not ErrorCode.NONE:
             return
@@ -48,7 +50,7 @@ class LogReload:
         if partition.gone is not ErrorCode.NONE:
             return
         if partition.is_restructuring:
-            # The fetcher is cutting it, or has tried.
+            # The fetcher is truncating it. Try again later.
             self.log_failed(partition)
             return
         former = partition.log

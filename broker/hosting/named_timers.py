@@ -1,7 +1,7 @@
-"""Timers by name, of which each name has at most one (shell).
+"""Timers with names, at most one per name (shell).
 
-What is asked for again and again (a retry, a note to the controller) is asked for once. Easy to get wrong: after the orderly
-end has begun nothing may be started any more, so from then on timers are not even set.
+Callers check by name whether a retry or a notification is already scheduled. Once the shutdown has begun, nothing new may
+start, so `stop` cancels all timers and later ones are not set.
 """
 
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from common.environment.interface import Environment
 from common.time_units import NS_PER_MS
 
-# Kafka allows an interval of 0 and means "as often as possible"; it must not become a busy loop.
+# Kafka allows an interval of 0, meaning "as often as possible". It must not become a busy loop.
 _INTERVAL_OF_ZERO_MS = 1000
 
 
 class NamedTimers:
-    """See the module's docstring."""
+    """See the module docstring."""
 
     def __init__(self, env: Environment) -> None:
         self.is_stopped = False
@@ -25,7 +25,7 @@ class NamedTimers:
         return name in self._timers
 
     def after(self, name: str, delay_ns: int, act: Callable[[], None]) -> None:
-        """Acts once, after this time; in place of what the name stood for before."""
+        """Calls `act` once, after this delay."""
 
         def fire() -> None:
             self._timers.pop(name, None)
@@ -35,7 +35,7 @@ class NamedTimers:
             self._timers[name] = self._env.call_at(self._env.now_ns() + delay_ns, fire)
 
     def every(self, name: str, interval_ms: int, act: Callable[[], None]) -> None:
-        """Acts again and again, for the first time after one interval."""
+        """Calls `act` periodically, for the first time after one interval."""
 
         def tick() -> None:
             act()
@@ -45,7 +45,7 @@ class NamedTimers:
         self.after(name, delay_ns, tick)
 
     def stop(self) -> None:
-        """Cancels all of them; later ones are not set."""
+        """Cancels all timers. Later ones are not set."""
         self.is_stopped = True
         for cancel in self._timers.values():
             cancel()

@@ -1,14 +1,14 @@
-"""One partition hosted on this broker: its logs, its replica state, and the requests that wait at it (shell).
+"""One partition hosted on this broker: its logs, its replica state, and its waiting requests (shell).
 
-Counterpart of the shell side of Kafka's Partition. It feeds what happens to the log into the core (`PartitionReplica`) and
-carries out the effects: waiting requests are completed, ISR proposals go to the controller.
+Counterpart of the shell side of Kafka's Partition. It feeds log events into the core (`PartitionReplica`) and carries out
+the effects: it completes waiting requests and sends ISR proposals to the controller.
 
-1. `log.log_end_offset` counts batches that are still on their way to the disk. Only `log.written_offset` may be read,
+1. `log.log_end_offset` includes batches still on their way to the disk. Only what is below `log.written_offset` may be read,
    replicated or acknowledged.
-2. While the log is being cut or replaced (`is_restructuring`) its end is unknown, so new metadata waits until that is over:
-   a leader's epoch must not begin at an end that is about to change.
-3. The replica outlives its log. `replace_log` puts another log in the place of the current one, of the same directory (it
-   was loaded again) or of another (a future replica has caught up); requests go on waiting for what that log holds.
+2. While the log is being truncated or replaced (`is_restructuring`), its end is unknown. New metadata waits until that is
+   done, because a leader's epoch must not begin at an end that is about to change.
+3. The replica outlives its log. `replace_log` swaps in another log from the same directory (a reloaded one) or from another
+   directory (a future replica that has caught up). Requests keep waiting for records that the new log holds.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ class PlacedLog:
 
 
 class Partition:
-    """See the module's docstring. Created when the log is there, until its directory fails or the replica goes."""
+    """See the module docstring. Lives from when the log exists until its directory fails or the replica is removed."""
 
     def __init__(
         self,
@@ -80,19 +80,24 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.key = TopicIdPartition(topic_id, index)
-        # What is served. Changes only in `replace_log`, log and directory together.
+        # The log that is served. Changes only in `replace_log`; log and directory change together.
         self._current = PlacedLog(directory_id, log)
-        # The copy in another directory that is to become the current log (KIP-113). Nothing makes one yet.
+        # The copy in another directory that will become the current log (KIP-113). Nothing creates one yet.
         # Invariant: never in the directory of the current log; None once it is the current one.
         self.future: PlacedLog | None = None
+        # The core. Every effect it returns goes through `_carry_out`.
         self.replica = replica
+        # The topic's configuration. Invariant: the current log and the replica have the same one.
         self.config = config
         replica.min_insync_replicas = config.min_insync_replicas
-        # Why nothing is served here any more; NONE as long as it is.
+        # NONE while the partition is served; then the error that all requests get. Changes once, in `leave`.
         self.gone = ErrorCode.NONE
+        # Whether the log is being truncated or replaced (rule 2). At most one task does that at a time.
+        # Changes in `begin_restructuring` and `end_restructuring`.
         self.is_restructuring = False
-        # Set by the fetcher that replicates this follower; called when something was written.
+        # Called after each write. Set while a fetcher replicates this follower, None otherwise.
         self.on_written: Callable[[], None] | None = None
+        # The newest metadata that arrived while restructuring; None at any other time.
         self._waiting_metadata: PartitionRegistration | None = None
         self._env = env
         self._propose = propose
@@ -102,10 +107,11 @@ class Partition:
         self._adopt_log()
         self._replication_waiters = ReplicationWaiters()
         self._fetch_waiters = FetchWaiters()
-        # Bytes that became readable since the log was loaded, for fetches that wait for min.bytes.
+        # Running counts of bytes that became readable to followers and to consumers, for fetches that wait for min.bytes.
+        # Invariant: neither goes back, and committed_bytes <= written_bytes. Only differences between two reads matter.
         self.written_bytes = 0
         self.committed_bytes = 0
-        # (end offset, written_bytes there) of writes above the high watermark.
+        # (end offset, written_bytes at that offset) of each write that ends above the high watermark, ascending.
         self._uncommitted: deque[tuple[Offset, int]] = deque()
         self._count_from_here()
 
@@ -134,7 +140,7 @@ class Partition:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def apply(self, registration: PartitionRegistration) -> None:
-        """Takes the role that the metadata gives this broker, and tells `on_role`. Later, if the log is being cut now."""
+        """Takes the role that the metadata gives this broker and calls `on_role`. While restructuring this is deferred."""
         if self.is_restructuring:
             self._waiting_metadata = registration
             return
@@ -147,7 +153,7 @@ class Partition:
         if self.replica.role is not Role.LEADER:
             self._replication_waiters.complete_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if (self.replica.role, self.replica.leader_epoch) != before:
-            # Whoever waits here asked another leader, or this one in another epoch.
+            # The waiting fetches were sent to this broker in another role or leader epoch.
             self._fetch_waiters.complete_all()
         self._carry_out(effects)
         self._on_role(self)
@@ -155,16 +161,16 @@ class Partition:
     def _become_leader(self, registration: PartitionRegistration) -> list[Effect]:
         end = self.log.log_end_offset
         effects = self.replica.become_leader(registration, now_ns=self._env.now_ns(), leader_epoch_start_offset=end)
-        # Without an entry for its own epoch the leader could not tell a follower where an earlier epoch ended.
+        # Without an entry for its own epoch the leader could not answer a follower that asks where an earlier epoch ended.
         self.log.begin_epoch(registration.leader_epoch)
         return effects
 
     def begin_restructuring(self) -> None:
-        """The log is about to be cut or replaced; until `end_restructuring` metadata waits."""
+        """Starts truncating or replacing the log. Until `end_restructuring`, metadata waits."""
         self.is_restructuring = True
 
     def end_restructuring(self) -> None:
-        """Takes over the log's new end, then what the metadata said meanwhile."""
+        """Takes over the log's new end, then applies the metadata that arrived meanwhile."""
         self.is_restructuring = False
         self.replica.truncated(self.log.written_offset)
         self.replica.log_start_offset = self.log.log_start_offset
@@ -174,13 +180,13 @@ class Partition:
         if registration is not None and self.gone is ErrorCode.NONE:
             self.apply(registration)
         if self.on_written is not None:
-            # The fetcher left this partition out meanwhile.
+            # The fetcher skipped this partition meanwhile; wake it up.
             self.on_written()
 
     def replace_log(self, placed: PlacedLog) -> None:
-        """Makes this the current log; while restructuring. What the replica knows of ISR and followers stays: a leader that
-        forgot which ISR it has proposed would acknowledge records that a member of it lacks. Produces that wait for records
-        of this log go on waiting, others fail."""
+        """Makes this the current log. Call it only while restructuring. The replica keeps its ISR and follower state: a
+        leader that forgot its proposed ISR could acknowledge records that one of the members lacks. Produce requests keep
+        waiting if this log holds their records; the others fail."""
         assert self.is_restructuring
         self._current = placed
         if placed == self.future:
@@ -188,40 +194,40 @@ class Partition:
         self._adopt_log()
         self._replication_waiters.complete_beyond(placed.log.written_offset, ErrorCode.KAFKA_STORAGE_ERROR)
         if self.replica.role is Role.LEADER:
-            # The entry may have gone with an append that failed.
+            # The entry may have been lost with a failed append.
             placed.log.begin_epoch(self.replica.leader_epoch)
 
     def _adopt_log(self) -> None:
         self.log.on_failed = partial(self._on_log_failed, self)
-        # The topic's may have changed while the log was being created or loaded.
+        # The topic's configuration may have changed while the log was being created or loaded.
         self.log.config = self.config
 
     def leave(self, error: ErrorCode) -> None:
-        """Ends all service here: every request, waiting or to come, gets `error`. The log itself is not touched."""
+        """Stops serving: every waiting or later request gets `error`. Does not touch the log itself."""
         self.gone = error
         self.replica.role = Role.NONE
         self._replication_waiters.complete_all(error)
         self._fetch_waiters.complete_all()
 
     def brokers_changed(self) -> None:
-        """Registrations of brokers changed, which may release the high watermark."""
+        """Notes that broker registrations changed, which may release the high watermark."""
         self._carry_out(self.replica.brokers_changed(self._env.now_ns()))
 
     def set_config(self, config: TopicConfig) -> None:
-        """The topic's configuration changed."""
+        """Applies a change of the topic's configuration."""
         self.config = config
         self.log.config = config
         self._carry_out(self.replica.set_min_insync_replicas(config.min_insync_replicas, self._env.now_ns()))
 
     def load_high_watermark(self, checkpointed: Offset) -> None:
-        """Takes the high watermark from a checkpoint; for a log that was just loaded."""
+        """Sets the high watermark from a checkpoint, for a log that was just loaded."""
         self.replica.load_high_watermark(checkpointed)
         self._count_from_here()
 
     # --- retention -----------------------------------------------------------------------------------------------
 
     async def delete_expired(self) -> None:
-        """Deletes what retention.ms and retention.bytes no longer keep. Raises LogDirError and LogClosed."""
+        """Deletes the segments that retention.ms and retention.bytes no longer keep. Raises LogDirError and LogClosed."""
         expiry = Expiry(retention_ms=self.config.retention_ms, retention_bytes=self.config.retention_bytes)
         deleted = await self.log.delete_expired(
             expiry, now_ms=self._env.wall_ms(), high_watermark=self.replica.high_watermark
@@ -229,7 +235,7 @@ class Partition:
         self._note_deleted(deleted)
 
     async def delete_before(self, offset: Offset) -> None:
-        """As follower: deletes what the leader has deleted, as far as it is committed here."""
+        """On a follower: deletes what the leader has deleted, but nothing beyond the local high watermark."""
         bounded = Offset(min(offset, self.replica.high_watermark))
         if self.gone is ErrorCode.NONE and not self.is_restructuring and bounded > self.log.log_start_offset:
             self._note_deleted(await self.log.delete_segments_before(bounded))
@@ -248,7 +254,7 @@ class Partition:
     # --- service -------------------------------------------------------------------------------------------------
 
     def leader_error(self, current_leader_epoch: int = -1) -> ErrorCode:
-        """NONE when this broker leads, in the epoch that the client believes in (-1: it does not say)."""
+        """Returns NONE if this broker leads in the epoch that the client expects (-1: the client did not send one)."""
         if self.gone is not ErrorCode.NONE:
             return self.gone
         if current_leader_epoch != -1:
@@ -258,7 +264,7 @@ class Partition:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
         if self.replica.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # A leader's log is restructured only when it failed and is loaded again.
+        # A leader's log is restructured only when it failed and is being reloaded.
         return ErrorCode.KAFKA_STORAGE_ERROR if self.is_restructuring else ErrorCode.NONE
 
     def has_enough_in_sync(self) -> bool:
@@ -272,8 +278,8 @@ class Partition:
         on_written: Callable[[Offset], None],
         on_failed: Callable[[], None],
     ) -> Offset:
-        """Appends validated batches and returns the first offset. One of the two is called when the kernel has them or
-        never will; `on_written` with the end of the append. Raises LogDirError when the log is broken already."""
+        """Appends validated batches and returns the first offset. Calls `on_written` with the end of the append once the
+        kernel has them, or `on_failed` if it never will. Raises LogDirError if the log is already broken."""
         size = sum(len(view) for _, view in batches)
 
         def written() -> None:
@@ -287,7 +293,7 @@ class Partition:
         return appended.first_offset
 
     def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
-        """Appends whole batches of the leader; `on_done` tells whether the kernel has them."""
+        """Appends whole batches from the leader. Calls `on_done` with whether the kernel has them."""
 
         def written() -> None:
             self.note_written(Offset(appended.last_offset + 1), len(batches))
@@ -296,7 +302,7 @@ class Partition:
         appended = self.log.append_as_follower(batches, on_written=written, on_failed=lambda _: on_done(False))
 
     def note_written(self, end_offset: Offset, size: int) -> None:
-        """The log is written up to `end_offset`."""
+        """Notes that the log is written up to `end_offset`."""
         if self.gone is not ErrorCode.NONE:
             return
         self.written_bytes += size
@@ -308,8 +314,8 @@ class Partition:
             self.on_written()
 
     def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
-        """Calls `on_done` when everything below `end_offset` is on all of the ISR, at once if it is already. What is
-        returned gives up a wait that is not over."""
+        """Calls `on_done` once the whole ISR has everything below `end_offset`; immediately if it already does. Otherwise
+        returns a function that cancels the wait."""
         result = self.gone if self.gone is not ErrorCode.NONE else self.replica.acks_all_result(end_offset)
         if result is None:
             return self._replication_waiters.add(end_offset, on_done)
@@ -319,7 +325,7 @@ class Partition:
     def follower_fetched(
         self, broker_id: BrokerId, *, fetch_offset: Offset, log_start_offset: Offset, broker_epoch: BrokerEpoch
     ) -> None:
-        """A follower confirms that it has everything below `fetch_offset`."""
+        """Notes that a follower has everything below `fetch_offset`."""
         self._carry_out(
             self.replica.follower_fetched(
                 broker_id,
@@ -331,16 +337,16 @@ class Partition:
         )
 
     def leader_high_watermark(self, high_watermark: Offset) -> None:
-        """As follower: the leader's high watermark."""
+        """On a follower: adopts the leader's high watermark."""
         self._carry_out(self.replica.leader_high_watermark(high_watermark))
 
     def maybe_shrink_isr(self) -> None:
-        """Proposes an ISR without members that lag for too long."""
+        """Proposes an ISR without members that have lagged for too long."""
         if self.gone is ErrorCode.NONE:
             self._carry_out(self.replica.maybe_shrink_isr(self._env.now_ns()))
 
     def readable_bytes(self, *, uncommitted: bool) -> int:
-        """The running count of bytes that a follower, or a consumer, may read."""
+        """Returns the running count of bytes that followers (`uncommitted`) or consumers may read."""
         return self.written_bytes if uncommitted else self.committed_bytes
 
     @property
@@ -393,8 +399,8 @@ class Partition:
         self._env.log.info("isr_changed", partition=self.name, before=list(before), isr=list(after))
 
     def _count_from_here(self) -> None:
-        """Starts counting readable bytes anew. What is written and not committed counts as one byte: enough for a consumer
-        that waits for anything, which is nearly all of them."""
+        """Restarts the count of readable bytes. All that is written but not committed counts as one byte: enough for nearly
+        all consumers, which wait for min.bytes=1."""
         self._uncommitted.clear()
         self.committed_bytes = self.written_bytes
         if self.replica.high_watermark < self.replica.log_end_offset:

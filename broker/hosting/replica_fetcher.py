@@ -1,13 +1,14 @@
 """Replicates the follower partitions of one local directory from one leader broker (shell).
 
-Answers to Kafka's ReplicaFetcherThread, with truncation as in KIP-595: each fetch names the epoch of the last batch, the
-leader answers with a diverging epoch where the logs part, and the follower cuts its log there and asks again. There is one
-fetcher for each pair of leader and *local directory*, on a connection of its own, so that a hung disk stalls the replicas
-on it and no others.
+Counterpart of Kafka's ReplicaFetcherThread. There is one fetcher for each pair of leader and *local directory*, with its own
+connection, so a hung disk stalls only the replicas on it.
 
-Easy to get wrong: the offset of a fetch is a promise that everything below it is written here, so a partition takes part
-again only when its last append has completed. And a poll that is already waiting at the leader does not contain a
-partition that is added now: it is given up, or the new leader's first acknowledgement would wait for it.
+1. Truncation follows KIP-595: each fetch carries the epoch of the last batch. If the logs diverge, the leader answers with
+   the diverging epoch; the follower truncates its log there and fetches again.
+2. A fetch offset promises that everything below it is written here. So a partition is fetched again only once its last
+   append has completed.
+3. A poll that is already waiting at the leader does not contain a partition that is added now. It is abandoned, or the new
+   leader's first acks=all produce would have to wait until the poll ends.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ from common.time_units import NS_PER_MS
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20_000_000
-# Partitions come in bunches; one interruption serves all that come within this time.
+# Partitions are added in bursts. One interruption serves all that arrive within this time.
 _INTERRUPT_DELAY_NS = 5_000_000
 
 
@@ -71,7 +72,7 @@ class FetcherSettings:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """One partition of the fetcher."""
+    """A partition that this fetcher replicates."""
 
     partition: Partition
     leader_epoch: LeaderEpoch
@@ -81,7 +82,7 @@ class _Followed:
 
 
 class ReplicaFetcher:
-    """`run` is its one task. Partitions are added and removed at any time."""
+    """Runs in a single task, `run`. Partitions may be added and removed at any time."""
 
     def __init__(
         self,
@@ -118,24 +119,24 @@ class ReplicaFetcher:
     # --- partitions ----------------------------------------------------------------------------------------------
 
     def add(self, partition: Partition) -> None:
-        """Follows the leader in the partition's present leader epoch."""
+        """Starts following the leader in the partition's current leader epoch."""
         known = self._followed.get(partition.key)
         if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
             return
         self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
-        # An append that a former fetcher began ends while this one polls: the partition is ready only now.
+        # An append begun by a previous fetcher may end while this one polls. Only then is the partition ready.
         partition.on_written = self._interrupt_soon
         self._interrupt_soon()
 
     def remove(self, partition: Partition) -> None:
-        """Stops following; a response that is on its way changes nothing any more."""
+        """Stops following. A response in flight has no effect on this partition any more."""
         known = self._followed.get(partition.key)
         if known is not None and known.partition is partition:
             del self._followed[partition.key]
             partition.on_written = None
 
     def stop(self) -> None:
-        """Ends `run` at its next step. It is never cancelled: a truncation that has begun must be seen through."""
+        """Ends `run` at its next step. We never cancel the task, because a truncation that has begun must complete."""
         self._is_stopped = True
         for followed in self._followed.values():
             followed.partition.on_written = None
@@ -256,7 +257,7 @@ class ReplicaFetcher:
         )
 
     def _wait_ms(self) -> int:
-        """How long the leader may hold the poll: no longer than until a partition that is left out may be asked again."""
+        """Returns how long the leader may hold the poll: at most until the first backed-off partition is due again."""
         now_ns = self._env.now_ns()
         waits = [each.not_before_ns - now_ns for each in self._followed.values() if each.not_before_ns > now_ns]
         return min([self._settings.wait_max_ms, *(wait_ns // NS_PER_MS + 1 for wait_ns in waits)])
@@ -274,10 +275,10 @@ class ReplicaFetcher:
                 try:
                     await self._process_one(followed, data, appends)
                 except (LogDirError, LogClosed, BatchError, UnexpectedOffset) as error:
-                    # The others go on. A failed directory takes its partitions away by another way.
+                    # Go on with the others. If the directory failed, its partitions are removed by the failure channel.
                     self._back_off(followed, str(error))
         for append in appends:
-            # One directory, one writer: they complete together, and waiting here lets the next fetch confirm them all.
+            # There is one writer per directory, so the appends complete together. The next fetch then confirms them all.
             await append
 
     def _is_current(self, followed: _Followed) -> bool:
@@ -318,7 +319,8 @@ class ReplicaFetcher:
             if not done.done():
                 done.set_result(None)
 
-        # The leader sends the first batch whole whatever its size, so whoever got something goes to the end of the queue.
+        # Move this partition to the end of the queue. The leader always sends the first batch whole, whatever its size, so
+        # the first partition of a fetch has an advantage.
         self._followed[partition.key] = self._followed.pop(partition.key)
         partition.append_as_follower(batches, on_done=appended)
         followed.is_appending = True
@@ -338,20 +340,20 @@ class ReplicaFetcher:
     # --- truncation ----------------------------------------------------------------------------------------------
 
     async def _truncate_to_divergence(self, followed: _Followed, epoch: LeaderEpoch, end_offset: Offset) -> None:
-        """Cuts the log where the last epoch that both know ended; the next fetch finds out whether that is enough."""
+        """Truncates the log to the end of the last epoch that both logs share. The next fetch shows if that is enough."""
         log = followed.partition.log
         known = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
         if known.epoch < 0:
             target = end_offset
         elif known.epoch < epoch:
-            # This log does not know the leader's epoch: cut to the end of the largest one below it, then ask again.
+            # This log does not have the leader's epoch: truncate to the end of the largest one below it, then ask again.
             target = known.end_offset
         else:
             target = Offset(min(known.end_offset, end_offset))
         before = (log.log_end_offset, log.leader_epochs.latest_epoch)
         await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))))
         if (log.log_end_offset, log.leader_epochs.latest_epoch) == before:
-            # The next fetch would ask the same. Whatever is wrong, asking as fast as one can does not mend it.
+            # The next fetch would be identical. Something is wrong, and retrying without a pause would not fix it.
             self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
 
     async def _truncate(self, partition: Partition, offset: Offset) -> None:
@@ -369,17 +371,17 @@ class ReplicaFetcher:
         partition.begin_restructuring()
         try:
             partition.log.lower_recovery_point(offset)
-            # Before anything is cut: a kill in between must not leave a recovery point that is above the log's end.
+            # Before the truncation: a kill in between must not leave a recovery point beyond the end of the log.
             await self._lower_checkpoints(partition)
             await change()
-            # Before anything is appended: what was stored of a roll that ended meanwhile would vouch for what comes instead,
-            # and a log start that is above the new end would make the next start throw all of it away.
+            # Again before anything is appended. A segment roll that ended meanwhile may have stored a recovery point that
+            # would vouch for the new records. And a log start beyond the new end would make the next start drop them all.
             await self._lower_checkpoints(partition)
         finally:
             partition.end_restructuring()
 
     async def _start_where_the_leader_can(self, followed: _Followed) -> None:
-        """The leader does not have the offset: it ends before it, or begins behind it."""
+        """Handles an offset that the leader does not have: the leader's log ends before it or starts after it."""
         partition = followed.partition
         leader_end = await self._list_offset(partition, LATEST)
         if leader_end is None or not self._is_current(followed):
@@ -425,7 +427,7 @@ class ReplicaFetcher:
 
 
 def _whole_batches(records: object) -> memoryview | None:
-    """The whole batches at the start of what the leader sent, checksums verified; None when there is none."""
+    """Returns the whole batches at the start of the leader's data, with verified checksums; None if there are none."""
     if not isinstance(records, bytes | bytearray | memoryview) or not len(records):
         return None
     view = memoryview(records)

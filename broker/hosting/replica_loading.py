@@ -1,8 +1,8 @@
-"""The start of the replicas: all directories' logs, loaded side by side (shell).
+"""Loads the logs of all directories in parallel at startup (shell).
 
-Answers to Kafka's LogManager.loadLogs. A directory that fails meanwhile is left out and its replicas count as offline. Easy
-to get wrong: a directory that is well, and whose logs cannot be loaded all the same, must stop the broker; serving without
-these logs would look like a disk that lost them.
+Counterpart of Kafka's LogManager.loadLogs. A directory that fails meanwhile is left out, and its replicas count as offline.
+If the logs of a healthy directory cannot be loaded, the broker must stop: serving without them would look as if the disk had
+lost them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class ReplicasNotLoaded(Exception):
 
 
 class ReplicaLoading:
-    """See the module's docstring. `placed_here` gives the registration of a partition that has a replica on this broker."""
+    """See the module docstring. `placed_here` returns a partition's registration if it has a replica on this broker."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ReplicaLoading:
         self._unloadable: list[str] = []
 
     async def load(self) -> list[tuple[HostedDirectory, DirectoryContent]]:
-        """What each directory holds, those left out that have failed. Raises DuplicateLog and ReplicasNotLoaded."""
+        """Returns the contents of each directory that has not failed. Raises DuplicateLog and ReplicasNotLoaded."""
         async with asyncio.TaskGroup() as group:
             for directory in self._hosted.online_directories():
                 group.create_task(self._load_directory(directory))
@@ -66,7 +66,7 @@ class ReplicaLoading:
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
 
     def _note_failure(self, directory: HostedDirectory, error: LogDirError) -> None:
-        # A directory that the error has taken offline is simply no longer among the online ones.
+        # If the error took the directory offline, it is left out and nothing needs to be noted.
         if self._hosted.online_directory(directory.directory_id) is not None:
             self._unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
 

@@ -1,12 +1,12 @@
-"""The replicas that this broker hosts, on all its log directories (shell).
+"""The replicas that this broker hosts, in all its log directories (shell).
 
-Counterpart of Kafka's ReplicaManager and LogManager. `apply` brings them in line with the newest metadata: for each replica
-the core decides (`HostedReplicas`), here the decision is carried out. Everything that touches a disk runs in a lane of that
-disk's directory, so `apply` never waits and a hung disk holds up its own replicas only.
+Counterpart of Kafka's ReplicaManager and LogManager. `apply` brings the replicas in line with the newest metadata: the core
+(`HostedReplicas`) decides about each replica, and this module carries out the decision. Everything that touches a disk runs
+in a lane of that disk's directory. So `apply` never waits, and a hung disk delays only its own replicas.
 
-Whether a directory is online is asked of `LogDirectories`, which the failure channel steps before a failed operation raises.
-So a creation that fails, or ends, in a directory that is offline by then does nothing by itself: `handle_directory_offline`
-moves its replica on, once, together with all others of the directory.
+`LogDirectories` knows which directories are online; the failure channel updates it before a failed operation raises. A
+creation that fails or finishes in a directory that has gone offline therefore does nothing further. Instead
+`handle_directory_offline` moves its replica elsewhere, once, together with all others of the directory.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from common.time_units import NS_PER_MS, NS_PER_S
 _CREATION_RETRY_NS = NS_PER_S
 _WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
-# Before the first look at a file system nothing speaks against it.
+# Assume enough space until the file system has been checked for the first time.
 _UNKNOWN_SPACE = SpaceStat(total_bytes=0, usable_bytes=1 << 62, free_inodes=0)
 
 
@@ -60,7 +60,7 @@ class IsrProposals(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGauges:
-    """Kafka's gauges of kafka.server:type=ReplicaManager."""
+    """The values of Kafka's gauges in kafka.server:type=ReplicaManager, and of one of our own (unplaceable replicas)."""
 
     partition_count: int
     leader_count: int
@@ -72,7 +72,7 @@ class ReplicaGauges:
 
 
 class Replicas:
-    """See the module's docstring. `load` once, then `apply` after every change of `state`."""
+    """See the module docstring. Call `load` once, then `apply` after every change of `state`."""
 
     def __init__(
         self,
@@ -102,16 +102,23 @@ class Replicas:
         self._task_group = task_group
         self._proposals = proposals
         self._wishes_changed = wishes_changed
+        # The core that decides.
         self._known = HostedReplicas(broker_id, state, directories)
         self._hosted = Hosted(directories)
+        # The same dictionary as `_hosted.partitions`. Invariant: every partition in it is in an online directory, at the
+        # latest after `handle_directory_offline`. Changes when: a log is loaded, created or deleted, or goes offline.
         self._partitions = self._hosted.partitions
-        # The directory in which the log of a replica is being created. Ends with the creation, or with its directory.
-        # Invariant: none of them is hosted.
+        # Maps a replica to the directory its log is being created in. Invariant: none of them is hosted, and `reconcile`
+        # leaves them alone. An entry ends when the creation ends, or when its directory goes offline.
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
         # Half-created logs: the creation failed for lack of file descriptors or memory. Maps to (directory, folder).
+        # Changes when: such a creation fails, a retry succeeds, or the replica is no longer placed here.
         self._unfinished: dict[TopicIdPartition, tuple[DirectoryId, str]] = {}
+        # Set once at the end of `load`. Until then a shutdown must not leave clean-shutdown markers.
         self._is_loaded = False
+        # Set once, by the first `apply`.
         self._has_applied = False
+        # Set once, by `shutdown`. From then on `reconcile` does nothing.
         self._is_shut_down = False
         self._timers = NamedTimers(env)
         self._upkeep = Upkeep(env, config, self._hosted, self._timers)
@@ -135,10 +142,10 @@ class Replicas:
     # --- start and end -------------------------------------------------------------------------------------------
 
     async def load(self, previous_directories: Collection[DirectoryId] | None = None) -> None:
-        """Loads the logs of all online directories, each directory by itself, and starts the upkeep.
+        """Loads the logs of all online directories, the directories in parallel, and starts the upkeep.
 
-        `state` must be an image recent enough to tell which logs belong to this broker. `previous_directories` are those of
-        this broker's registration before this incarnation, lost ones included; None: not known. Raises DuplicateLog and
+        `state` must be recent enough to decide which logs belong to this broker. `previous_directories` are those of this
+        broker's previous registration, including those it had lost; None if unknown. Raises DuplicateLog and
         ReplicasNotLoaded.
         """
         self._known.previous_directories = previous_directories
@@ -169,15 +176,15 @@ class Replicas:
         self._note_kind(partition.key)
 
     async def shutdown(self) -> None:
-        """The orderly end: stops serving, syncs and closes every log, and leaves the clean-shutdown markers in the
-        directories that stayed online."""
+        """Shuts down in order: stops serving, syncs and closes every log, and writes the clean-shutdown marker in each
+        directory that is still online."""
         self._is_shut_down = True
         self._timers.stop()
         self._fetchers.stop_all()
         for partition in self._partitions.values():
             partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not self._is_loaded:
-            # A marker would vouch for logs that nobody has looked at.
+            # A marker would vouch for logs that were never loaded.
             return
         async with asyncio.TaskGroup() as group:
             for directory in self._hosted.online_directories():
@@ -196,18 +203,18 @@ class Replicas:
                 BrokerEpoch(-1) if epoch is None else epoch,
             )
         except LogDirError as error:
-            # No marker: what is on this disk must be recovered at the next start.
+            # No marker, so the next start recovers the logs on this disk.
             self._env.log.warning("log_dir_not_closed", log_dir=directory.log_dir.path, reason=str(error))
 
     async def settled(self) -> None:
-        """Returns when nothing that the replicas asked of the disks so far is under way."""
+        """Waits until the work lanes of all online directories are drained."""
         for directory in self._hosted.online_directories():
             await directory.work.drained()
 
     # --- looking up ----------------------------------------------------------------------------------------------
 
     def find(self, topic_id: TopicId, index: int) -> Partition | ErrorCode:
-        """The partition, or what to answer for one that is not here."""
+        """Returns the partition, or the error to answer if it is not here."""
         key = TopicIdPartition(topic_id, index)
         partition = self._partitions.get(key)
         if partition is not None:
@@ -217,7 +224,7 @@ class Replicas:
         return self._absent_error(key)
 
     def find_named(self, topic: str, index: int) -> Partition | ErrorCode:
-        """The same by the topic's name."""
+        """Like `find`, by the topic's name."""
         topic_id = self.state.topic_ids.get(topic)
         if topic_id is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -233,15 +240,15 @@ class Replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def hosted_directories(self) -> dict[TopicIdPartition, DirectoryId]:
-        """Where the current log of each replica is; replicas in failed directories are not among them."""
+        """Returns the directory of each replica's current log. Replicas in failed directories are left out."""
         return {key: partition.directory_id for key, partition in self._partitions.items()}
 
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
-        """What the controller should be told: the true directory, the failed one, or LOST."""
+        """Returns what to report to the controller per replica: its actual directory, the failed one, or LOST."""
         return self._known.wishes
 
     def is_being_created(self, key: TopicIdPartition) -> bool:
-        """Whether the log of this replica is about to be there, and what there is to tell about it with it."""
+        """Whether the log of this replica is being created. Once it exists there may be an assignment to report."""
         return key in self._creating
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
@@ -249,11 +256,11 @@ class Replicas:
         return self._known.is_unplaceable(key)
 
     def leads_in(self, directory_id: DirectoryId) -> bool:
-        """Whether this broker leads a replica of that directory, as far as it knows."""
+        """Whether this broker leads a replica in that directory, according to the newest applied metadata."""
         return self._known.leads_in(directory_id)
 
     def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
-        """The replicas in an online directory."""
+        """Describes the replicas in an online directory."""
         return [
             ReplicaDescription(
                 partition.topic,
@@ -266,9 +273,9 @@ class Replicas:
         ]
 
     def gauges(self) -> ReplicaGauges:
-        """Counts of this moment."""
+        """Returns the current values of the gauges."""
         leaders = [partition for partition in self._partitions.values() if partition.is_leader]
-        # How many more in-sync replicas there are than acks=all needs.
+        # Per leader: the number of in-sync replicas beyond what acks=all needs.
         spare = [len(each.replica.committed_isr) - each.replica.min_isr for each in leaders]
         return ReplicaGauges(
             partition_count=len(self._partitions),
@@ -283,7 +290,7 @@ class Replicas:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """Brings the replicas in line with `state`; `delta` says what has changed in it since the last time."""
+        """Brings the replicas in line with `state`. `delta` holds what has changed since the last call."""
         self._known.metadata_changed(delta, broker_epoch=self._broker_epoch(), hosted=self._partitions)
         for resource_type, name in delta.changed_configs:
             if resource_type == ConfigResourceType.TOPIC:
@@ -300,12 +307,13 @@ class Replicas:
             self._forget_topics_that_went_during_the_start()
 
     def _forget_topics_that_went_during_the_start(self) -> None:
-        """A topic that was created and deleted within the first delta is not in it, and its logs were loaded in between."""
+        """Drops replicas that the first delta does not mention: a topic deleted after its logs were loaded may be missing
+        from that delta, because it was also created within it."""
         for key in [key for key in self._partitions if self._known.placed_here(key) is None]:
             self.reconcile(key)
 
     def reconcile(self, key: TopicIdPartition) -> None:
-        """Decides about one replica and carries the decision out. Harmless at any time."""
+        """Decides about one replica and carries out the decision. Idempotent; may be called at any time."""
         self._note_kind(key)
         if self._is_shut_down or key in self._creating:
             return
@@ -334,7 +342,7 @@ class Replicas:
         if wish is not None:
             self._env.log.info("assignment_queued", partition=self._name(key), directory_id=uuid_text(wish))
         if "wishes" not in self._timers:
-            # Wishes come in bunches, one for each log that is created.
+            # Wishes come in bursts, one for each log that is created. Notify once per burst.
             self._timers.after("wishes", _WISHES_DELAY_NS, self._wishes_changed)
 
     def _drop_unfinished(self, key: TopicIdPartition) -> None:
@@ -371,7 +379,7 @@ class Replicas:
         unfinished = self._unfinished.get(key)
         directory_id = wanted if wanted is not None else self._choose_directory(registration)
         if unfinished is not None and self._log_directories.is_online(unfinished[0]):
-            # What is there would count as a second log of the same replica.
+            # The remains there would count as a second log of the same replica.
             directory_id = unfinished[0]
         directory = None if directory_id is None else self._hosted.online_directory(directory_id)
         if directory is not None:
@@ -390,7 +398,7 @@ class Replicas:
         directory.work.submit(lambda: self._create_log(key, topic, directory))
 
     def _note_kind(self, key: TopicIdPartition) -> None:
-        """Counts the replica where its log is, or is being created, as what the metadata makes it now."""
+        """Counts the replica in the directory of its log (or of its creation), as the kind given by the current metadata."""
         partition = self._partitions.get(key)
         directory_id = self._creating.get(key) if partition is None else partition.directory_id
         directory = None if directory_id is None else self._hosted.online_directory(directory_id)
@@ -421,7 +429,7 @@ class Replicas:
 
     async def _create_log(self, key: TopicIdPartition, topic: str, directory: HostedDirectory) -> None:
         if self._known.placed_here(key) is None:
-            # Its turn came late, and nobody wants it any more.
+            # The metadata no longer places the replica here.
             if self._ends_creation(key, directory):
                 directory.replicas.remove(key)
                 self.reconcile(key)
@@ -432,7 +440,7 @@ class Replicas:
             log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key.topic_id)
         except LogDirError:
             if self._ends_creation(key, directory):
-                # The process is short of something; the directory is well.
+                # The process lacks file descriptors or memory; the directory is healthy.
                 directory.replicas.remove(key)
                 self._unfinished[key] = directory.directory_id, partition_folder(topic, key.partition)
                 self._retry_later(key)
@@ -441,7 +449,7 @@ class Replicas:
         if not self._ends_creation(key, directory):
             return
         if self._known.placed_here(key) is None:
-            # In this job: the next may create the log of a later topic of this name, and the folder is that one's then.
+            # Delete it within this job: the next job may create the log of a new topic of the same name in this folder.
             directory.replicas.remove(key)
             self.reconcile(key)
             await self._deletion.delete(log, self._topic_config(topic).file_delete_delay_ms, directory)
@@ -457,12 +465,12 @@ class Replicas:
             directory_id=uuid_text(directory.directory_id),
         )
         self.reconcile(key)
-        # Where nothing has to be told, the unfence gate may wait for this place all the same.
+        # Even without an assignment to report, the unfence gate may be waiting for this log.
         self._wishes_changed()
 
     def _ends_creation(self, key: TopicIdPartition, directory: HostedDirectory) -> bool:
-        """Ends the creation. False when its directory is offline: `handle_directory_offline` ends it, or has done so, and
-        the replica may be on its way to another directory."""
+        """Ends the creation. Returns False if its directory is offline: then `handle_directory_offline` ends it, or already
+        has, and the replica may be being created in another directory."""
         if not self._log_directories.is_online(directory.directory_id):
             return False
         assert self._creating[key] == directory.directory_id, "in an online directory only the creation itself ends it"
@@ -475,7 +483,7 @@ class Replicas:
             self._timers.after(timer, _CREATION_RETRY_NS, lambda: self.reconcile(key))
 
     def _registration_of(self, broker_id: BrokerId) -> BrokerRegistration | None:
-        # The dictionary is looked up each time: a snapshot that replaces the image brings others.
+        # Do not keep a reference to `brokers`: a snapshot replaces the dictionary.
         return self.state.brokers.get(broker_id)
 
     def _new_partition(self, topic: str, topic_id: TopicId, index: int, directory: HostedDirectory, log: Log) -> Partition:
@@ -517,14 +525,14 @@ class Replicas:
     # --- failing directories -------------------------------------------------------------------------------------
 
     def handle_directory_offline(self, directory_id: DirectoryId) -> None:
-        """The directory went offline: its replicas answer KAFKA_STORAGE_ERROR, its disk is not touched. What was being
-        created there goes elsewhere at once (KAFKA-8526)."""
+        """Handles a directory that went offline, without touching its disk. Its replicas answer KAFKA_STORAGE_ERROR. Logs
+        that were being created there are created elsewhere at once (KAFKA-8526)."""
         assert not self._log_directories.is_online(directory_id), "LogDirectories is stepped first"
         self._hosted.stop(directory_id)
         self._fetchers.stop_directory(directory_id)
         homeless = [key for key, creating_in in self._creating.items() if creating_in == directory_id]
         for key in homeless:
-            # Nothing was ever appended there, so it is as absent as before.
+            # Nothing was ever appended to that log, so the replica is as absent as before.
             del self._creating[key]
         for partition in self._hosted.in_directory(directory_id):
             del self._partitions[partition.key]

@@ -1,8 +1,8 @@
-"""How much is produced and fetched, by topic and in all (shell without I/O).
+"""Counts what is produced and fetched, per topic and in total (shell without I/O).
 
-Answers to Kafka's BrokerTopicStats, under the names of the stock jmx_exporter rules: requests are counted by partition, as
-there, and errors that a client meets in the normal course of things (a leader that moved) are no failures. Easy to get
-wrong: the series of a deleted topic goes, but the sums over all topics must never fall.
+Counterpart of Kafka's BrokerTopicStats, with the metric names of the stock jmx_exporter rules. As in Kafka, requests are
+counted per partition. Errors that clients meet in normal operation, such as a moved leader, do not count as failures. The
+series of a deleted topic disappears, but the totals over all topics must never decrease.
 """
 
 from collections.abc import Container, Iterator
@@ -21,7 +21,7 @@ HELP = {
     "total_fetch_requests": "Partitions in answered fetch requests.",
     "failed_produce_requests": "Partitions in produce requests that were refused for what they contained.",
 }
-# Clients look for the new leader and come again.
+# On these errors clients look for the new leader and retry.
 _EXPECTED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -32,7 +32,7 @@ _EXPECTED = (
 
 @dataclass(slots=True)
 class Counts:
-    """Since the broker started."""
+    """Counters since the broker started."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -44,21 +44,21 @@ class Counts:
 
 
 class Traffic:
-    """The counts of one broker. Only topics that are hosted here may be counted, or clients could fill the memory."""
+    """The counts of one broker. Only topics hosted here get their own counts, or clients could fill up the memory."""
 
     def __init__(self) -> None:
         self.all = Counts()
         self._topics: dict[str, Counts] = {}
 
     def produced(self, topic: str, *, messages: int, size: int) -> None:
-        """A batch was appended."""
+        """Counts an appended batch."""
         for counts in (self.all, self._of(topic)):
             counts.total_produce_requests += 1
             counts.messages_in += messages
             counts.bytes_in += size
 
     def produce_refused(self, topic: str, error: ErrorCode) -> None:
-        """A batch was not appended. The topic may be unknown."""
+        """Counts a batch that was not appended. The topic may be unknown."""
         known = self._topics.get(topic)
         for counts in (self.all,) if known is None else (self.all, known):
             counts.total_produce_requests += 1
@@ -66,7 +66,7 @@ class Traffic:
                 counts.failed_produce_requests += 1
 
     def fetched(self, topic: str, *, size: int, is_follower: bool) -> None:
-        """A partition of a fetch was answered without error."""
+        """Counts a partition of a fetch that was answered without error."""
         for counts in (self.all, self._of(topic)):
             counts.total_fetch_requests += 1
             if is_follower:
@@ -75,12 +75,12 @@ class Traffic:
                 counts.bytes_out += size
 
     def samples(self, topics: Container[str]) -> Iterator[Sample]:
-        """All samples; forgets topics that are not among `topics` any more."""
+        """Yields all samples, and drops the counts of topics that are not in `topics`."""
         for gone in [topic for topic in self._topics if topic not in topics]:
             del self._topics[gone]
         for field in fields(Counts):
             name = PREFIX + field.name.replace("_", "")
-            # To Prometheus an empty label is none: this is the series over all topics.
+            # Prometheus treats an empty label as no label: this is the total over all topics.
             yield counter(name, HELP[field.name], getattr(self.all, field.name), topic="")
             for topic, counts in self._topics.items():
                 yield counter(name, HELP[field.name], getattr(counts, field.name), topic=topic)

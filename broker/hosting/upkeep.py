@@ -1,8 +1,8 @@
-"""What only time asks for: checkpoints, retention, and a look at who lags (shell).
+"""Periodic work: checkpoints, retention, and the check for lagging ISR members (shell).
 
-Answers to the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the directory's
-second lane, one job of each kind at a time. Easy to get wrong: a checkpoint must never say more of a log than is so, so a
-cut writes it before the next round would (`lower_checkpoints`).
+Counterpart of the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the
+directory's upkeep lane, with at most one job of each kind waiting. A checkpoint must never claim more than the log has, so a
+truncation rewrites it right away instead of waiting for the next round (`lower_checkpoints`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from common.storage.errors import LogClosed
 
 
 class Upkeep:
-    """See the module's docstring. `start` once, when the logs are loaded."""
+    """See the module docstring. Call `start` once, when the logs are loaded."""
 
     def __init__(self, env: Environment, config: ServerConfig, hosted: Hosted, timers: NamedTimers) -> None:
         self._env = env
@@ -29,7 +29,7 @@ class Upkeep:
         self._timers = timers
 
     def start(self) -> None:
-        """Sets the timers; each acts for the first time after its interval."""
+        """Sets the timers. Each fires for the first time after its interval."""
         config = self._config
         for kind, interval_ms, act in (
             ("high watermarks", config.replica_high_watermark_checkpoint_interval_ms, self._store_high_watermarks),
@@ -41,13 +41,13 @@ class Upkeep:
         self._timers.every("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs)
 
     async def lower_checkpoints(self, partition: Partition) -> None:
-        """Around a cut of its log. Raises LogDirError."""
+        """Lowers the checkpoints before and after a truncation of the partition's log. Raises LogDirError."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             await directory.files.lower(partition, lambda: self._hosted.in_directory(partition.directory_id))
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """As follower: the leader has deleted everything below `offset`."""
+        """On a follower: schedules the deletion of everything below `offset`, as the leader has deleted it."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.upkeep.submit(lambda: partition.delete_before(offset), kind=f"log start of {partition.name}")
@@ -72,10 +72,10 @@ class Upkeep:
             try:
                 await partition.delete_expired()
             except (LogDirError, LogClosed):
-                # Deleted or failed meanwhile; the others are looked at all the same.
+                # The log was deleted or failed meanwhile. Go on with the others.
                 continue
             except BatchError as error:
-                # Without its time index only the batches tell how old a segment is. Readers are told of the damage, too.
+                # Without a time index, the age of a segment has to be read from its batches. Readers get the error as well.
                 self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
     def _shrink_isrs(self) -> None:

@@ -406,13 +406,13 @@ _BROKER = (
         "A log that nobody wants goes like any other.",
         Edit(
             Replicas._create_log,
-            "if self._known.placed_here(key) is None:\n        # Its turn came late",
-            "if False:\n        # Its turn came late",
+            "if self._known.placed_here(key) is None:\n        # The metadata no longer",
+            "if False:\n        # The metadata no longer",
         ),
         Edit(
             Replicas._create_log,
-            "if self._known.placed_here(key) is None:\n        # In this job",
-            "if False:\n        # In this job",
+            "if self._known.placed_here(key) is None:\n        # Delete it within this job",
+            "if False:\n        # Delete it within this job",
         ),
         seed=369,
     ),
