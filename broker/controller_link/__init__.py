@@ -1,1 +1,1 @@
-"""The broker's conversation with the controller: lifecycle, assignments, ISR changes, metadata, forwarding (shell)."""
+"""The broker's link to the controller: lifecycle, assignments, ISR changes, metadata, forwarding (shell)."""

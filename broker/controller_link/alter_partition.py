@@ -1,9 +1,11 @@
 """Sends the ISR changes that leaders propose to the controller (shell).
 
-Answers to Kafka's AlterPartitionManager. One request is in flight; what leaders propose meanwhile forms the next one. An
-error of the whole request, a timeout and a lost connection are tried again after a pause; an error of one partition goes to
-its leader, whose core decides. Easy to get wrong: a repeated request may find its own first attempt already recorded. The
-controller then answers INVALID_UPDATE_VERSION, and the leader waits for the metadata instead of believing that it failed.
+Counterpart of Kafka's AlterPartitionManager. At most one request is in flight; proposals that arrive meanwhile form the next
+one. After a timeout, a lost connection or an error of the whole request, we retry with a pause. An error of one partition
+goes to its leader, whose core decides.
+
+A retry may find that its first attempt was recorded after all. The controller then answers INVALID_UPDATE_VERSION, and the
+leader waits for the metadata instead of assuming that the change failed.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ REQUEST_TIMEOUT_NS = 30_000_000_000
 
 
 class ControllerRequests(Protocol):
-    """The way to the active controller (`ControllerChannel`). Raises ControllerUnavailable."""
+    """The channel to the active controller (`ControllerChannel`). `send` raises ControllerUnavailable."""
 
     async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any: ...
 
@@ -44,7 +46,7 @@ class _Item:
 
 
 class AlterPartitionSender:
-    """Collects proposals; `run` is its one task."""
+    """Collects proposals. Runs in a single task, `run`."""
 
     def __init__(
         self,
@@ -58,15 +60,15 @@ class AlterPartitionSender:
         self._controller = controller
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        # The newest proposal of each partition that has not been sent, in the order of their arrival.
+        # The newest unsent proposal of each partition, in order of arrival.
         self._queued: dict[TopicIdPartition, _Item] = {}
         self._wake = asyncio.Event()
 
     def submit(
         self, partition: TopicIdPartition, proposal: IsrProposal, on_result: Callable[[AlterPartitionResult], None]
     ) -> None:
-        """Queues a proposal; one of the same partition that has not been sent is replaced. `on_result` is called with the
-        controller's answer, and not at all if a newer proposal took the place of this one."""
+        """Queues a proposal, replacing an unsent one of the same partition. `on_result` is called with the controller's
+        answer, but not if a newer proposal replaces this one."""
         self._queued[partition] = _Item(proposal, on_result)
         self._wake.set()
 
@@ -77,7 +79,7 @@ class AlterPartitionSender:
             self._wake.clear()
             batch, self._queued = self._queued, {}
             if batch and not await self._send(batch):
-                # What was proposed again meanwhile is newer and wins.
+                # Proposals that arrived meanwhile are newer and win.
                 self._queued = {**batch, **self._queued}
                 await self._env.sleep_until(self._env.now_ns() + RETRY_BACKOFF_NS)
                 self._wake.set()
@@ -126,7 +128,7 @@ def _request(broker_id: BrokerId, epoch: BrokerEpoch, batch: Mapping[TopicIdPart
                 new_isr_with_epochs=[
                     BrokerState(broker_id=member.broker_id, broker_epoch=member.broker_epoch) for member in proposal.members
                 ],
-                # The first ISR change is what ends the recovery after an unclean election (KIP-704).
+                # The first ISR change ends the recovery after an unclean election (KIP-704).
                 leader_recovery_state=LeaderRecoveryState.RECOVERED,
                 partition_epoch=proposal.partition_epoch,
             )

@@ -1,8 +1,10 @@
-"""Keeps the queue of assignments in step with where replicas really are, and opens the gate to unfencing (shell, KIP-858).
+"""Keeps the assignment queue in line with where replicas really are, and opens the unfence gate (shell, KIP-858).
 
-The wishes come from `Replicas`, which recomputes one whenever it looks at a replica. Easy to get wrong: a wish that the
-controller has confirmed or dropped is not asked again until the metadata of that replica has moved. And a broker that
-creates thousands of logs hears of each one by itself, while looking costs as much as there are replicas.
+The wishes come from `Replicas`, which recomputes a wish whenever it reconciles the replica.
+
+1. A wish that the controller has confirmed or dropped is not queued again until that replica's metadata changes.
+2. A broker that creates thousands of logs reports each change separately, but every comparison costs time proportional to
+   the number of replicas. So a burst of changes is handled with at most one comparison per LOOK_INTERVAL_NS.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,12 +17,12 @@ from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.state import MetadataState
 
-# A single change is looked at in the same moment, of many that follow each other one in so long.
+# A single change is handled at once. A burst of changes is handled at most once per interval.
 LOOK_INTERVAL_NS = 100_000_000
 
 
 class PlacedReplicas(Protocol):
-    """What `Replicas` knows of the places of replicas."""
+    """The part of `Replicas` that says where replicas are."""
 
     def hosted_directories(self) -> Mapping[TopicIdPartition, DirectoryId]: ...
 
@@ -32,7 +34,7 @@ class PlacedReplicas(Protocol):
 
 
 class Assignments:
-    """Between `Replicas` and `AssignmentsSender`. `on_open` is called once, when the gate opens."""
+    """Sits between `Replicas` and `AssignmentsSender`. `on_open` is called once, when the gate opens."""
 
     def __init__(
         self,
@@ -56,18 +58,18 @@ class Assignments:
         self._was_open = False
 
     def wishes_changed(self) -> None:
-        """Wishes or places changed. Looks at all of them soon; many changes are looked at together."""
+        """Notes that wishes or places changed, and schedules a comparison of all of them."""
         if not self._is_scheduled:
             self._is_scheduled = True
             env = self._sender.env
             env.call_at(max(env.now_ns(), self._next_look_ns), self._look_at_changes)
 
     def published(self, moved: Collection[TopicIdPartition]) -> None:
-        """The metadata of these replicas moved and the broker has followed it."""
+        """Compares the wishes after the broker has applied a metadata change of these replicas."""
         self._compare(moved)
 
     def fix_gate(self) -> None:
-        """The first image at or past the registration is in place: from now on it is known what to wait for."""
+        """Fixes what the gate waits for. Call it when the first image that contains the registration has been applied."""
         is_supported = is_directory_assignment_supported(self._state.metadata_version)
         replicas = self._state.partitions_of_broker(self._broker_id) if is_supported else ()
         self._gate.fix(replicas, self._places())
@@ -97,7 +99,7 @@ class Assignments:
             self._on_open()
 
     def _places(self) -> Callable[[TopicIdPartition], ReplicaPlace]:
-        """Where replicas are at this moment."""
+        """Returns a function that says where a replica is right now."""
         hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
 
         def place_of(key: TopicIdPartition) -> ReplicaPlace:

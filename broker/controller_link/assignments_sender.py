@@ -1,7 +1,7 @@
-"""Tells the controller which directory holds which replica, whenever the queue has something due (shell, KIP-858).
+"""Reports to the controller which directory holds which replica, whenever the queue has something due (shell, KIP-858).
 
-The queue and all its rules are in core/directory_assignments; this sends one request at a time and hands the answer back.
-Easy to get wrong: the answer groups partitions by directory as the request did, and an entry that it lacks was not done.
+The queue and its rules are in core/directory_assignments. This module sends one request at a time and passes the response
+back. The response groups partitions by directory as the request does; an entry missing from it counts as not done.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ REQUEST_TIMEOUT_NS = 60_000 * NS_PER_MS
 
 
 class AssignmentsSender:
-    """Drives one DirectoryAssignments queue. `broker_epoch` reads the epoch of this moment, -1 before registration."""
+    """Drives one DirectoryAssignments queue. `broker_epoch` returns the current epoch, -1 before the registration."""
 
     def __init__(
         self,
@@ -47,22 +47,22 @@ class AssignmentsSender:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """The broker ends: nothing is sent any more."""
+        """Stops sending, because the broker shuts down."""
         self._is_stopped = True
         self.arm()
 
     def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId]) -> None:
-        """Takes in where replicas really are."""
+        """Queues the actual directories of replicas."""
         if wishes:
             self._queue.wish(wishes, self.env.now_ns())
             self.arm()
 
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
-        """The metadata agrees about these, or they are gone."""
+        """Drops these replicas: the metadata agrees about them, or they are gone."""
         self._queue.settle(replicas)
 
     def arm(self) -> None:
-        """Looks again when something is due. Called after every change of the queue and when the broker is registered."""
+        """Sets the timer for what is due next. Called after every change of the queue and once the broker is registered."""
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None

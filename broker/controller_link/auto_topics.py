@@ -1,9 +1,9 @@
-"""Creates topics that clients asked for and that do not exist yet (shell).
+"""Creates missing topics that clients asked for (shell).
 
-Answers to Kafka's AutoTopicCreationManager: the Metadata request is answered at once with an error that clients retry, and
-the topic is created beside it, as large as this broker's configuration says, whatever the controller's says. Easy to get
-wrong: a client asks for the same topic many times a second while it is being created, and that must not become as many
-requests to the controller.
+Counterpart of Kafka's AutoTopicCreationManager. The Metadata request is answered at once with a retriable error, while the
+topic is created in the background. Its partition count and replication factor come from this broker's configuration, not
+from the controller's. While a topic is being created, a client may ask for it many times a second; only the first of these
+requests goes to the controller.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from common.time_units import NS_PER_MS
 
 TIMEOUT_MS = 30_000
-# What fits the fields of the request. A configuration that says more is refused by the controller as this is.
+# The limits of the request's fields. The controller refuses these values just as it would refuse larger ones.
 PARTITIONS_MAX = 2**31 - 1
 REPLICATION_FACTOR_MAX = 2**15 - 1
-# While the controller is silent they stay for the whole timeout, and clients may name as many as they like. What is left out
-# is asked for again.
+# If the controller does not answer, entries stay for the whole timeout, and clients can name any number of topics. Clients
+# retry the topics beyond this limit.
 UNDER_WAY_MAX = 1000
 
-# Benign when several brokers create the same topic at the same moment.
+# TOPIC_ALREADY_EXISTS is normal if several brokers create the same topic at the same time.
 EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
@@ -49,7 +49,7 @@ class AutoTopics:
         self._under_way: dict[str, None] = {}
 
     def create(self, names: Sequence[str]) -> None:
-        """Starts the creation of those that are not under way already, with this broker's defaults."""
+        """Starts creating those topics that are not being created yet, with this broker's defaults."""
         fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
         del fresh[UNDER_WAY_MAX - len(self._under_way) :]
         if self._is_enabled and fresh:

@@ -1,10 +1,13 @@
-"""The broker's way to the active controller, whoever that is at the moment (shell).
+"""The broker's channel to the active controller, whichever node that is (shell).
 
-Answers to Kafka's NodeToControllerChannelManager. Who leads is known from the metadata quorum; a node that answers
-NOT_CONTROLLER, or does not answer, is asked again or another one is, until the deadline. As in Kafka the lease, what is
-forwarded and everything else have a connection each: responses leave in the order of the requests, and an attempt that
-times out takes its connection, with all that is under way on it, along. Easy to get wrong: a request that got no answer may
-have been carried out, so whatever is not harmless when it arrives twice is given one long attempt, not many short ones.
+Counterpart of Kafka's NodeToControllerChannelManager.
+
+1. The metadata quorum knows the leader. If a node does not answer, or answers NOT_CONTROLLER, we retry with the same or
+   another voter until the deadline.
+2. As in Kafka, lease requests, forwarded requests and all others have a connection each. Responses come in the order of the
+   requests, and an attempt that times out closes its connection with everything in flight on it.
+3. A request without an answer may still have been carried out. So a request that is not idempotent gets one long attempt
+   instead of many short ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +26,7 @@ from common.time_units import NS_PER_MS
 
 
 class _Lane(Enum):
-    """What shares a connection."""
+    """The requests of one lane share a connection."""
 
     LEASE = auto()
     FORWARDED = auto()
@@ -31,11 +34,11 @@ class _Lane(Enum):
 
 
 class ControllerUnavailable(Exception):
-    """No active controller answered before the deadline; the text says what was seen last."""
+    """No active controller answered before the deadline. The text describes the last attempt."""
 
 
 class ControllerChannel:
-    """`leader_id` reads who leads the metadata quorum as far as this node knows; `open_channel` makes a NodeChannel."""
+    """`leader_id` returns the quorum's leader as far as this node knows it; `open_channel` makes a NodeChannel."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class ControllerChannel:
         self._env = env
         self._voters = {voter.node_id: voter for voter in voters}
         self._order = tuple(self._voters)
-        # Where the walk round the voters begins: at the one that was the active controller last.
+        # Where the rotation through the voters starts: at the one that last answered as the active controller.
         self._first = 0
         self._leader_id = leader_id
         self._open_channel = open_channel
@@ -62,7 +65,7 @@ class ControllerChannel:
     async def send(
         self, request: Any, *, deadline_ns: int, version: int | None = None, attempt_timeout_ns: int | None = None
     ) -> Any:
-        """The active controller's answer, whatever its error code but NOT_CONTROLLER. Raises ControllerUnavailable."""
+        """Returns the active controller's answer, with any error code but NOT_CONTROLLER. Raises ControllerUnavailable."""
         attempt = 0
         while True:
             if self._is_closed:
@@ -80,7 +83,7 @@ class ControllerChannel:
                     self._first = self._order.index(node_id)
                     return response
                 seen = f"node {node_id} is not the active controller"
-            # A silent or deposed leader: the next attempt may go to another voter.
+            # The node did not answer or is no longer the leader. The next attempt may go to another voter.
             attempt += 1
             retry_ns = self._env.now_ns() + self._retry_backoff_ns
             if retry_ns >= deadline_ns:
@@ -88,15 +91,15 @@ class ControllerChannel:
             await self._env.sleep_until(retry_ns)
 
     def close(self) -> None:
-        """Closes every connection; requests in flight fail, and so do all later ones."""
+        """Closes every connection. Requests in flight fail, and so do all later ones."""
         self._is_closed = True
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
 
     def _choose(self, attempt: int) -> int:
-        # Every other attempt goes to whom the quorum names; those between walk round the voters, in case it names somebody
-        # who is gone.
+        # Every other attempt goes to the leader named by the quorum. The attempts in between rotate through the voters, in
+        # case that leader is gone.
         leader_id = self._leader_id()
         if leader_id is None or leader_id not in self._voters:
             step = attempt
@@ -122,6 +125,6 @@ def _lane_of(request: Any) -> _Lane:
 
 def _says_not_controller(response: Any) -> bool:
     if isinstance(response, CreateTopicsResponse):
-        # It has no code for the whole; a node that is not the controller repeats its refusal for every topic.
+        # This response has no top-level error code. A node that is not the controller repeats the error for every topic.
         return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics)
     return bool(getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER)

@@ -1,8 +1,9 @@
-"""Hands admin requests to the active controller in an Envelope, and answers when this broker has seen the change (shell).
+"""Forwards admin requests to the active controller in an Envelope, and answers once this broker sees the change (shell).
 
-Answers to Kafka's ForwardingManager (KIP-590). The client's request travels whole, header included, with its principal, so
-the controller carries out exactly what was asked by whoever asked it. Easy to get wrong: a success must not be answered
-before this broker's own image has the change, or the client's next request to the same broker would not find its topic.
+Counterpart of Kafka's ForwardingManager (KIP-590). The client's whole request is forwarded, including its header and the
+principal, so the controller carries out exactly what the client asked, on the client's behalf. A success must not be
+answered before this broker's own image contains the change. Otherwise the client's next request to this broker might not
+find the new topic.
 """
 
 import ipaddress
@@ -22,13 +23,13 @@ from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
 
 PRINCIPAL_VERSION = 0
-# How long the controller may take, at least. Also for requests that ask for no waiting: what they want set going has to be
-# heard by a controller all the same.
+# The minimum time that the controller gets. It also applies to requests with a timeout of 0: they do not wait for the
+# result, but they must still reach a controller.
 ATTEMPT_MS = 30_000
 
 
 class Forwarding:
-    """Forwards requests of clients."""
+    """Forwards clients' requests to the active controller."""
 
     def __init__(self, env: Environment, *, channel: ControllerChannel, follower: MetadataFollower) -> None:
         self._env = env
@@ -38,8 +39,8 @@ class Forwarding:
     async def forward(
         self, context: RequestContext, *, timeout_ms: int, is_visible: Callable[[Any], bool] = lambda _: True
     ) -> Any:
-        """The controller's answer to this request. After it, waits until `is_visible(answer)` holds in the own image, no
-        longer than the request's timeout. Raises ApiError when no controller answers."""
+        """Forwards the request and returns the controller's answer. Before returning, waits until `is_visible(answer)` holds
+        in this broker's own image, but no longer than the request's timeout. Raises ApiError if no controller answers."""
         now_ns = self._env.now_ns()
         answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * NS_PER_MS)
         response = _opened(context, answer)
@@ -52,8 +53,8 @@ class Forwarding:
             request_principal=serialized_principal(context),
             client_host_address=_address_bytes(context.peer_host),
         )
-        # One long attempt: creating a topic is not harmless when it arrives twice. And never a shorter one than others have
-        # on the same connection, which an attempt that ends takes with it.
+        # One long attempt, because creating a topic is not idempotent. And at least as long as the other attempts on this
+        # connection, because an attempt that times out closes the connection for all of them.
         attempt_ns = max(deadline_ns - self._env.now_ns(), ATTEMPT_MS * NS_PER_MS)
         try:
             async with self._env.timeout_at(deadline_ns):
@@ -78,14 +79,14 @@ def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
 
 
 def serialized_principal(context: RequestContext) -> bytes:
-    """Kafka's DefaultKafkaPrincipalBuilder form: two bytes of version, then DefaultPrincipalData."""
+    """Encodes the principal as Kafka's DefaultKafkaPrincipalBuilder does: a two-byte version, then DefaultPrincipalData."""
     data = DefaultPrincipalData(type=context.principal.kind, name=context.principal.name, token_authenticated=False)
     return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(data, PRINCIPAL_VERSION)
 
 
 def _address_bytes(host: str) -> bytes:
     try:
-        # An IPv6 host stands in brackets.
+        # An IPv6 host is in brackets.
         return ipaddress.ip_address(host.strip("[]")).packed
     except ValueError:
         return b"\x7f\x00\x00\x01"

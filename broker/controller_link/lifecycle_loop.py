@@ -1,8 +1,8 @@
 """Carries out what the broker's lifecycle decides: registers, sends heartbeats, halts (shell over core/lifecycle).
 
-One task takes events in order; each request runs as a task of its own and comes back as an event, so a directory failure is
-never stuck behind a slow answer. Easy to get wrong: the registration names the directories that are online when it is
-*built*, not those of the start.
+Events are handled at once, in order. Each request runs in its own task and its answer comes back as an event, so a directory
+failure never waits for a slow answer. The registration names the directories that are online when it is *built*, not those
+that were online at startup.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ from common.protocol.messages.broker_registration import BrokerRegistrationReque
 
 
 class LifecycleLoop:
-    """Feeds a BrokerLifecycle. `build_registration` makes the request of this moment; `applied_offset` reads the last
-    metadata offset that was applied; `on_unfenced` is told when a heartbeat was sent that found this broker unfenced; `halt`
-    ends the broker in a hurry."""
+    """Drives a BrokerLifecycle. `build_registration` makes the request for the current state; `applied_offset` returns the
+    last applied metadata offset; `on_unfenced` gets the send time of each heartbeat whose answer says unfenced; `halt` ends
+    the broker at once."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class LifecycleLoop:
         self._cancel_timer: Callable[[], None] | None = None
 
     def post(self, event: Event) -> None:
-        """Takes in one event and carries out what follows, at once. Called on the loop."""
+        """Handles one event and carries out its effects, at once. Call it only from the event loop."""
         for effect in self._lifecycle.step(event, self._env.now_ns()):
             self._carry_out(effect)
         self._arm()
 
     def directory_failed(self, directory_id: DirectoryId) -> None:
-        """A registered directory went offline: the controller hears of it now, not at the next heartbeat."""
+        """Reports a registered directory that went offline to the controller now, without waiting for the next heartbeat."""
         self.post(DirectoryFailed(directory_id))
 
     def _arm(self) -> None:
@@ -151,7 +151,7 @@ class LifecycleLoop:
         )
 
     async def _ask(self, request: Any) -> Any:
-        """The answer, or None after a RequestFailed was posted."""
+        """Returns the answer. If there is none, posts RequestFailed and returns None."""
         try:
             return await self._channel.send(request, deadline_ns=self._env.now_ns() + self._request_timeout_ns)
         except ControllerUnavailable as error:

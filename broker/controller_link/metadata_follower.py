@@ -1,9 +1,9 @@
-"""The broker's image of the cluster: committed records are replayed, then the replicas are brought in line (shell).
+"""The broker's image of the cluster: replays committed records, then brings the replicas in line (shell).
 
-Answers to Kafka's BrokerMetadataPublisher and MetadataLoader. Replay happens in the step in which records are committed, so
-requests always see the newest image; publishing follows in a task of its own, one delta at a time, everything that arrived
-meanwhile joined into the next. Easy to get wrong: the *applied* offset, which heartbeats report and the unfence gate waits
-for, moves only when the replicas have followed.
+Counterpart of Kafka's BrokerMetadataPublisher and MetadataLoader. Records are replayed in the same step in which they are
+committed, so requests always see the newest image. A separate task publishes one delta at a time; changes that arrive
+meanwhile are joined into the next delta. The *applied* offset, which heartbeats report and the unfence gate waits for,
+advances only after the change was published to the replicas.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import RegisterBrokerRecord
 
-# Records replayed in one go while a snapshot is loaded: heartbeats must go on meanwhile.
+# The number of records replayed without a pause while a snapshot is loaded. Heartbeats must go on meanwhile.
 SNAPSHOT_SLICE = 2_000
 
 
 class MetadataFollower:
-    """A MetadataListener. `publish(delta)` brings the broker in line; `on_published(offset, is_first)` is told afterwards.
+    """A MetadataListener. `publish(delta)` brings the broker in line; `on_published(offset, is_first)` is called afterwards.
 
-    `incarnation_id` is this broker's own: its registration in the image is what the start waits for."""
+    `incarnation_id` is this broker's own: startup waits until the image contains its registration."""
 
     def __init__(
         self,
@@ -51,19 +51,19 @@ class MetadataFollower:
         self._incarnation_id = incarnation_id
         self._is_registered = False
         self.previous_directories: tuple[DirectoryId, ...] | None = None
-        """The directories, lost ones included, of the registration before this incarnation's; None when not known."""
+        """The directories of this broker's previous registration, including those it had lost; None if unknown."""
         self.applied_offset = Offset(-1)
-        """The last offset whose consequences are in place in this broker."""
+        """The last offset whose changes this broker has published to its replicas."""
 
     @property
     def lag_ms(self) -> int:
-        """How old the newest replayed record is."""
+        """The age of the newest replayed record."""
         return max(0, self._env.wall_ms() - self._last_wall_ms)
 
     # --- MetadataListener -----------------------------------------------------------------------------------------
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        """Replays the batch; records of an open transaction wait for its end."""
+        """Replays the batch. Records of an open transaction wait for its end."""
         offset = batch.base_offset
         for record in batch.records:
             for ready, ready_offset in self._transactions.feed(record, offset):
@@ -72,17 +72,17 @@ class MetadataFollower:
                 self._state.replay(ready, offset=ready_offset, delta=self._delta)
             offset = Offset(offset + 1)
         if not batch.records and not self._transactions.is_open:
-            # A control batch moves the offset on as well, or a broker would never seem to have caught up with it.
+            # A control batch advances the offset, too. Otherwise the broker would never appear to have caught up with it.
             self._transactions.reset(batch.last_offset)
         self._last_wall_ms = batch.append_time_ms
         self._wake()
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Coroutine[Any, Any, None]:
-        """Replaces the image by the snapshot's; the delta is what differs from the image before."""
+        """Replaces the image with the snapshot's. The delta is the difference from the previous image."""
         return self._load(snapshot)
 
     async def _load(self, snapshot: LoadedSnapshot) -> None:
-        # The old image answers until the new one is complete.
+        # Requests are answered from the old image until the new one is complete.
         fresh = MetadataState()
         last_offset = Offset(snapshot.end_offset - 1)
         for number, record in enumerate(snapshot.records, start=1):
@@ -90,13 +90,13 @@ class MetadataFollower:
             if number % SNAPSHOT_SLICE == 0:
                 await self._env.sleep_until(self._env.now_ns())
         if any(broker.incarnation_id == self._incarnation_id for broker in fresh.brokers.values()):
-            # What was registered before is no longer to be known.
+            # The snapshot contains our registration, but no longer the one before it.
             self._is_registered = True
         before = self._state.replace_with(fresh)
-        # What was not yet published is part of the difference only if it is measured from what was published.
+        # The difference from the previous image does not contain the changes that are still unpublished, so join the two.
         self._delta = _joined(self._delta, self._state.delta_since(before))
         for topic_id in self._delta.created_topics:
-            # The topics of the image before are followed by nobody any more.
+            # A topic object of the previous image no longer receives updates. Use the one of the new image.
             self._delta.created_topics[topic_id] = self._state.topics[topic_id]
         self._transactions.reset(last_offset)
         self._last_wall_ms = snapshot.last_contained_timestamp
@@ -104,18 +104,18 @@ class MetadataFollower:
         self._wake()
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Who the active controller is."""
+        """Logs a change of the active controller."""
         self._env.log.info("controller_changed", leader_id=leader.leader_id, epoch=leader.epoch)
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
     async def wait_until_registered(self) -> None:
-        """Returns when the image holds this incarnation's registration."""
+        """Waits until the image contains this incarnation's registration."""
         while not self._is_registered:
             await self._next_change()
 
     async def run(self) -> None:
-        """Publishes until cancelled."""
+        """Publishes deltas until cancelled."""
         is_first = True
         while True:
             await self._committed.wait()
@@ -131,14 +131,14 @@ class MetadataFollower:
             _wake_all(waiting)
 
     async def wait_until_applied(self, offset: Offset) -> None:
-        """Returns when the consequences of everything up to `offset` are in place."""
+        """Waits until everything up to and including `offset` has been applied."""
         while self.applied_offset < offset:
             applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._unapplied.append(applied)
             await applied
 
     async def wait_until(self, condition: Callable[[], bool], *, deadline_ns: int) -> bool:
-        """Waits until the image meets `condition`, looked at after every change; False at the deadline."""
+        """Waits until `condition` holds, checking it after every change of the image. Returns False at the deadline."""
         try:
             async with self._env.timeout_at(deadline_ns):
                 while not condition():
@@ -171,7 +171,7 @@ def _wake_all(waiting: "list[asyncio.Future[None]]") -> None:
 
 
 def _joined(first: MetadataDelta, second: MetadataDelta) -> MetadataDelta:
-    """One delta for two that follow each other; each key keeps the earliest value."""
+    """Joins two consecutive deltas into one. Each key keeps its earliest value."""
     joined = MetadataDelta()
     for delta in (second, first):
         joined.changed_partitions.update(delta.changed_partitions)
