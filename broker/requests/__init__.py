@@ -1,1 +1,1 @@
-"""One module per API that the broker answers (shell)."""
+"""The request handlers of the broker, one module per API (shell)."""

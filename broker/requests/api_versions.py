@@ -1,7 +1,7 @@
-"""ApiVersions of the broker: what its listener serves, and the features of the cluster (shell without I/O).
+"""Answers ApiVersions: what the broker's listener serves, and the cluster's features (shell without I/O).
 
-Answers to the ApiVersions of Kafka's KafkaApis. Easy to get wrong: the epoch of the finalized features is the offset that
-they are from.
+Counterpart of KafkaApis.handleApiVersionsRequest. The epoch of the finalized features is a metadata offset: that of the last
+record replayed into the image from which they are read.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ from common.protocol.messages.api_versions import (
 
 
 class ApiVersionsRequests:
-    """Handler of ApiVersions; `served` are the other APIs of the listener."""
+    """Handles ApiVersions. `served` are the other APIs of the listener."""
 
     def __init__(self, state: MetadataState, served: Iterable[ApiKey]) -> None:
         self._state = state
         self._advertised = advertised_versions((*served, ApiKey.API_VERSIONS))
 
     def handle(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """The same for everybody, connected to a broker that is starting or not."""
+        """Answers every client alike, even while the broker is starting."""
         response = api_versions_response(self._advertised)
         response.supported_features = supported_features(context.api_version)
         response.finalized_features_epoch = self._state.last_offset

@@ -1,7 +1,7 @@
-"""Names the leader in an answer that says "not me", which spares the client a Metadata request (shell, KIP-951).
+"""Names the current leader in an answer that says "not the leader" (shell, KIP-951).
 
-A leader is named with its endpoint on the listener that the client came in by; an endpoint of another listener would send
-the client to a network that it cannot reach.
+This saves the client a Metadata request. The leader's endpoint is the one on the listener that the client is connected to;
+another listener may be on a network that the client cannot reach.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 
-# The errors after which a client has to find the leader.
+# The errors after which a client must find the leader.
 LEADER_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Leader = TypeVar("Leader")
@@ -20,7 +20,7 @@ Endpoint = TypeVar("Endpoint")
 
 
 class PartitionAnswer(Protocol[Leader]):
-    """What Produce and Fetch answer about one partition."""
+    """The answer about one partition in Produce and Fetch."""
 
     current_leader: Leader
 
@@ -32,9 +32,9 @@ def name_leaders(
     leader: Callable[..., Leader],
     endpoint: Callable[..., Endpoint],
 ) -> list[Endpoint]:
-    """Names the current leader in each of these answers, and returns where these leaders are.
+    """Sets the current leader in each of these answers, and returns the endpoints of these leaders.
 
-    `leader` and `endpoint` are the structs of the response, `LeaderIdAndEpoch` and `NodeEndpoint` in both messages.
+    `leader` and `endpoint` are the response's structs, called `LeaderIdAndEpoch` and `NodeEndpoint` in both messages.
     """
     leaders: list[BrokerId] = []
     for answer, partition in moved:

@@ -1,8 +1,9 @@
-"""DescribeConfigs: what a topic or this broker follows, and where each value comes from (shell without I/O).
+"""Answers DescribeConfigs: the configuration of a topic or of this broker, with sources (shell without I/O).
 
-Answers to Kafka's ConfigHelper. Listed are the keys that have an effect, those of which one value is served, and whatever
-else a topic sets. Easy to get wrong: a value's source is where it was *set*, even to the default; and the broker's key for a
-topic's setting has another name, for durations even several, the finest of which wins.
+Counterpart of Kafka's ConfigHelper. For a topic it lists the keys that have an effect, the keys for which we support only
+one value, and all other keys that the topic sets. The source of a value is where it was *set*, even if it was set to the
+default. The broker-level key for a topic setting has a different name; for durations there may be several, and the one with
+the finest unit wins.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ DEFAULT_SOURCE = 5
 # Kafka's ConfigType by Python type.
 BOOLEAN_TYPE, STRING_TYPE, LONG_TYPE, LIST_TYPE = 1, 2, 5, 7
 
-# Where the broker keeps the default of a topic's key; of several the first one that is set counts.
+# The broker-level keys that hold the default of a topic's key. If there are several, the first one that is set wins.
 BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
     {
         "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
@@ -56,7 +57,7 @@ _SERVER_DEFAULTS: Final = MappingProxyType({key_of(field.name): field.default fo
 
 
 class DescribeConfigsRequests:
-    """Handler of DescribeConfigs. `properties` are the lines of server.properties as they were given."""
+    """Handles DescribeConfigs. `properties` are the entries of server.properties as written."""
 
     def __init__(
         self, state: MetadataState, *, broker_id: BrokerId, config: ServerConfig, properties: Mapping[str, str]
@@ -67,7 +68,7 @@ class DescribeConfigsRequests:
         self._properties = properties
 
     def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        """One result for each resource that was asked for, however often the request names it."""
+        """Returns one result per requested resource, even if the request names it several times."""
         distinct = {_asked_for(asked): asked for asked in request.resources}
         results = [self._describe(asked, with_synonyms=request.include_synonyms) for asked in distinct.values()]
         return DescribeConfigsResponse(results=results)
@@ -80,7 +81,7 @@ class DescribeConfigsRequests:
                 entries = () if error else self._topic_entries(asked.resource_name, with_synonyms=with_synonyms)
             case ConfigResourceType.BROKER:
                 error, message = self._broker_error(asked.resource_name)
-                # The empty name stands for the cluster-wide defaults, which cannot be set yet.
+                # The empty name means the cluster-wide defaults, which cannot be set yet.
                 entries = (
                     () if error or not asked.resource_name else tuple(self._broker_entries(with_synonyms=with_synonyms))
                 )
@@ -104,7 +105,7 @@ class DescribeConfigsRequests:
     def _broker_error(self, name: str) -> tuple[ErrorCode, str | None]:
         if name in ("", str(self._broker_id)):
             return ErrorCode.NONE, None
-        # Without the name: with it the message could become longer than a string of the protocol.
+        # Leave out the requested name: it could make the message longer than a protocol string may be.
         return ErrorCode.INVALID_REQUEST, f"this is broker {self._broker_id}; ask the broker whose configuration it is"
 
     def _topic_entries(self, name: str, *, with_synonyms: bool) -> Sequence[DescribeConfigsResourceResult]:
@@ -121,13 +122,13 @@ class DescribeConfigsRequests:
             if key not in overrides:
                 entries.append(dataclasses.replace(_entry(key, SERVED_ANYWAY[key], DEFAULT_SOURCE, []), read_only=True))
                 continue
-            # Accepted because it asks for what is done anyway, and kept as it was given.
+            # This value was accepted because it asks for what we do anyway. Show it as it was set.
             synonym = DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE)
             entries.append(_entry(key, overrides[key], TOPIC_SOURCE, [synonym] if with_synonyms else []))
         return entries
 
     def _synonyms(self, key: str, overrides: Mapping[str, str]) -> list[DescribeConfigsSynonym]:
-        """All places where the value could come from and that name one, the one that counts first. Never empty."""
+        """Returns all places that set a value or have a default for it, the winning one first. Never empty."""
         synonyms: list[DescribeConfigsSynonym] = []
         if key in overrides:
             synonyms.append(DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE))
@@ -151,11 +152,11 @@ class DescribeConfigsRequests:
             yield dataclasses.replace(_entry(key, value, source, synonyms), read_only=True)
 
     def _broker_synonyms(self, key: str) -> Iterator[DescribeConfigsSynonym]:
-        """The line of the file and the built-in default, as far as there are such."""
+        """Yields the entry of the file and the built-in default, if they exist."""
         if key in self._properties:
             yield DescribeConfigsSynonym(name=key, value=self._properties[key], source=STATIC_BROKER_SOURCE)
         default = _SERVER_DEFAULTS[key]
-        # A key that the file must have has no default.
+        # A mandatory key has no default.
         if default is not None and default is not dataclasses.MISSING:
             yield DescribeConfigsSynonym(name=key, value=_text(default), source=DEFAULT_SOURCE)
 
@@ -181,7 +182,7 @@ def _text(value: object) -> str | None:
 
 
 def _item_text(item: object) -> str:
-    """An element of a list as it stands in server.properties."""
+    """Formats an element of a list as in server.properties."""
     match item:
         case Endpoint():
             return f"{item.name}://{HostPort(item.host, item.port)}"

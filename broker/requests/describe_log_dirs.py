@@ -1,6 +1,7 @@
-"""DescribeLogDirs: every configured directory with what is in it, offline ones with their error (shell, KIP-113, KIP-827).
+"""Answers DescribeLogDirs: every configured directory with its replicas, or its error (shell, KIP-113, KIP-827).
 
-Easy to get wrong: statvfs may hang on a dead disk, so the sizes are those that the probe saw last, never asked for here.
+Counterpart of ReplicaManager.describeLogDirs. An offline directory is listed with KAFKA_STORAGE_ERROR. The sizes of the file
+systems are those last seen by the health probe: statvfs may hang on a dead disk, so we never call it here.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +23,14 @@ UNKNOWN_SIZE = -1
 
 
 class DescribeLogDirsRequests:
-    """Handler of DescribeLogDirs. `describe` gives the replicas of an online directory."""
+    """Handles DescribeLogDirs. `describe` returns the replicas of an online directory."""
 
     def __init__(self, directories: LogDirectories, describe: Callable[[DirectoryId], Sequence[ReplicaDescription]]) -> None:
         self._directories = directories
         self._describe = describe
 
     def handle(self, _context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Directories in the order of log.dirs; of topics all, or those that the request names."""
+        """Returns the directories in the order of log.dirs, with the partitions that the request names, or with all."""
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}

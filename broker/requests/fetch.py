@@ -1,13 +1,14 @@
-"""Answers Fetch of consumers and of followers (shell).
+"""Answers Fetch for consumers and followers (shell).
 
-Answers to KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch. A follower's request confirms what
-it has written and may read up to the written end; a consumer reads up to the high watermark. There are no fetch sessions:
-every request is a full one and is answered with session id 0 (KIP-227 allows that). Records leave as regions of the log's
-files and never pass through here; a read only looks up where they are.
+Counterpart of KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch. A follower's request confirms
+what it has written, and may read up to the written end. A consumer reads up to the high watermark. There are no fetch
+sessions: every request is a full fetch and is answered with session id 0, as KIP-227 allows. Records are sent as regions of
+the log's files; a read here only looks up where they are.
 
-Easy to get wrong: a fetch that has waited must look at everything again, because the leader may have changed meanwhile; but
-it must not confirm the follower's offset a second time, with the later time. And a fetch that a limit or the end of a
-segment cut short must not wait: what it waits for is there already, and it would not get more of it.
+1. A fetch that has waited must check everything again, because the leader may have changed meanwhile. But it must not
+   confirm the follower's offset again: the confirmation would carry the later time.
+2. A fetch cut short by a limit or by the end of a segment must not wait. The missing bytes are already there, and waiting
+   would not add them to this response.
 """
 
 from collections.abc import Iterator
@@ -39,12 +40,12 @@ from common.time_units import NS_PER_MS
 _TOPIC_ID_FIRST_VERSION = 13
 _CURRENT_LEADER_FIRST_VERSION = 16
 _READ_COMMITTED = 1
-# A client that asks to wait for weeks and goes away would be remembered for weeks; an early answer is always allowed.
+# If a client asked to wait for weeks and then disappeared, its fetch would stay here for weeks. We may always answer early.
 _WAIT_MAX_MS = 60_000
 
 
 class FetchHandler:
-    """`handle` is what the request server calls."""
+    """Handles Fetch; the request server calls `handle`."""
 
     def __init__(self, env: Environment, replicas: Replicas, *, response_bytes_max: int) -> None:
         self._env = env
@@ -52,9 +53,9 @@ class FetchHandler:
         self._response_bytes_max = response_bytes_max
 
     async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
-        """Reads at once if there is enough or something to tell, else after a wait."""
+        """Answers at once if there are enough bytes or something else to report; otherwise waits and reads again."""
         if request.session_id != 0:
-            # No session was ever given out; the client starts again without one.
+            # We never hand out sessions. The client starts over without one.
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         fetch = _Fetch(self._replicas, context, request, self._response_bytes_max)
         deadline_ns = self._env.now_ns() + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * NS_PER_MS
@@ -79,7 +80,7 @@ class FetchHandler:
             readable = partition.readable_bytes(uncommitted=fetch.is_follower)
             partition.fetch_waiters.add(waiter, seen_bytes=item.seen_bytes, readable_bytes=readable)
             if partition.leader_error(item.wanted.current_leader_epoch) is not ErrorCode.NONE:
-                # It changed while others were read, and will not tell a waiter that came too late.
+                # The partition changed while others were read, before this waiter was added to be notified.
                 waiter.complete()
         try:
             await waiter.wait()
@@ -90,26 +91,26 @@ class FetchHandler:
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """One partition of one request. `partition` is None when `data` holds an error."""
+    """One partition of a request. `partition` is None if `data` holds an error."""
 
     wanted: FetchPartition
     data: PartitionData
     partition: Partition | None
     seen_bytes: int = 0
     size: int = 0
-    # More could be read than was: a limit or the end of a segment came first.
+    # Whether a limit or the end of a segment stopped the read before the end of the readable records.
     is_cut: bool = False
 
 
 class _Fetch:
-    """One request until it is answered."""
+    """One request, until it is answered."""
 
     def __init__(self, replicas: Replicas, context: RequestContext, request: FetchRequest, response_bytes_max: int) -> None:
         self._replicas = replicas
         self._context = context
         self._request = request
         self._bytes_max = min(request.max_bytes, response_bytes_max)
-        # A follower names itself in exactly one of the two; the other is not on the wire and has its default.
+        # Depending on the version, a follower's id is in one of the two fields; the other has its default.
         state = request.replica_state
         self._replica_id = BrokerId(state.replica_id if state.replica_id >= 0 else request.replica_id)
         self._replica_epoch = BrokerEpoch(state.replica_epoch)
@@ -123,12 +124,12 @@ class _Fetch:
     # --- looking up ----------------------------------------------------------------------------------------------
 
     def look_up(self) -> None:
-        """Finds and checks every partition; errors and diverging epochs are answers already."""
+        """Finds and checks every partition. Errors and diverging epochs are final answers."""
         self._topics = []
         self._items = []
         by_id = self._context.api_version >= _TOPIC_ID_FIRST_VERSION
         for topic in self._request.topics:
-            # Exactly one of the two is on the wire; the other has its default.
+            # Depending on the version, the wire has one of the two; the other has its default.
             answers = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
             self._topics.append(answers)
             for wanted in topic.partitions:
@@ -175,7 +176,7 @@ class _Fetch:
             if known.epoch == UNDEFINED_EPOCH:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
             if _diverging_epoch(partition, wanted).epoch >= 0:
-                # A diverged log may well be longer than this one; where to cut it says more than that it is too long.
+                # A diverged log may be longer than this one. The diverging epoch helps the follower more than this error.
                 return ErrorCode.NONE
         return ErrorCode.NONE if wanted.fetch_offset <= log.written_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -185,7 +186,7 @@ class _Fetch:
         data.log_start_offset = partition.log.log_start_offset
 
     def confirm_follower_offsets(self) -> None:
-        """A follower has written everything below the offsets that it asks for."""
+        """If the client is a follower, notes that it has written everything below the offsets it asks for."""
         if not self.is_follower:
             return
         for item in self._items:
@@ -202,7 +203,7 @@ class _Fetch:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def readable(self) -> Iterator[tuple[_Item, Partition]]:
-        """The partitions that can be read."""
+        """Yields the partitions that can be read."""
         for item in self._items:
             if item.partition is not None and item.data.diverging_epoch.epoch < 0:
                 yield item, item.partition
@@ -219,7 +220,7 @@ class _Fetch:
             if limit <= 0 and not is_empty:
                 item.is_cut = True
                 continue
-            # The first batch of a response goes out whole even above the limits, or a client could never get past it.
+            # The first batch of a response is sent whole even above the limits. Otherwise a client could never get past it.
             await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=is_empty)
             left -= item.size
             is_empty = is_empty and item.size == 0
@@ -243,7 +244,7 @@ class _Fetch:
     # --- answering -----------------------------------------------------------------------------------------------
 
     def is_answered(self) -> bool:
-        """Whether there is enough to read, or anything else that the client should know at once."""
+        """Whether there are enough bytes, or anything else to report to the client at once."""
         if not self._items:
             return True
         for item in self._items:
@@ -252,12 +253,13 @@ class _Fetch:
         return self._is_cut() or self.missing_bytes() <= 0
 
     def _is_cut(self) -> bool:
-        """Whether waiting would be for nothing: a second read ends at the same place, whatever is written meanwhile."""
-        # A high watermark inside a batch leaves nothing to read; with an empty answer the client would ask on at once.
+        """Whether waiting is useless, because a second read would stop at the same place."""
+        # If the high watermark is inside a batch, there is nothing to read yet. Then do wait: after an empty answer the
+        # client would fetch again at once, in a busy loop.
         return any(item.is_cut for item in self._items) and any(item.size for item in self._items)
 
     def missing_bytes(self) -> int:
-        """How much more the client wants to wait for, and can get in one response."""
+        """Returns how many more bytes the client waits for, as far as they fit in one response."""
         return min(self._request.min_bytes, self._bytes_max) - sum(item.size for item in self._items)
 
     def response(self) -> FetchResponse:
@@ -281,7 +283,7 @@ class _Fetch:
 
 
 def _diverging_epoch(partition: Partition, wanted: FetchPartition) -> EpochEndOffset:
-    """Where the client's last epoch ended here, if the client has more of it than this leader (KIP-595); else -1."""
+    """Returns where the client's last epoch ended here if the client has more of it than this leader (KIP-595), else -1."""
     log = partition.log
     if wanted.last_fetched_epoch < 0:
         return EpochEndOffset()
@@ -292,7 +294,7 @@ def _diverging_epoch(partition: Partition, wanted: FetchPartition) -> EpochEndOf
 
 
 def _fail(item: _Item, error: ErrorCode) -> None:
-    """Turns an item into an error that was met while reading."""
+    """Replaces the item's data with an error that occurred while reading."""
     item.data.error_code = error
     item.data.high_watermark = -1
     item.data.last_stable_offset = -1

@@ -1,6 +1,7 @@
-"""CreateTopics, DeleteTopics, UnregisterBroker, DescribeQuorum: carried out by the active controller (shell).
+"""Answers CreateTopics, DeleteTopics, UnregisterBroker and DescribeQuorum through the active controller (shell).
 
-Easy to get wrong: what "visible" means differs. A created topic is in the image, a deleted one is not, and a request that
+`Forwarding` sends the request (KIP-590). This module defines when its change is visible in this broker's image, because only
+then is the client answered: a created topic is there, a deleted topic or an unregistered broker is gone. A request that
 failed or only validated has nothing to wait for.
 """
 
@@ -17,12 +18,12 @@ from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-# For requests that carry no timeout of their own.
+# For requests without a timeout field.
 TIMEOUT_MS = 30_000
 
 
 class ForwardedRequests:
-    """Handlers of what only the controller can do."""
+    """Handles the requests that only the controller can carry out."""
 
     def __init__(self, state: MetadataState, forwarding: Forwarding) -> None:
         self._state = state
@@ -37,7 +38,7 @@ class ForwardedRequests:
         }
 
     async def handle_create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Answers once the created topics can be used at this broker."""
+        """Answers once this broker's image contains the created topics."""
 
         def is_visible(response: CreateTopicsResponse) -> bool:
             created = (result.name for result in response.topics if result.error_code == ErrorCode.NONE)
@@ -85,6 +86,6 @@ class ForwardedRequests:
     async def handle_describe_quorum(
         self, context: RequestContext, _request: DescribeQuorumRequest
     ) -> DescribeQuorumResponse:
-        """The leader of the metadata quorum knows how far everybody is."""
+        """Asks the leader of the metadata quorum, which knows the progress of all voters and observers."""
         response: DescribeQuorumResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
         return response

@@ -1,6 +1,6 @@
-"""The table of what a broker serves: which handler answers which API (shell).
+"""Maps each API that a broker serves to its handler (shell).
 
-Counterpart of the dispatch in Kafka's KafkaApis. What is forwarded to the controller is in `forwarded`.
+Counterpart of the dispatch in Kafka's KafkaApis. Requests that are forwarded to the controller are in `forwarded`.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def request_handlers(
     follower: MetadataFollower,
     task_group: asyncio.TaskGroup,
 ) -> dict[ApiKey, Handler]:
-    """Every API that a broker serves but ApiVersions, which names them."""
+    """Returns the handlers of all APIs that a broker serves, except ApiVersions, which lists them."""
     broker_id = BrokerId(config.node_id)
     auto_topics = AutoTopics(
         env,

@@ -1,8 +1,8 @@
-"""Metadata and DescribeCluster: the brokers, and topics with leaders and replicas, from the newest image (shell).
+"""Answers Metadata and DescribeCluster from the newest image: brokers, topics, leaders, replicas (shell).
 
-Answers to Kafka's KRaftMetadataCache and its handlers. A replica is offline by the one rule of docs/DESIGN.md, "Which
-replica is online"; a client gets the endpoints of the listener that it came in by. Easy to get wrong: ControllerId names an
-unfenced *broker*, since admin clients send their requests there and the controllers are on another network.
+Counterpart of Kafka's KRaftMetadataCache and its handlers. docs/DESIGN.md, "Which replica is online", says which replicas
+are offline. A client gets the endpoints of the listener that it is connected to. ControllerId names an unfenced *broker*:
+admin clients send their requests there, and they may be unable to reach the controllers' network.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,13 +39,13 @@ Brokers = Mapping[BrokerId, BrokerRegistration]
 
 
 class TopicCreation(Protocol):
-    """Where topics that are asked for and do not exist are created (`AutoTopics`)."""
+    """Creates topics that clients asked for and that do not exist (`AutoTopics`)."""
 
     def create(self, names: Sequence[str]) -> None: ...
 
 
 class MetadataRequests:
-    """Handlers of Metadata and DescribeCluster."""
+    """Handles Metadata and DescribeCluster."""
 
     def __init__(
         self, env: Environment, state: MetadataState, *, broker_id: BrokerId, cluster_id: str, auto_topics: TopicCreation
@@ -57,7 +57,7 @@ class MetadataRequests:
         self._auto_topics = auto_topics
 
     def handle_metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        """Every topic that was asked for, with an error of its own where there is one."""
+        """Returns the unfenced brokers and every requested topic. Each topic has its own error."""
         with_operations = request.include_topic_authorized_operations
         return MetadataResponse(
             brokers=[
@@ -76,7 +76,7 @@ class MetadataRequests:
         )
 
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """The unfenced brokers. Controllers are not reached by this listener."""
+        """Returns the unfenced brokers. This listener does not describe controllers."""
         if request.endpoint_type != EndpointType.BROKER:
             is_known = request.endpoint_type == EndpointType.CONTROLLER
             return DescribeClusterResponse(
@@ -120,7 +120,7 @@ class MetadataRequests:
                 for name in sorted(self._state.topic_ids)
             ]
         missing: list[str] = []
-        # Once each, as Kafka answers a set: a request may name a large topic thousands of times.
+        # Answer each topic once, as Kafka does: a request may name a large topic thousands of times.
         distinct = {_asked_for(asked): asked for asked in request.topics}
         answers = [self._one(asked, listener, api_version, missing) for asked in distinct.values()]
         if missing and request.allow_auto_topic_creation:
@@ -145,11 +145,11 @@ class MetadataRequests:
         except InvalidTopicName:
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=asked_name)
         missing.append(asked_name)
-        # A client asks again after this error, and by then an automatically created topic is there.
+        # The client retries after this error. By then an automatically created topic exists.
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
 
     def _describe(self, topic: Topic, listener: str, api_version: int) -> MetadataResponseTopic:
-        # Looked at once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
+        # Compute these once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
         brokers = self._state.brokers
         reachable = {id_: broker for id_, broker in brokers.items() if broker.endpoint(listener) is not None}
         serving = {id_: broker for id_, broker in reachable.items() if not broker.fenced}
@@ -187,7 +187,7 @@ class MetadataRequests:
 
 
 def _asked_for(asked: MetadataRequestTopic) -> TopicId | str:
-    """What names the topic: its id, and without one its name."""
+    """Returns what identifies the topic: its id, or its name if the request has no id."""
     return TopicId(asked.topic_id) if asked.topic_id != ZERO_UUID else asked.name or ""
 
 

@@ -1,8 +1,8 @@
 """Answers OffsetForLeaderEpoch: where an epoch of the leader's log ended (shell).
 
-Answers to KafkaApis.handleOffsetForLeaderEpochRequest (KIP-101, KIP-279, KIP-320). Consumers ask to find out whether what
-they have read was truncated; followers of older versions ask before they truncate, those of Fetch 12 and newer learn it
-from the fetch response. Easy to get wrong: for an epoch without records the answer names the largest epoch below it.
+Counterpart of KafkaApis.handleOffsetForLeaderEpochRequest (KIP-101, KIP-279, KIP-320). Consumers use it to find out whether
+records they have read were truncated. Older followers use it before they truncate; since Fetch 12 the fetch response has
+this information. For an epoch without records, the answer names the largest epoch below it.
 """
 
 from broker.hosting.replicas import Replicas
@@ -19,7 +19,7 @@ from common.protocol.messages.offset_for_leader_epoch import (
 
 
 class OffsetForLeaderEpochHandler:
-    """`handle` is what the request server calls."""
+    """Handles OffsetForLeaderEpoch; the request server calls `handle`."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

@@ -1,12 +1,13 @@
-"""Answers Produce: appends the batches that clients send to the partitions that this broker leads (shell).
+"""Answers Produce: appends clients' batches to the partitions that this broker leads (shell).
 
-Answers to KafkaApis.handleProduceRequest and ReplicaManager.appendRecords. Records are not decoded: each batch is checked
-by its header and checksum, gets its offset and leader epoch stamped, and goes to the directory's writer. One future stands
-for the whole request. It completes when every partition has its answer: with acks=1 once the kernel has the bytes, with
-acks=all once the high watermark has passed them and the recorded ISR is still large enough.
+Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 
-Easy to get wrong: all partitions of one request are appended in one step, before anything is awaited, so that two requests
-of one connection can never overtake each other.
+1. Records are not decoded. Each batch has its header and checksum verified, gets its offset and leader epoch stamped, and
+   goes to the directory's writer.
+2. One future represents the whole request. It completes when every partition has its answer: with acks=1 once the kernel
+   has the bytes, with acks=all once the high watermark has reached their end and the recorded ISR is still large enough.
+3. All partitions of a request are appended in one step, before anything is awaited. So two requests on the same connection
+   cannot overtake each other.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ Batches = list[tuple[BatchHeader, memoryview]]
 
 
 class Refused(Exception):
-    """The records of one partition are not appended; `message` is for people."""
+    """The records of one partition cannot be appended. `message` is for humans."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -60,31 +61,31 @@ class Refused(Exception):
 
 
 class ProduceHandler:
-    """`handle` is what the request server calls."""
+    """Handles Produce; the request server calls `handle`."""
 
     def __init__(self, env: Environment, replicas: Replicas, *, is_certain: Callable[[], bool]) -> None:
-        """`is_certain` says whether this broker still knows what it leads."""
+        """`is_certain` returns whether this broker still knows what it leads (`Serving`)."""
         self._env = env
         self._replicas = replicas
         self._is_certain = is_certain
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
-        """Appends, and returns the future of the response; None when the client wants no answer (acks=0).
+        """Appends and returns a future of the response, or None if the client wants no answer (acks=0).
 
-        Raises ApiError when nothing but the end of the connection can tell the client (acks=0)."""
+        With acks=0, raises ApiError for an error: only closing the connection can signal it to the client."""
         produce = _Produce(self._env, self._replicas, context, request, self._is_certain)
         produce.append_all(request)
         if request.acks != 0:
             return produce.future
         refusal = produce.first_refusal()
         if refusal is not None:
-            # There is no response that could carry the error; ending the connection makes the client look again.
+            # There is no response to carry the error. Closing the connection makes the client refresh its metadata.
             raise ApiError(refusal)
         return None
 
 
 class _Produce:
-    """One request until it is answered. It keeps neither the request nor its context, which keep the records."""
+    """One request, until it is answered. It does not reference the request or its context, which keep the records alive."""
 
     def __init__(
         self,
@@ -102,10 +103,11 @@ class _Produce:
         self._listener_name = context.listener_name
         self._release_request = context.release
         self._response = ProduceResponse()
+        # The partitions without an answer yet, by number of the append.
         self._unanswered: dict[int, PartitionProduceResponse] = {}
-        # What ends the waits for replication, by the same numbers.
+        # Functions that cancel the waits for replication, by the same numbers.
         self._give_up: dict[int, Callable[[], None]] = {}
-        # Appends that the kernel may not have yet.
+        # The number of appends that the kernel may not have yet. They still need the request's memory.
         self._unwritten = 0
         self._next_number = 0
         self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
@@ -127,7 +129,7 @@ class _Produce:
                     answer.error_message = refused.message
                     self._replicas.traffic.produce_refused(topic.name, refused.code)
         if request.acks == 0:
-            # Nobody is told how the writes end.
+            # The client gets no answer, whatever the result of the writes.
             self._unanswered.clear()
         if not self._unanswered:
             self._complete()
@@ -136,12 +138,12 @@ class _Produce:
             self._watch_deadline()
 
     def _watch_deadline(self) -> None:
-        """The disk has a deadline of its own; only replication may take as long as the client likes."""
+        """Sets the client's timeout. It limits only the wait for replication; disk operations have their own deadline."""
         if self._cancel_deadline is None:
             self._cancel_deadline = self._env.call_at(self._deadline_ns, self._time_out)
 
     def first_refusal(self) -> ErrorCode | None:
-        """The first error among the partitions, as far as they have one."""
+        """Returns the first error among the partitions, or None."""
         for topic in self._response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code != ErrorCode.NONE:
@@ -180,7 +182,8 @@ class _Produce:
 
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
         if number in self._unanswered:
-            # A broker that was stopped meanwhile may lead no more, and then only what the others have will stay.
+            # If the process was stopped meanwhile, this broker may no longer be the leader. Then only replicated records
+            # survive, so wait for replication even with acks=1.
             if self._acks == ACKS_ALL or not self._is_certain():
                 give_up = partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
                 if give_up is not None:
@@ -197,7 +200,8 @@ class _Produce:
     def _note_end_of_write(self) -> None:
         self._unwritten -= 1
         if not self._unwritten and self._unanswered:
-            # If requests that wait for followers kept their memory, there could be none left to read the followers' fetches.
+            # Release the memory now. If requests waiting for followers kept theirs, there might be none left to read the
+            # followers' fetches.
             self._release_request()
 
     def _finish(self, number: int, error: ErrorCode) -> None:
@@ -250,11 +254,11 @@ def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
 
 
 def _validated(records: object, partition: Partition, transactional_id: str | None, *, may_use_zstd: bool) -> Batches:
-    """The one batch of a partition, checked as far as can be without decoding its records. Raises Refused."""
+    """Validates the single batch of a partition without decoding its records. Raises Refused."""
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
     if records.readonly:
-        # The offset and the epoch are stamped in place.
+        # Copy it, because the offset and the epoch are stamped in place.
         records = memoryview(bytearray(records))
     try:
         batches = split_batches(records)
