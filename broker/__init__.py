@@ -1,1 +1,1 @@
-"""The broker daemon: what serves clients and keeps the replicas of this node on its log directories."""
+"""The broker daemon: serves clients and keeps this node's replicas in its log directories."""

@@ -1,9 +1,11 @@
-"""The broker daemon: its parts put together, started in order, and ended in order or in a hurry (shell).
+"""The broker daemon: builds the parts, starts them in order, and ends them in order or at once (shell).
 
-Answers to Kafka's BrokerServer. Start: listeners are bound, the metadata is followed, the broker registers, and when its own
-registration is in the image the logs are loaded and brought in line; then it asks to be unfenced. Easy to get wrong: logs
-may be judged (kept, or put aside as strays) only by an image at or past the registration, since an older one does not know
-the newest topics.
+Counterpart of Kafka's BrokerServer. To start, the broker
+
+1. binds its listeners, follows the metadata and registers;
+2. waits until the image contains its own registration, then loads the logs and brings them in line with the image. An
+   older image must not decide which logs are strays, because it may not know the newest topics;
+3. asks to be unfenced, once the gate is open (`UnfenceGate`).
 """
 
 import asyncio
@@ -56,7 +58,7 @@ from common.raft.driver import QuorumDriver
 from common.time_units import NS_PER_MS
 
 PLAINTEXT = 0
-# A heartbeat or registration that is not answered within this, or the heartbeat interval, is sent again.
+# A heartbeat or registration without an answer is sent again after this time, or after the heartbeat interval if longer.
 REQUEST_TIMEOUT_MIN_NS = 1_000 * NS_PER_MS
 
 
@@ -90,15 +92,14 @@ class BrokerDaemon:
         self._ports: dict[str, int] = {}
         self.state = MetadataState()
         self._serving = self._make_serving()
-        # The way to the controller, as far as the replicas need it.
+        # The parts of the controller link that the replicas need.
         self._controller = self._make_controller_channel()
         self._proposals = AlterPartitionSender(
             env, self._controller, broker_id=self._broker_id, broker_epoch=self._registered_epoch
         )
         self.follower = self._make_follower()
-        # What is hosted.
         self.replicas = self._make_replicas()
-        # The way to the controller, as far as it depends on what is hosted.
+        # The parts of the controller link that need the replicas.
         self.directory_assignments = DirectoryAssignments(rng=env.rng)
         self.lifecycle = BrokerLifecycle(
             _lifecycle_settings(config),
@@ -116,13 +117,13 @@ class BrokerDaemon:
             gate=UnfenceGate(),
             on_open=lambda: self._lifecycle_loop.post(ReadyToUnfence()),
         )
-        # What clients and other brokers ask.
+        # The listeners for clients and other brokers.
         self._servers = self._make_servers(properties)
 
     # --- life ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Starts, and returns when the broker has ended in order. Raises ListenFailed."""
+        """Starts the broker, and returns once it has shut down in order. Raises ListenFailed."""
         for name, server in self._servers.items():
             self._ports[name] = server.start().port
         self._driver.register(self.follower)
@@ -134,19 +135,19 @@ class BrokerDaemon:
         await self._end()
 
     def ask_to_shut_down(self) -> None:
-        """A controlled shutdown: leadership goes first, then the process."""
+        """Begins a controlled shutdown: first the leaderships move away, then the process ends."""
         self._lifecycle_loop.post(ShutdownAsked())
 
     async def say_last_words(self, *, deadline_ns: int) -> None:
-        """The node is about to halt: the controller fences this broker and moves its leaders now, instead of when the
-        session ends. Returns when it has, at the latest at the deadline."""
+        """Reports to the controller that the node is about to halt. It then fences this broker and moves its leaders now,
+        instead of at the end of the session. Returns once it has done so, or at the deadline."""
         self._lifecycle_loop.post(LastWords())
         with contextlib.suppress(TimeoutError):
             async with self._env.timeout_at(deadline_ns):
                 await self._last_words_heard.wait()
 
     def directory_offline(self, went: WentOffline) -> None:
-        """A data directory failed: its replicas stop, the controller is informed at once."""
+        """Handles a failed data directory: stops its replicas and reports the failure to the controller at once."""
         directory_id = went.directory_id
         assert directory_id is not None, "what was online has an id"
         replicas = len(self.replicas.describe(directory_id))
@@ -155,7 +156,7 @@ class BrokerDaemon:
             "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas
         )
         if len(self._config.log_dirs) > 1:
-            # KIP-858: with a single directory the failure is never named, the end of the broker says it.
+            # KIP-858: with a single directory the failure is not reported; the broker's end implies it.
             self._lifecycle_loop.directory_failed(directory_id)
 
     async def _bring_up(self) -> None:

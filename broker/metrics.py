@@ -1,8 +1,8 @@
-"""What a broker shows Prometheus, under the names of the stock jmx_exporter KRaft rules (shell without I/O).
+"""A broker's metrics for Prometheus, named as in the stock jmx_exporter KRaft rules (shell without I/O).
 
-Called once a second on the loop; the metrics thread reads what it gives. Series of a directory carry its path
-as `logDirectory` and its id as `directoryId`. Easy to get wrong: an offline directory must keep its series, with the value
-that says so, or an alert would resolve itself the moment the disk is gone.
+The event loop calls this once a second; the metrics thread serves the result. The series of a directory have its path as
+`logDirectory` and its id as `directoryId`. An offline directory must keep its logdirectoryoffline series, with the value 1.
+Otherwise an alert would resolve itself the moment the disk dies.
 """
 
 from collections.abc import Iterator, Mapping, Sized
@@ -18,7 +18,7 @@ from common.metrics_exposition import Sample, counter, gauge
 
 
 class CountedReplicas(Protocol):
-    """What `Replicas` counts."""
+    """The part of `Replicas` that is used here."""
 
     @property
     def isr_counts(self) -> IsrCounts: ...
@@ -38,13 +38,13 @@ def broker_samples(
     lag_ms: int,
     io_errors: Mapping[tuple[str, str], int],
 ) -> Iterator[Sample]:
-    """All samples of one moment."""
+    """Yields the current value of every metric."""
     yield gauge("kafka_server_kafkaserver_brokerstate", "State of the broker (3 is running).", state.value)
     yield from _directory_samples(directories, replicas)
     yield from _replica_samples(replicas)
     yield from _isr_samples(replicas.isr_counts)
     for name in ("assignmentsmanager", "kafkaserver"):
-        # Apache Kafka's name and KIP-858's own.
+        # The name in Apache Kafka, and the name in KIP-858.
         yield gauge(
             f"kafka_server_{name}_queuedreplicatodirassignments",
             "Replicas whose directory the controller has not confirmed.",
@@ -96,7 +96,7 @@ def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
     counts = asdict(replicas.gauges())
     unplaceable_count = counts.pop("unplaceable_replica_count")
     for field_name, value in counts.items():
-        # The fields have Kafka's names in snake case.
+        # The fields are named as in Kafka, in snake case.
         name = field_name.replace("_", "")
         yield gauge(f"kafka_server_replicamanager_{name}", f"Kafka's ReplicaManager gauge {name}.", value)
     yield gauge("diskraft_unplaceable_replicas", "Replicas for which no directory has room.", unplaceable_count)

@@ -1,8 +1,9 @@
-"""Holds requests back while the broker does not know enough to answer them (shell over core/lease).
+"""Holds back requests while the broker cannot know the right answer (shell over core/lease).
 
-At the start that is until the image is current, and after a stop of the process that outlived its session until everything
-that was committed meanwhile has been applied. Requests wait and are answered by what is true then. Easy to get wrong:
-requests that wait keep their order, so a later one may not slip past them in the moment in which they are let go.
+1. At startup, requests wait until the image is current and the logs are loaded.
+2. If the process was stopped for longer than its session lasted, requests wait until the broker has applied everything that
+   was committed meanwhile.
+3. Requests that wait keep their order. A later request must not overtake them at the moment when they are released.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from common.time_units import NS_PER_MS
 
 
 class Serving:
-    """`catch_up` returns when this broker has applied all that was committed when it was called."""
+    """`catch_up` returns once this broker has applied everything that was committed when it was called."""
 
     def __init__(
         self,
@@ -35,27 +36,27 @@ class Serving:
         self._cancel_timer: Callable[[], None] | None = None
 
     def begin(self) -> None:
-        """The image is current and the logs are loaded: what clients are told from now on is true."""
+        """Starts serving. Call it once the image is current and the logs are loaded."""
         self._may_serve.set()
         self._look_again()
 
     def end(self) -> None:
-        """Looks no more."""
+        """Stops the periodic check."""
         if self._cancel_timer is not None:
             self._cancel_timer()
 
     def renew(self, asked_ns: int) -> None:
-        """A heartbeat that was sent at that time found this broker unfenced."""
+        """Extends the session: a heartbeat sent at `asked_ns` was answered "unfenced"."""
         self._look()
         self._lease.renew(asked_ns)
 
     def is_certain(self) -> bool:
-        """Whether what this broker knows of its leaderships was true a moment ago."""
+        """Whether this broker may trust what it knows of its leaderships."""
         self._look()
         return self._may_serve.is_set()
 
     def when_serving(self, handler: Handler) -> Handler:
-        """The handler, for requests that may have to wait."""
+        """Wraps a handler so that requests wait while the broker must not answer."""
 
         async def later(context: RequestContext, request: Any) -> Any:
             try:
@@ -64,7 +65,7 @@ class Serving:
             finally:
                 self._waiting -= 1
             answer = handler(context, request)
-            # The handler may let go of them before it answers.
+            # Drop our references, so that the handler can free the request's memory before it answers.
             del context, request
             return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
 
@@ -92,7 +93,7 @@ class Serving:
         while self._lease.doubted_since_ns is not None:
             asked_ns = self._env.now_ns()
             await self._catch_up()
-            # Another stop may have come in between.
+            # The process may have been stopped again meanwhile.
             self._lease.look(self._env.now_ns())
             self._lease.confirm(asked_ns)
         self._may_serve.set()
