@@ -1,8 +1,8 @@
-"""Brokers' data sides in a simulated world, with a controller made of plain records.
+"""The data path of brokers in a simulated world, with a controller made of plain records.
 
 Each broker runs the real Replicas, handlers, request server, fetchers and AlterPartition sender on simulated disks and
-network. `ClusterController.commit` gives records to all of them in the step in which it is called; AlterPartition is decided
-by a few lines that know epochs and nothing else. What the metadata says is thus in the hands of the test.
+network. `ClusterController.commit` delivers records to all of them at once. AlterPartition is decided by a few lines that
+know only epochs. So the test controls what the metadata says.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def path(broker_id: int, letter: str) -> str:
 
 
 class TestBroker:
-    """One broker in one life. `ready` completes when it serves."""
+    """One incarnation of a broker. `ready` completes when it serves."""
 
     __test__ = False
 
@@ -206,7 +206,7 @@ class TestBroker:
         self.replicas.apply(delta)
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:
-        """The hosted partition; fails where there is none."""
+        """Returns the hosted partition; fails if there is none."""
         found = self.replicas.find(topic_id, index)
         assert isinstance(found, Partition), found
         return found
@@ -221,14 +221,14 @@ class TestBroker:
 
 
 class ClusterController:
-    """The metadata log as a list, and just enough of a controller to answer AlterPartition."""
+    """The metadata log as a list, with just enough of a controller to answer AlterPartition."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self.state = MetadataState()
         self.records: list[KnownRecord] = []
         self.requests: list[AlterPartitionRequest] = []
-        # Answers for the next requests, before any that are decided here.
+        # Prepared answers for the next requests; used before any decided here.
         self.next_errors: list[ErrorCode] = []
         self.is_reachable = True
 
@@ -243,7 +243,7 @@ class ClusterController:
                 broker.follow(records, first_offset)
 
     async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any:
-        """What a broker's ControllerChannel would do."""
+        """Stands in for a broker's ControllerChannel."""
         await self._cluster.world.sleep(0.002)
         if not self.is_reachable:
             raise ControllerUnavailable("no controller in this test")
@@ -293,7 +293,7 @@ class ClusterController:
     # --- verbs ---------------------------------------------------------------------------------------------------
 
     def register(self, broker_id: int, letters: str, *, fenced: bool = False, port: int = PORT) -> None:
-        """A new incarnation, with the epoch that a controller would give it: the record's offset."""
+        """Registers a new incarnation, with the epoch that a controller would assign: the record's offset."""
         epoch = len(self.records)
         record = RegisterBrokerRecord(
             broker_id=broker_id,
@@ -309,7 +309,7 @@ class ClusterController:
         self.commit(record)
 
     def fence(self, broker_id: int, *, still: str = "") -> None:
-        """The broker is fenced; or, with `still`, goes on with these directories only."""
+        """Fences the broker; with `still`, it keeps only these directories instead."""
         known = self.state.brokers[BrokerId(broker_id)]
         self.commit(
             BrokerRegistrationChangeRecord(
@@ -327,7 +327,7 @@ class ClusterController:
         topic_id: TopicId = TOPIC,
         configs: dict[str, str] | None = None,
     ) -> None:
-        """A topic with these replica lists, the first of each leads and all are in sync. Directories UNASSIGNED."""
+        """Creates a topic with these replica lists. The first of each leads, all are in sync, directories are UNASSIGNED."""
         self.commit(
             TopicRecord(name=name, topic_id=topic_id),
             *(
@@ -350,7 +350,7 @@ class ClusterController:
         )
 
     def configure(self, key: str, value: str | None, *, name: str = "t") -> None:
-        """Sets, or takes away, one configuration of a topic."""
+        """Sets or removes one configuration of a topic."""
         self.commit(ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=name, name=key, value=value))
 
     def remove_topic(self, topic_id: TopicId = TOPIC) -> None:
@@ -400,7 +400,7 @@ class Cluster:
         await TestBroker(self, broker_id, env, letters, PORT).main(env)
 
     async def stop(self, broker_id: int) -> None:
-        """An orderly end."""
+        """Shuts the broker down in order."""
         broker = self.brokers.pop(BrokerId(broker_id))
         broker.shut_down.set()
         await self.world.sleep(1)
@@ -472,7 +472,7 @@ class Cluster:
         return answer
 
     async def send_without_answer(self, broker_id: int, records: bytearray) -> str:
-        """Produces with acks=0; tells whether the connection was "closed" or is still "open" after a second."""
+        """Produces with acks=0. Returns whether the connection is "closed" or still "open" after a second."""
         request = ProduceRequest(
             acks=0,
             timeout_ms=1000,
@@ -514,7 +514,7 @@ class Cluster:
         return answer
 
     async def read_all(self, broker_id: int, offset: int = 0, **options: Any) -> list[str]:
-        """The values that a consumer finds."""
+        """Returns the values that a consumer reads."""
         return values((await self.fetch(broker_id, offset, **options)).records)
 
     def log_bytes(self, broker_id: int, letter: str = "a", folder: str = "t-0") -> bytes:
@@ -537,7 +537,7 @@ def values(records: Any) -> list[str]:
 
 
 def run(scenario: Any, *, seed: int = 1, **properties: str) -> None:
-    """Runs `await scenario(cluster)` in a world of its own; properties are configuration keys with '_' for '.'."""
+    """Runs `await scenario(cluster)` in a new world. Properties are configuration keys with '_' for '.'."""
 
     async def main(world: SimulatedWorld) -> None:
         await scenario(Cluster(world, **properties))

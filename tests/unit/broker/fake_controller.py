@@ -1,6 +1,6 @@
-"""A controller that answers what the test says, on a simulated node, and a broker's way to it.
+"""A scripted controller on a simulated node, and a broker's channel to it.
 
-`FakeController` is a RequestServer whose handlers keep every request and ask the test's function for the answer.
+`FakeController` is a RequestServer whose handlers record every request and call the test's function for the answer.
 `ControllerSide` opens the real ControllerChannel to one or more of them from a broker's node, in a TaskGroup that the tests
 may use too.
 """
@@ -27,7 +27,7 @@ Answer = Callable[[Any], Any]
 
 
 class FakeController:
-    """One controller node. `answers` may be changed at any time; what came is in `requests` and `contexts`."""
+    """One controller node. `answers` may change at any time. `requests` and `contexts` record what arrived."""
 
     def __init__(self, world: SimulatedWorld, name: str, answers: Mapping[ApiKey, Answer]) -> None:
         self.name = name

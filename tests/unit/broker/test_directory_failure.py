@@ -1,4 +1,4 @@
-"""What a dead, hung or half-dead disk does to the replicas on it, and what it must not do to any other."""
+"""A dead, hung or half-dead disk takes its own replicas down, and must not affect any others."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> 
 
 
 def assign_all(cluster: Cluster) -> None:
-    """Does what AssignReplicasToDirs would do: the metadata learns where each replica is."""
+    """Does what AssignReplicasToDirs would do: records in the metadata where each replica is."""
     for broker in list(cluster.brokers.values()):
         for (topic_id, index), directory_id in broker.replicas.wished_assignments().items():
             known = cluster.controller.partition(index, topic_id)
@@ -61,7 +61,7 @@ def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on(
         assert sorted(cluster[1].replicas.hosted_directories()) == [
             TopicIdPartition(TOPIC, index) for index in sorted(alive)
         ]
-        # The controller knows which directory failed and what is on it: there is nothing to add.
+        # The controller knows which directory failed and what is on it, so there is nothing to report.
         assert cluster[1].replicas.wished_assignments() == {}
 
     run(scenario)
@@ -116,8 +116,8 @@ def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
 
 
 def test_pipelined_appends_behind_a_failed_one_are_not_acknowledged() -> None:
-    """The first append of a pipeline fails, the disk would take the next ones: their offsets depend on the first, so they
-    fail too, whatever the disk says later."""
+    """The first append of a pipeline fails, although the disk would accept the next ones. Their offsets depend on the first,
+    so they fail, too."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)
@@ -246,7 +246,7 @@ def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_report
         cluster.controller.change(index, directories=[LOST])
         assert TopicIdPartition(TOPIC, index) not in cluster[1].replicas.wished_assignments()
         assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
-        # An unclean election may now start it anew.
+        # An unclean election may now start it empty.
         cluster.controller.change(index, directories=[UNASSIGNED], isr=[1], leader=1, leader_recovery_state=1)
         await cluster.until(lambda: cluster[1].leads(index))
         assert on_disk(cluster, "b") == [1 - index, index]
@@ -255,7 +255,7 @@ def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_report
 
 
 def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next() -> None:
-    """KAFKA-8526: the failure is found by the very creation; the replica is placed on the other disk."""
+    """KAFKA-8526: if the creation itself runs into the failure, the replica is placed on the other disk."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -323,7 +323,7 @@ def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(d
 
 
 def test_a_checkpoint_finds_a_dead_disk_too() -> None:
-    """Nobody writes; the regular checkpoint of high watermarks meets the error, and the directory goes."""
+    """Without any writes, the periodic high watermark checkpoint hits the error, and the directory goes offline."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)

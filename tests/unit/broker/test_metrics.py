@@ -1,4 +1,4 @@
-"""What Prometheus is told of a broker: names that dashboards have, and the series of a directory in its life."""
+"""A broker's metrics: the names that dashboards use, and the series of a directory over its lifetime."""
 
 import errno
 
@@ -127,7 +127,7 @@ def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
 
 
 def test_a_directory_that_fails_keeps_its_offline_series() -> None:
-    """The alert on it must not resolve itself; what only an online directory has goes."""
+    """The alert on it must not resolve itself. The series that only an online directory has disappear."""
     broker = Broker()
     broker.directories.step(LogDirError("/d1", "append", errno.EIO))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 1, "/d2": 0, "/d3": 1}
@@ -136,7 +136,7 @@ def test_a_directory_that_fails_keeps_its_offline_series() -> None:
 
 
 def test_all_of_it_can_be_exposed() -> None:
-    """One family for a name: kind and label names agree between its series, and counters end in _total."""
+    """All series of a name have the same kind and label names, and counters end in _total."""
     collector = SnapshotCollector(lambda: 0)
     collector.publish(Broker().samples())
     families = {family.name: family for family in collector.collect()}

@@ -1,4 +1,4 @@
-"""Brokers crash, disks die, networks are cut, at random and for a while; what was acknowledged is there in the end.
+"""Brokers crash, disks die and networks fail at random. In the end every acknowledged record must still be there.
 
 A small controller in here elects among the ISR, as the real one does: only live brokers, only online directories, never
 outside the ISR. Everything else is the broker's data side as it runs in production.
@@ -22,7 +22,7 @@ PARTITIONS = 4
 
 @dataclass
 class History:
-    """What the producer was told: partition -> offset -> value."""
+    """What the producer got acknowledged: partition -> offset -> value."""
 
     acknowledged: dict[int, dict[int, str]] = field(default_factory=lambda: {index: {} for index in range(PARTITIONS)})
     attempts: int = 0
@@ -45,10 +45,10 @@ class Chaos:
         return known is not None and not known.fenced and known.has_online_directory(where)
 
     def repair(self) -> None:
-        """Brings leaders and ISRs in line with who is there."""
+        """Brings leaders and ISRs in line with the live brokers."""
         for index in range(PARTITIONS):
             known = self.cluster.controller.partition(index)
-            # Where nobody is left the ISR stays as it is: its members alone have what was acknowledged.
+            # If no member is left, the ISR stays as it is: only its members have what was acknowledged.
             isr = [member for member in known.isr if self.is_electable(index, member)] or list(known.isr)
             leader = known.leader
             if not self.is_electable(index, leader) or leader not in isr:

@@ -1,7 +1,7 @@
-"""A process that is short of files or memory, while its disks are well: nothing is lost, nothing stays broken.
+"""A process runs out of file descriptors or memory while its disks are healthy: nothing is lost or stays broken.
 
-Each segment holds a descriptor, so EMFILE is what a broker with many partitions meets first; any operation that opens
-something may get it, and any that allocates may get ENOMEM.
+Each segment holds a descriptor, so a broker with many partitions hits EMFILE first. Any operation that opens something may
+fail with it, and any that allocates may fail with ENOMEM.
 """
 
 import errno
@@ -43,7 +43,7 @@ async def write(cluster: Cluster, broker_id: int, values: list[str]) -> None:
 
 
 def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_is_tried_again() -> None:
-    """With the old topic's log start a kill would make the next start throw the new topic's records away."""
+    """With the old topic's log start in the file, a start after a kill would drop the new topic's records."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200", retention_bytes="200")
@@ -124,7 +124,7 @@ def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
 def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_reloaded: bool) -> None:
-    """The controller may have taken the proposed ISR over. Without the proposed member no record is acknowledged."""
+    """The controller may have accepted the proposed ISR, so no record is acknowledged without the proposed member."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2, 3)
@@ -176,7 +176,7 @@ def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None
 
 
 def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
-    """Nobody may ever write again to learn that the log is broken; readers are waiting."""
+    """There may never be another write that would find the log broken, and readers are waiting."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200")
@@ -225,7 +225,7 @@ def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
 
 
 def test_a_leader_that_lost_records_between_two_loads_does_not_go_on_leading() -> None:
-    """The followers would cut off what only this disk has lost."""
+    """Otherwise the followers would truncate records that only this disk has lost."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2)
@@ -327,7 +327,7 @@ def test_a_creation_that_nobody_wants_any_more_leaves_nothing() -> None:
 
 
 def test_a_start_removes_what_an_unfinished_creation_has_left() -> None:
-    """It is no log of anybody, and holds nothing that a person would want to look at."""
+    """The folder belongs to no log and holds nothing worth keeping."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))

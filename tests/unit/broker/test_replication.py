@@ -65,8 +65,8 @@ def test_many_batches_are_equal_on_all_replicas() -> None:
 
 
 def test_a_consumer_never_reads_beyond_the_high_watermark() -> None:
-    """A follower that stands still keeps the record uncommitted: the leader has it and shows it to nobody, until the
-    follower has it too."""
+    """While a follower is stuck, the record is uncommitted: the leader has it, but serves it to no consumer until the
+    follower has it, too."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -223,7 +223,7 @@ def test_what_too_few_replicas_hold_is_not_committed() -> None:
 
 
 def test_a_lower_min_insync_replicas_commits_at_once() -> None:
-    """Whoever accepts one replica from now on reads what one replica holds."""
+    """After the minimum is lowered to one, consumers can read what one replica holds."""
 
     async def scenario(cluster: Cluster) -> None:
         fetching = await below_min_isr(cluster)
@@ -290,8 +290,8 @@ def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
 
 
 def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
-    """The follower hears of the new leader before the leader does and is refused. It asks again after a few milliseconds,
-    although the poll of its other partitions could wait much longer."""
+    """The follower learns of the new leader before the leader itself does, and is refused. It retries after a few
+    milliseconds, although the poll of its other partitions could wait much longer."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -313,8 +313,8 @@ def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
 
 
 def test_diverged_follower_is_truncated() -> None:
-    """A leader that was cut off has records that nobody acknowledged. The new leader wrote others at the same offsets; when
-    the old one follows, it cuts off its own and takes the leader's, byte for byte."""
+    """A leader that was cut off has unacknowledged records, and the new leader wrote others at the same offsets. When the
+    old leader follows, it truncates its own records and copies the leader's, byte for byte."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -322,7 +322,7 @@ def test_diverged_follower_is_truncated() -> None:
         isolate(cluster, 1)
         lost = asyncio.ensure_future(cluster.produce(1, "x", "y", "z"))
         await cluster.until(lambda: cluster[1].partition().log.written_offset == 5)
-        # The old leader hears of the election only now that its fate is decided; it lost its place in the ISR.
+        # The old leader learns of the election only now. It has already left the ISR.
         cluster.controller.change(isr=[2, 3], leader=2)
         assert (await lost).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await cluster.produce(2, "c")).error_code == ErrorCode.NONE
@@ -363,8 +363,8 @@ def test_divergence_over_several_epochs_takes_several_rounds() -> None:
 
 
 def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
-    """Each leader notes where its epoch begins before anything is written in it. Deposed without a record, it is told of
-    a divergence where its log ends: nothing is cut, the epoch is forgotten, and it does not ask for ever."""
+    """Each leader notes where its epoch begins before it writes anything in it. If it is deposed without a record, the new
+    leader reports a divergence at the end of its log: nothing is truncated, the epoch is dropped, and it does not loop."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -482,7 +482,7 @@ def test_isr_changes_reach_a_controller_that_was_away() -> None:
 
 
 def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
-    """An answer that says nothing about the partition's state changes nothing and is asked again."""
+    """An answer without information about the partition changes nothing, and the request is sent again."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -495,7 +495,7 @@ def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
 
 
 def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
-    """A bit flips on the leader's disk: the follower notices by the checksum, keeps its log clean and goes on asking."""
+    """A bit flips on the leader's disk. The follower detects it by the checksum, keeps its log clean and keeps fetching."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)

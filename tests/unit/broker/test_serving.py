@@ -1,4 +1,4 @@
-"""Requests that are held back: at the start, and after a stop that outlived the session."""
+"""Requests are held back at startup, and after a stop that was longer than the session."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ class Broker:
 
 
 def test_requests_wait_for_the_start_and_keep_their_order() -> None:
-    """One that comes in the moment in which the others are let go does not slip past them."""
+    """A request that arrives just when the others are released does not overtake them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         broker = Broker()
@@ -59,7 +59,7 @@ def test_requests_wait_for_the_start_and_keep_their_order() -> None:
 
 
 def test_requests_wait_after_a_stop_until_the_broker_has_caught_up() -> None:
-    """Whichever comes first after the stop, the request or a timer; and once more when another stop comes in between."""
+    """Requests wait whether the request or a timer comes first after the stop, and again after another stop."""
 
     async def scenario(world: SimulatedWorld) -> None:
         broker = Broker()

@@ -1,4 +1,4 @@
-"""Sending ISR changes: batches, repeats, and who hears of which answer."""
+"""Sending ISR changes: batches, retries, and which proposal gets which answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -110,7 +110,7 @@ def test_a_request_carries_epochs_and_everything_that_waits() -> None:
 
 
 def test_failures_of_the_whole_request_are_repeated() -> None:
-    """No answer, then an error of the request: the partitions hear of neither, and the third attempt counts."""
+    """After a missing answer and an error of the whole request, the partitions only get the third attempt's result."""
 
     def stale(request: AlterPartitionRequest) -> AlterPartitionResponse:
         return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)

@@ -1,4 +1,4 @@
-"""What is told to the controller about places of replicas, when it is repeated, and when the broker may be unfenced."""
+"""Which replica directories are reported to the controller, when reports repeat, and when the gate opens."""
 
 import random
 from collections.abc import Callable, Coroutine
@@ -192,7 +192,7 @@ def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
 
 
 def test_below_metadata_version_17_nothing_is_told_and_nothing_withheld() -> None:
-    """There is no such request yet, so waiting for its effect would fence the broker for ever."""
+    """There is no such request yet, so waiting for its effect would keep the broker fenced forever."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D1, P1: D2}
@@ -239,7 +239,7 @@ def test_nothing_to_wait_for_opens_the_gate_at_once() -> None:
 
 
 def test_later_wishes_never_count() -> None:
-    """A running broker that gets new replicas does not go back behind the gate, and is told once that it is open."""
+    """New replicas of a running broker do not close the gate again, and `on_open` is called only once."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P0: D1, P1: D2}
@@ -341,7 +341,7 @@ def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
 
 
 def test_a_replica_that_is_created_where_it_is_assigned_opens_the_gate() -> None:
-    """Nothing has to be told about it and no record follows: looking again when the log is there must be enough."""
+    """There is nothing to report and no record follows, so the check after the log's creation must open the gate."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}

@@ -149,7 +149,7 @@ def test_one_request_at_a_time() -> None:
 
 
 def test_a_deleted_topic_is_dropped_and_the_others_are_confirmed() -> None:
-    """UNKNOWN_TOPIC_ID cannot change, so asking again would go on for ever (KAFKA-17190)."""
+    """UNKNOWN_TOPIC_ID is permanent, so a retry would loop forever (KAFKA-17190)."""
 
     async def scenario(sender: Sender) -> None:
         sender.codes[TopicIdPartition(T, 0)] = ErrorCode.UNKNOWN_TOPIC_ID
@@ -200,7 +200,7 @@ def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
 
 @pytest.mark.slow
 def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
-    """Nobody listens for longer than one request lasts; when somebody does, the assignment arrives."""
+    """No controller listens for longer than a request lasts. Once one does, the assignment arrives."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})

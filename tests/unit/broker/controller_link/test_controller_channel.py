@@ -51,7 +51,7 @@ def run(
 
 
 def test_an_answer_comes_back_whatever_its_error_code() -> None:
-    """Errors about the operation belong to whoever asked; only NOT_CONTROLLER is the channel's."""
+    """Errors about the operation go to the caller. The channel handles only NOT_CONTROLLER."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = lambda _: BrokerHeartbeatResponse(
@@ -112,7 +112,7 @@ def test_a_refused_connection_is_tried_again_until_somebody_listens() -> None:
 
 
 def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
-    """Nobody listens, or nobody leads: ControllerUnavailable, in time and with the reason."""
+    """If no controller listens or leads, ControllerUnavailable is raised in time and with the reason."""
 
     async def scenario(side: ControllerSide) -> None:
         started_ns = side.env.now_ns()
@@ -238,7 +238,7 @@ def test_concurrent_requests_walk_round_independently() -> None:
 
 
 def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
-    """The quorum names nobody for a moment: whoever led last is the best guess, then the next voters."""
+    """While the quorum names no leader, the last active controller is the best guess, then the next voters."""
 
     async def scenario(side: ControllerSide) -> None:
         side.leader_id = None
@@ -252,7 +252,7 @@ def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
 
 
 def test_nothing_is_sent_after_close() -> None:
-    """A request that waits for its next attempt fails then, instead of opening a connection that nobody closes."""
+    """A request that waits for its next attempt then fails, instead of opening a connection that is never closed."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse

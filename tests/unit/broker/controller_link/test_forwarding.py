@@ -1,4 +1,4 @@
-"""Admin requests on their way to the controller and back, and when the client hears of them."""
+"""Forwarding admin requests to the controller, and when the client gets its answer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -269,7 +269,7 @@ def test_an_impatient_client_does_not_cost_the_others_their_connection() -> None
 
 
 def test_another_controller_is_looked_for_when_this_one_does_not_lead_any_more() -> None:
-    """NOT_CONTROLLER is the envelope's own error, and the client never hears of it."""
+    """NOT_CONTROLLER is the envelope's own error and never reaches the client."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -376,7 +376,7 @@ def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
 
 
 def test_describe_quorum_is_answered_by_the_leader_alone() -> None:
-    """Nothing of it is in anybody's image."""
+    """It leaves no trace in any image."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda _: DescribeQuorumResponse(error_code=ErrorCode.NONE)

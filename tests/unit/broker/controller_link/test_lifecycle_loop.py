@@ -1,4 +1,4 @@
-"""Registration and heartbeats as they go over the wire: the real lifecycle and channel, and a controller of the test."""
+"""Registration and heartbeats on the wire, with the real lifecycle and channel and a scripted controller."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -222,7 +222,7 @@ def test_a_directory_that_fails_while_a_heartbeat_is_in_flight_is_in_the_next_on
 
 
 def test_log_dir_not_found_leaves_the_failure_untold() -> None:
-    """Error 57 acknowledges nothing, so the next heartbeat names the directory again and nobody takes it for told."""
+    """Error 57 acknowledges nothing, so the next heartbeat names the directory again."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -362,7 +362,7 @@ def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
 
 
 def test_leadership_that_comes_after_the_deadline_is_noticed_at_the_metadata_change() -> None:
-    """Nobody could be told and nobody had to be; then the metadata makes this broker leader on the dead disk."""
+    """The controller was unreachable and did not need to know. Then this broker becomes leader on the dead disk."""
     state = replay(topic(1))
 
     async def scenario(broker: Broker) -> None:

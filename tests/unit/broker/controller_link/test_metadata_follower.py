@@ -156,7 +156,7 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
 
 
 def test_a_record_that_contradicts_the_image_is_fatal() -> None:
-    """Whoever went on from there would serve something that is not the cluster."""
+    """A broker that continued after the error would serve a wrong image of the cluster."""
 
     async def scenario(follower: Follower) -> None:
         with pytest.raises(ReplayError):
@@ -357,14 +357,14 @@ def test_waiting_for_the_image() -> None:
         started_ns = env.now_ns()
         assert not await follower.follower.wait_until(exists(4), deadline_ns=started_ns + 10**9)
         assert env.now_ns() - started_ns == 10**9
-        # Who gave up is not in the way of the next commit.
+        # A waiter that gave up does not disturb the next commit.
         follower.commit(topic(4))
 
     run(scenario, publishing=False)
 
 
 def test_the_lag_is_the_age_of_the_newest_record() -> None:
-    """By the wall clock of whoever appended it; a clock that is behind gives 0, not less."""
+    """The age uses the appender's wall clock. If the local clock is behind, the lag is 0, not negative."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(NoOpRecord())
@@ -377,7 +377,7 @@ def test_the_lag_is_the_age_of_the_newest_record() -> None:
 
 
 def test_a_change_of_controller_is_told() -> None:
-    """One line, for whoever follows the story of a failure in the log."""
+    """One log line, for operators who trace a failure."""
 
     async def scenario(follower: Follower) -> None:
         follower.follower.handle_leader_change(LeaderAndEpoch(BrokerId(100), LeaderEpoch(3)))
@@ -391,7 +391,7 @@ KEY: TopicIdPartition = TopicIdPartition(topic_id(1), 0)
 
 
 def test_a_partition_created_and_changed_before_its_first_publishing_was_nothing_before() -> None:
-    """Created in a commit, changed by the snapshot: to whoever follows it is simply new."""
+    """A topic created in a commit and changed by the snapshot is simply new in the delta."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), partition(1, 0, [1, 2]))

@@ -1,4 +1,4 @@
-"""The queue of assignments: batching, newest wish wins, retries, and nothing is lost or kept for ever."""
+"""The queue of assignments: batching, newest wish wins, retries, and nothing is lost or kept forever."""
 
 import random
 
@@ -18,7 +18,7 @@ def assignments() -> DirectoryAssignments:
 
 
 def test_wishes_are_batched_and_confirmed() -> None:
-    """Two wishes made together leave in one request after the batching delay and are gone once confirmed."""
+    """Two wishes made together go out in one request after the batching delay, and are dropped once confirmed."""
     queue = assignments()
     queue.wish({P0: D1, P1: D2}, 0)
     assert queue.next_deadline_ns() == 100 * NS_PER_MS
@@ -31,7 +31,7 @@ def test_wishes_are_batched_and_confirmed() -> None:
 
 
 def test_the_answer_to_an_old_request_does_not_clear_a_newer_wish() -> None:
-    """The replica moved again after its request left: the new place is still sent."""
+    """If the replica moves again while its request is in flight, the new directory is still sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -42,7 +42,7 @@ def test_the_answer_to_an_old_request_does_not_clear_a_newer_wish() -> None:
 
 
 def test_a_refusal_of_an_old_wish_does_not_bring_it_back() -> None:
-    """The replica moved again after its request left, and that request is refused: the newer place is what is sent."""
+    """If the replica moves again and the request in flight is refused, the newer directory is sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -54,7 +54,7 @@ def test_a_refusal_of_an_old_wish_does_not_bring_it_back() -> None:
 
 
 def test_an_assignment_under_way_is_pending() -> None:
-    """Unconfirmed is unconfirmed, sent or not: log.dir.failure.timeout.ms counts on it."""
+    """An assignment is pending until it is confirmed, sent or not. log.dir.failure.timeout.ms relies on that."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     assert queue.has_pending_into(D1)
@@ -66,7 +66,7 @@ def test_an_assignment_under_way_is_pending() -> None:
 
 
 def test_only_the_newest_wish_is_sent() -> None:
-    """A wish that was overtaken before it left is never sent."""
+    """A wish that was replaced before it was sent is never sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     queue.wish({P0: D2}, 10 * NS_PER_MS)
@@ -74,7 +74,7 @@ def test_only_the_newest_wish_is_sent() -> None:
 
 
 def test_a_failed_request_is_sent_again_with_newer_wishes_kept() -> None:
-    """Nothing is lost by a time-out, and an overtaken wish does not come back."""
+    """A timeout loses nothing, and a replaced wish does not come back."""
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -87,7 +87,7 @@ def test_a_failed_request_is_sent_again_with_newer_wishes_kept() -> None:
 
 
 def test_errors_that_cannot_change_drop_the_entry() -> None:
-    """A deleted topic must not be asked for again and again (KAFKA-17190); an unanswered one is."""
+    """An assignment of a deleted topic is not retried (KAFKA-17190); one missing from the response is."""
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -107,7 +107,7 @@ def test_a_refused_replica_backs_off_by_itself() -> None:
 
 
 def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
-    """Start-up with thousands of replicas does not wait for the batching delay."""
+    """Startup with thousands of replicas does not wait for the batching delay."""
     queue = assignments()
     queue.wish({TopicIdPartition(T, partition): D1 for partition in range(ASSIGNMENTS_PER_REQUEST_MAX + 5)}, 0)
     assert queue.next_deadline_ns() == 0
@@ -116,7 +116,7 @@ def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
 
 
 def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> None:
-    """The metadata caught up by itself before the wish left."""
+    """The metadata came to agree by itself before the wish was sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     assert queue.has_pending_into(D1)
@@ -126,7 +126,7 @@ def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> 
 
 
 def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> None:
-    """The request fails; sending LOST again for a replica that came back meanwhile would take it out of the ISR."""
+    """After a failed request, LOST is not sent again for a replica that came back meanwhile: it would leave the ISR."""
     for failed in (True, False):
         queue = assignments()
         queue.wish({P0: D1, P1: D1}, 0)
@@ -141,7 +141,7 @@ def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> N
 
 
 def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
-    """Settled and wished again, unchanged, before the answer: the wish counts."""
+    """A wish that is settled and then made again unchanged, before the answer, is still sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -152,7 +152,7 @@ def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
 
 
 def test_a_full_queue_of_refused_replicas_names_a_deadline_at_which_something_is_due() -> None:
-    """Whoever sleeps until the deadline and finds nothing to send would otherwise be woken again at once, for ever."""
+    """At the deadline there is something to send. Otherwise the caller would wake up again and again in a busy loop."""
     queue = assignments()
     replicas = [TopicIdPartition(T, partition) for partition in range(ASSIGNMENTS_PER_REQUEST_MAX)]
     queue.wish(dict.fromkeys(replicas, D1), 0)

@@ -1,4 +1,4 @@
-"""What a broker remembers of its replicas, by table: their situations, what is newer than the broker, what is to be said."""
+"""Tables of what a broker remembers about its replicas: situations, newer partitions, and what to report."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ EPOCH = BrokerEpoch(100)
 
 
 class Broker:
-    """Broker 1 with D1 and D2, and a topic with one partition of the brokers 1 and 2."""
+    """Broker 1 with D1 and D2, and a topic with one partition on brokers 1 and 2."""
 
     def __init__(self, *, assigned: DirectoryId = D1, isr: tuple[int, ...] = (1, 2), leader: int = 1) -> None:
         self.state: MetadataState = replay(
@@ -86,7 +86,7 @@ def recovering(leader: int) -> Callable[[Broker], None]:
         (Broker(), nothing, None, BASE),
         (Broker(isr=(2,), leader=2), nothing, None, replace(BASE, in_isr=False)),
         (Broker(assigned=UNASSIGNED, leader=2), nothing, D2, replace(BASE, metadata_directory=UNASSIGNED, log_directory=D2)),
-        # Offline with its directory: remembered there, whatever the metadata names.
+        # Went offline with its directory: remembered there, whatever the metadata says.
         (Broker(), went_offline, None, replace(BASE, log_directory=D1, online_directories=(D2,), any_offline=True)),
         # A log in a directory that failed a moment ago, before the replicas have left it.
         (
@@ -97,7 +97,7 @@ def recovering(leader: int) -> Callable[[Broker], None]:
         ),
         (Broker(), recovering(1), None, replace(BASE, leads_while_recovering=True)),
         (Broker(), recovering(2), None, BASE),
-        # Nothing is proved by not knowing the previous registration, nor by one that named no directories.
+        # An unknown previous registration, or one without directories, proves nothing.
         (Broker(), previous(D1, D2), None, replace(BASE, previous_directories_online=True)),
         (Broker(), previous(D2), None, replace(BASE, previous_directories_online=True)),
         (Broker(), previous(D1, GONE), None, BASE),
@@ -107,7 +107,7 @@ def recovering(leader: int) -> Callable[[Broker], None]:
 def test_situation(
     broker: Broker, prepare: Callable[[Broker], None], hosted_in: DirectoryId | None, expected: ReplicaSituation
 ) -> None:
-    """What the metadata, the directories and the broker's memory give, each alone."""
+    """Each of the metadata, the directories and the broker's memory contributes its own part of the situation."""
     prepare(broker)
     assert broker.known.situation(P0, hosted_in) == expected
 
@@ -126,7 +126,7 @@ def test_a_partition_of_others_has_no_place_here() -> None:
 
 
 def test_what_went_offline_is_forgotten_when_it_is_lost_or_gone() -> None:
-    """LOST: an unclean election may start it empty. Until then nothing replaces it, whatever else the metadata says."""
+    """LOST means that an unclean election may start the replica empty. Until then nothing replaces the offline log."""
     broker = Broker(assigned=UNASSIGNED)
     went_offline(broker)
     assert broker.known.decide(P0, None) == Decision(Action.ASSIGN, D1)
@@ -180,12 +180,12 @@ def test_what_was_created_before_the_registration_is_not_newer() -> None:
     ],
 )
 def test_a_replica_that_has_no_place(broker: Broker, expected: Action) -> None:
-    """A member of the ISR says LOST, unless the controller knows; others are waited for by nobody."""
+    """A member of the ISR is reported LOST unless the controller knows. Replicas outside the ISR do not hold up anything."""
     assert broker.known.decide_unplaceable(P0) == Decision(expected)
 
 
 def test_news_is_news_once() -> None:
-    """Of having no place, and of each wish."""
+    """Both `has_no_place` and `note_wish` return True only the first time."""
     known = Broker().known
     assert [known.has_no_place(P0), known.has_no_place(P0)] == [True, False]
     assert (known.is_unplaceable(P0), known.unplaceable_count) == (True, 1)
@@ -208,7 +208,7 @@ def test_news_is_news_once() -> None:
     ],
 )
 def test_what_a_decision_has_to_say(decision: Decision, wish: DirectoryId | None) -> None:
-    """Only an assignment is for the controller."""
+    """Only assignments are reported to the controller."""
     assert decision.wish == wish
 
 
@@ -253,14 +253,14 @@ OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=No
         (WAITED_FOR, False),
         (replace(WAITED_FOR, assigned=MIGRATING), False),
         (replace(WAITED_FOR, assigned=D2), False),
-        # The metadata names where it is, or places it on other brokers, or calls it LOST.
+        # The metadata names its directory, places it on other brokers, or says LOST.
         (replace(WAITED_FOR, assigned=D1), True),
         (replace(WAITED_FOR, assigned=None), True),
         (replace(WAITED_FOR, assigned=LOST, assigned_is_online=False), True),
         # Not here yet: it may still be created where the controller counts it as online.
         (replace(WAITED_FOR, hosted=None, has_wish=False), False),
         (replace(WAITED_FOR, hosted=None, has_wish=False, is_unplaceable=True), True),
-        # In a directory that the controller holds for offline.
+        # In a directory that the controller considers offline.
         (OFFLINE, True),
         (replace(OFFLINE, has_wish=True), False),
         (replace(OFFLINE, is_being_created=True), False),
@@ -268,5 +268,5 @@ OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=No
     ],
 )
 def test_what_is_settled(place: ReplicaPlace, settled: bool) -> None:
-    """Each way in which a replica can stop keeping a new incarnation fenced, and what must not."""
+    """Lists the states in which a replica no longer keeps a new incarnation fenced, and those in which it does."""
     assert is_settled(place) is settled

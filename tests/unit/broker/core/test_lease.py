@@ -1,4 +1,4 @@
-"""When a broker that was stopped must first learn what happened."""
+"""When a broker that was stopped must catch up before it serves again."""
 
 from broker.core.lease import ABSENCE_MIN_NS, Lease
 from common.time_units import NS_PER_S
@@ -7,13 +7,13 @@ SESSION = 9 * NS_PER_S
 
 
 def running(lease: Lease, from_ns: int, to_ns: int) -> None:
-    """The process runs all the time."""
+    """A process that keeps running is never in doubt."""
     for now_ns in range(from_ns, to_ns + 1, ABSENCE_MIN_NS // 4):
         lease.look(now_ns)
 
 
 def test_a_stop_over_the_end_of_the_session_is_doubted() -> None:
-    """Until everything committed at a later time has been applied; an answer from before the doubt does not count."""
+    """The doubt lasts until everything committed at a later time is applied. An answer from before it does not count."""
     lease = Lease(SESSION)
     lease.renew(0)
     running(lease, 0, 5 * NS_PER_S)
@@ -27,7 +27,7 @@ def test_a_stop_over_the_end_of_the_session_is_doubted() -> None:
 
 
 def test_a_stop_within_the_session_is_not() -> None:
-    """The controller cannot have fenced this broker."""
+    """If the stop ends within the session, the controller cannot have fenced this broker."""
     lease = Lease(SESSION)
     lease.renew(0)
     running(lease, 0, NS_PER_S)
@@ -36,7 +36,7 @@ def test_a_stop_within_the_session_is_not() -> None:
 
 
 def test_a_broker_that_runs_without_a_controller_serves_on() -> None:
-    """Its session ends before its eyes, and so does a short stop after that; only a stop of a whole session is doubted."""
+    """If the session ended while the process ran, only a stop as long as a whole session raises doubt."""
     lease = Lease(SESSION)
     lease.renew(0)
     running(lease, 0, 20 * NS_PER_S)
@@ -47,7 +47,7 @@ def test_a_broker_that_runs_without_a_controller_serves_on() -> None:
 
 
 def test_a_second_stop_renews_the_doubt() -> None:
-    """What was asked between the two stops says nothing of what happened in the second."""
+    """A request sent between two stops proves nothing about what happened during the second."""
     lease = Lease(SESSION)
     lease.renew(0)
     lease.look(0)
@@ -58,7 +58,7 @@ def test_a_second_stop_renews_the_doubt() -> None:
 
 
 def test_a_broker_that_was_never_unfenced_has_nothing_to_doubt() -> None:
-    """It leads nothing."""
+    """A broker that was never unfenced leads nothing."""
     lease = Lease(SESSION)
     lease.look(0)
     lease.look(100 * NS_PER_S)

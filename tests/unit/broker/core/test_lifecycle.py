@@ -1,4 +1,4 @@
-"""The broker's life with the controller: every effect list compared whole, with a clock moved by hand."""
+"""The broker's lifecycle. Each test advances the clock by hand and compares whole effect lists."""
 
 import random
 
@@ -44,7 +44,7 @@ SETTINGS = LifecycleSettings(
 
 
 class Context:
-    """A lifecycle with a clock; `leading` and `pending` are what the metadata and the assignment queue would say."""
+    """A lifecycle with a clock. `leading` and `pending` stand for the metadata and the assignment queue."""
 
     def __init__(self) -> None:
         self.leading: set[DirectoryId] = set()
@@ -96,7 +96,7 @@ def test_from_start_to_running() -> None:
 
 
 def test_ready_while_a_heartbeat_is_in_flight_sends_the_next_at_once() -> None:
-    """The wish to unfence must not wait for the next tick when it came a moment too late for the request under way."""
+    """If ReadyToUnfence just misses the request in flight, the next one is sent at once, not at the next tick."""
     context = Context()
     context.step(Start())
     context.step(Registered(EPOCH, (D1,)))
@@ -116,7 +116,7 @@ def test_a_failure_is_told_at_once_and_in_every_later_heartbeat() -> None:
 
 
 def test_a_directory_failing_while_a_heartbeat_is_in_flight() -> None:
-    """It is not acknowledged by the answer to a request that did not name it; the next request goes out at once."""
+    """An answer to a request that did not name the directory does not acknowledge it. The next request goes out at once."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(Tick(), after_ms=2000) == [heartbeat()]
@@ -126,7 +126,7 @@ def test_a_directory_failing_while_a_heartbeat_is_in_flight() -> None:
 
 
 def test_log_dir_not_found_acknowledges_nothing() -> None:
-    """An answer with an error leaves the failure untold."""
+    """An answer with an error does not acknowledge the failure."""
     context = Context()
     context.run_until_unfenced()
     context.step(DirectoryFailed(D1))
@@ -139,7 +139,7 @@ def test_log_dir_not_found_acknowledges_nothing() -> None:
 
 
 def test_an_untold_failure_halts_only_while_the_broker_leads_there() -> None:
-    """log.dir.failure.timeout.ms passes without leadership: nothing. Leadership elected later: halt on that metadata."""
+    """If the timeout passes without leadership, nothing happens. If the broker is elected later, it halts then."""
     context = Context()
     context.run_until_unfenced()
     context.step(DirectoryFailed(D1))
@@ -155,7 +155,7 @@ def test_an_untold_failure_halts_only_while_the_broker_leads_there() -> None:
 
 
 def test_an_unconfirmed_assignment_into_a_told_failure_halts_too() -> None:
-    """The controller knows the directory is gone but may still believe the replica elsewhere, with this broker leading."""
+    """The controller knows of the failure but may still place the replica in another directory, with this broker leading."""
     context = Context()
     context.run_until_unfenced()
     context.leading.add(D1)
@@ -167,7 +167,7 @@ def test_an_unconfirmed_assignment_into_a_told_failure_halts_too() -> None:
 
 
 def test_a_told_failure_never_halts() -> None:
-    """The deadline passes after the acknowledgement: nothing happens."""
+    """If the deadline passes after the acknowledgement, nothing happens."""
     context = Context()
     context.run_until_unfenced()
     context.leading.add(D1)
@@ -187,8 +187,8 @@ def test_a_failure_before_the_registration_is_told_by_not_being_named() -> None:
 
 
 def test_registration_is_retried_until_its_deadline() -> None:
-    """Back-off doubles from 100 ms up to the interval of heartbeats: a killed broker is let in when its former session ends,
-    and asking ever more seldom would keep it away longer. In the end it gives up with one line."""
+    """The back-off doubles from 100 ms up to the heartbeat interval. A killed broker may register once its old session ends,
+    so a longer back-off would only delay it. In the end the broker gives up with one line."""
     context = Context()
     context.step(Start())
     delays_ms = []
@@ -212,7 +212,7 @@ def test_registration_is_retried_until_its_deadline() -> None:
     "code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.INVALID_REQUEST]
 )
 def test_a_registration_that_can_never_succeed_halts_at_once(code: ErrorCode) -> None:
-    """The reason names the error."""
+    """The broker halts, and the reason names the error."""
     context = Context()
     context.step(Start())
     effects = context.step(RegistrationRefused(code))
@@ -221,7 +221,7 @@ def test_a_registration_that_can_never_succeed_halts_at_once(code: ErrorCode) ->
 
 
 def test_a_stale_broker_epoch_halts() -> None:
-    """Another process took the id over."""
+    """The broker halts, because another process registered the same id."""
     context = Context()
     context.run_until_unfenced()
     context.step(Tick(), after_ms=2000)
@@ -230,7 +230,7 @@ def test_a_stale_broker_epoch_halts() -> None:
 
 
 def test_controlled_shutdown() -> None:
-    """The wish goes out at once, is repeated every 50 ms, and ends when the controller says so."""
+    """The broker asks to shut down at once, repeats that every 50 ms, and ends when the controller agrees."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(ShutdownAsked()) == [
@@ -245,7 +245,7 @@ def test_controlled_shutdown() -> None:
 
 
 def test_controlled_shutdown_has_a_deadline() -> None:
-    """Without a controller the broker does not linger for ever."""
+    """Without a controller, the broker does not wait forever."""
     context = Context()
     context.run_until_unfenced()
     context.step(ShutdownAsked())
@@ -255,14 +255,14 @@ def test_controlled_shutdown_has_a_deadline() -> None:
 
 
 def test_shutdown_before_running_is_immediate() -> None:
-    """A broker that nobody relies on has nothing to hand over."""
+    """A broker that leads nothing ends at once."""
     context = Context()
     context.step(Start())
     assert context.step(ShutdownAsked()) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
 
 
 def test_a_failed_heartbeat_is_retried_before_the_session_ends() -> None:
-    """However often requests fail, the next one is never further away than the heartbeat interval."""
+    """However often requests fail, the next one is due within the heartbeat interval."""
     context = Context()
     context.run_until_unfenced()
     context.step(Tick(), after_ms=2000)
@@ -276,8 +276,8 @@ def test_a_failed_heartbeat_is_retried_before_the_session_ends() -> None:
 
 
 def test_last_words_fence_and_name_every_failure() -> None:
-    """The last directory failed: one heartbeat tells all of it and asks to be fenced, and its answer is all that the halt
-    waits for."""
+    """When the last directory fails, one heartbeat reports all failures and asks to be fenced. The halt waits only for its
+    answer."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(DirectoryFailed(D1), after_ms=10) == [heartbeat(D1)]
@@ -289,7 +289,7 @@ def test_last_words_fence_and_name_every_failure() -> None:
 
 
 def test_last_words_are_said_at_once_and_again_when_nobody_heard_them() -> None:
-    """The metadata directory failed while nothing was in flight; the controller cannot be reached at first."""
+    """The metadata directory fails while nothing is in flight, and the controller is unreachable at first."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(LastWords(), after_ms=10) == [heartbeat(fence=True)]
@@ -303,7 +303,7 @@ def test_last_words_are_said_at_once_and_again_when_nobody_heard_them() -> None:
 
 
 def test_a_broker_that_never_registered_has_no_last_words() -> None:
-    """The controller does not know it: there is nothing to wait for."""
+    """A broker that never registered has nothing to wait for."""
     context = Context()
     context.step(Start())
     assert context.step(LastWords()) == [LastWordsHeard()]

@@ -73,11 +73,11 @@ def partition(
 
 
 def nobody(broker_id: BrokerId) -> BrokerRegistration | None:
-    """Looks brokers up in a metadata that knows none."""
+    """A metadata without any brokers."""
 
 
 class LeaderContext:
-    """Broker 1's replica of a partition on 1, 2 and 3, with verbs that carry the time along."""
+    """Broker 1's replica of a partition on brokers 1, 2 and 3. Its methods keep track of the time."""
 
     def __init__(
         self, isr: tuple[int, ...] = (1, 2, 3), *, log_end: int = 10, high_watermark: int = 0, min_insync: int = 1
@@ -133,7 +133,7 @@ def proposed(effects: list[Effect]) -> list[IsrProposal]:
 
 
 def test_high_watermark_follows_the_slowest_isr_member() -> None:
-    """It stands still until every ISR member has fetched, then advances to the smallest end offset."""
+    """The high watermark does not advance until every ISR member has fetched. Then it is the smallest end offset."""
     leader = LeaderContext()
     assert leader.write(20) == []
     assert leader.fetch(TWO, 20) == []
@@ -144,14 +144,14 @@ def test_high_watermark_follows_the_slowest_isr_member() -> None:
 
 
 def test_a_leader_alone_in_the_isr_advances_with_its_own_writes() -> None:
-    """Nobody else to wait for: written is committed."""
+    """With a single replica, what is written is committed."""
     leader = LeaderContext((1,))
     assert leader.replica.high_watermark == 10
     assert leader.write(11) == [HighWatermarkAdvanced(Offset(11))]
 
 
 def test_high_watermark_waits_for_a_caught_up_replica_that_could_join() -> None:
-    """A follower outside the ISR that keeps up is about to join; what it lacks must not be called committed."""
+    """A follower that keeps up outside the ISR is about to join, so records that it lacks must not be committed."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     assert len(proposed(leader.fetch(TWO, 10))) == 1
     leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
@@ -162,7 +162,7 @@ def test_high_watermark_waits_for_a_caught_up_replica_that_could_join() -> None:
 
 @pytest.mark.parametrize("change", ["fenced", "in_controlled_shutdown", "epoch"])
 def test_high_watermark_ignores_a_caught_up_replica_that_may_not_join(change: str) -> None:
-    """KAFKA-15021: fenced, leaving or restarted followers keep fetching and must not stall acks=all."""
+    """KAFKA-15021: followers that are fenced, shutting down or restarted keep fetching, and must not stall acks=all."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
@@ -178,8 +178,8 @@ def test_high_watermark_ignores_a_caught_up_replica_that_may_not_join(change: st
 
 
 def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
-    """Its broker is well, and it was caught up a moment ago; but the directory that the metadata names for it is gone, so
-    that it will not fetch again, and acks=all must not wait for the lag time to pass."""
+    """The follower's broker is healthy and it was caught up a moment ago. But its assigned directory is gone, so it will not
+    fetch again, and acks=all must not wait for the lag time to pass."""
     leader = LeaderContext((1, 2), log_end=10)
     alive, dead = DirectoryId(Uuid(b"A" * 16)), DirectoryId(Uuid(b"D" * 16))
     leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive, dead))
@@ -197,7 +197,8 @@ def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
 
 
 def test_time_alone_releases_the_high_watermark() -> None:
-    """A follower was about to join and fell silent. No event comes any more, so the regular look at the ISR must do it."""
+    """If a follower about to join falls silent, no more events arrive. The periodic ISR check must release the high
+    watermark."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
@@ -207,7 +208,7 @@ def test_time_alone_releases_the_high_watermark() -> None:
 
 
 def test_high_watermark_stands_still_below_min_insync_replicas() -> None:
-    """Neither a write, a fetch, nor time moves it while the recorded ISR is too small; a proposed member does not count."""
+    """While the recorded ISR is too small, no write, fetch or passing of time moves it. Proposed members do not count."""
     leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
     assert leader.write(20) == []
     assert proposed(leader.fetch(TWO, 20)) != []
@@ -218,7 +219,7 @@ def test_high_watermark_stands_still_below_min_insync_replicas() -> None:
 
 
 def test_an_isr_that_has_grown_back_releases_the_high_watermark() -> None:
-    """With the answer to the proposal, or with the record of the change, whichever comes first."""
+    """It advances with the answer to the proposal or with the record of the change, whichever comes first."""
     for is_record_first in (False, True):
         leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
         leader.fetch(TWO, 10)
@@ -227,7 +228,7 @@ def test_an_isr_that_has_grown_back_releases_the_high_watermark() -> None:
 
 
 def test_an_isr_that_shrinks_below_min_insync_replicas_stops_the_high_watermark() -> None:
-    """The members that are left hold everything, but they are too few; what was committed stays committed."""
+    """The remaining members hold everything but are too few. What was committed stays committed."""
     leader = LeaderContext((1, 2), log_end=10, min_insync=2)
     assert leader.fetch(TWO, 6) == [HighWatermarkAdvanced(Offset(6))]
     leader.now_ns += 2 * LAG_MAX
@@ -238,7 +239,7 @@ def test_an_isr_that_shrinks_below_min_insync_replicas_stops_the_high_watermark(
 
 
 def test_a_lower_min_insync_replicas_releases_the_high_watermark() -> None:
-    """At once; and raising it takes nothing back."""
+    """It advances at once. Raising the minimum again takes nothing back."""
     leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=3)
     assert leader.configure(2) == []
     assert leader.configure(1) == [HighWatermarkAdvanced(Offset(10))]
@@ -297,7 +298,7 @@ def test_a_checkpointed_high_watermark_is_bounded_by_the_log(checkpointed: int, 
 
 
 def test_isr_shrinks_after_the_lag_time() -> None:
-    """A member that stays behind longer than replica.lag.time.max.ms is proposed out; its epoch and the others' go along."""
+    """The leader proposes to remove a member that lags longer than replica.lag.time.max.ms, and sends the epochs."""
     leader = LeaderContext()
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
@@ -318,7 +319,7 @@ def test_isr_shrinks_after_the_lag_time() -> None:
 
 
 def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> None:
-    """A new leader does not throw out ISR members before they had time to find it, and has no epoch of theirs to name."""
+    """A new leader gives ISR members time to find it before it removes them, and knows none of their epochs yet."""
     leader = LeaderContext((1, 2))
     leader.now_ns += LAG_MAX
     assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
@@ -328,7 +329,7 @@ def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> 
 
 
 def test_a_follower_that_reaches_where_the_leader_was_counts_as_caught_up() -> None:
-    """Under a steady stream no fetch ever meets the end; having reached the end of the previous fetch is enough."""
+    """Under a steady stream no fetch reaches the log's end. Reaching its end as of the previous fetch is enough."""
     leader = LeaderContext((1, 2))
     leader.fetch(TWO, 10)
     for end in range(20, 80, 10):
@@ -342,7 +343,7 @@ def test_a_follower_that_reaches_where_the_leader_was_counts_as_caught_up() -> N
 
 
 def test_isr_expands_when_a_follower_reaches_the_high_watermark() -> None:
-    """Below the high watermark or the start of the leader's epoch it may not join; at both it may."""
+    """A follower may join once it has reached both the high watermark and the start of the leader's epoch."""
     leader = LeaderContext((1, 2), log_end=10, high_watermark=4)
     leader.fetch(TWO, 10)
     assert leader.replica.high_watermark == 10
@@ -377,7 +378,7 @@ def test_the_proposed_member_holds_back_the_high_watermark() -> None:
 
 @pytest.mark.parametrize("change", ["fenced", "in_controlled_shutdown", "epoch", "unregistered"])
 def test_an_ineligible_follower_is_not_proposed(change: str) -> None:
-    """KIP-841 and KIP-903: unfenced, not leaving, and of the incarnation that the metadata knows."""
+    """KIP-841 and KIP-903: it must be unfenced, not shutting down, and of the incarnation that the metadata knows."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     known = leader.brokers.pop(TWO)
     if change == "epoch":
@@ -406,7 +407,7 @@ def test_a_fetch_without_epoch_is_accepted() -> None:
 
 
 def test_two_followers_catch_up_one_after_the_other() -> None:
-    """One proposal at a time; the answer to the first brings the second, without waiting for a fetch."""
+    """There is one proposal at a time. The answer to the first triggers the second, without waiting for a fetch."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     [first] = proposed(leader.fetch(TWO, 10))
     assert proposed(leader.fetch(THREE, 10)) == []
@@ -499,7 +500,7 @@ def test_acks_all_needs_enough_in_sync_replicas_before_and_after() -> None:
 
 
 def test_a_proposed_member_does_not_count_as_in_sync() -> None:
-    """Acknowledged on two is acknowledged on two that the controller would elect."""
+    """acks=all counts only replicas that the controller would elect."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10, min_insync=2)
     leader.fetch(TWO, 10)
     assert leader.replica.maximal_isr == (1, 2)
@@ -515,7 +516,7 @@ def test_min_insync_replicas_above_the_replication_factor_is_bounded() -> None:
 
 
 def test_a_former_leader_acknowledges_nothing() -> None:
-    """Whatever its high watermark was: the new leader may have another log."""
+    """This holds whatever its high watermark was, because the new leader may have a different log."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.replica.become_follower(partition((2,), leader=2, leader_epoch=6, partition_epoch=8))
     assert leader.replica.acks_all_result(Offset(5)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -525,7 +526,7 @@ def test_a_former_leader_acknowledges_nothing() -> None:
 
 
 def test_a_new_leader_epoch_starts_over() -> None:
-    """The followers' offsets of an earlier epoch say nothing: they may have truncated since."""
+    """Followers' offsets from an earlier epoch are worthless: they may have truncated since."""
     leader = LeaderContext()
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
@@ -569,7 +570,7 @@ def test_recovering_ends_with_the_first_accepted_isr_change() -> None:
 
 
 def test_under_replicated() -> None:
-    """Only a leader knows, and only the recorded ISR counts."""
+    """Only a leader reports it, and only the recorded ISR counts."""
     leader = LeaderContext((1, 2))
     assert leader.replica.is_under_replicated
     leader.lead(partition((1, 2, 3), partition_epoch=8))

@@ -28,33 +28,33 @@ def choose(*loads: DirectoryLoad, kind: ReplicaKind = PREFERRED_LEADER) -> Direc
 
 @pytest.mark.parametrize(("kind", "chosen"), [(PREFERRED_LEADER, B), (FOLLOWER, A)])
 def test_fewest_of_the_kind_win(kind: ReplicaKind, chosen: DirectoryId) -> None:
-    """Leaders are compared with leaders and followers with followers, before the number of logs and the space."""
+    """Leaders and followers are counted separately, and these counts come before the number of logs and the space."""
     assert choose(load(A, 3, 0), load(B, 1, 9), load(C, 2, 1, 99_999), kind=kind) == chosen
 
 
 def test_ties_go_to_the_fewest_logs() -> None:
-    """Equal numbers of leaders are told apart by the followers beside them, before the space."""
+    """If the leader counts are equal, the number of logs decides before the space."""
     assert choose(load(A, 1, 5, 99_999), load(B, 1, 4), load(C, 2, 0)) == B
     assert choose(load(A, 5, 1, 99_999), load(B, 4, 1), load(C, 0, 2), kind=FOLLOWER) == B
 
 
 def test_ties_go_to_the_most_free_bytes() -> None:
-    """Equal numbers of logs are told apart by what is free."""
+    """If the numbers of logs are equal, the free space decides."""
     assert choose(load(A, 1, 1, 2000), load(B, 1, 1, 3000), load(C, 1, 1, 2500)) == B
 
 
 def test_full_ties_go_to_the_first_configured() -> None:
-    """With nothing to tell them apart the order of the configuration decides, whatever the ids are."""
+    """If everything is equal, the configuration order decides, whatever the ids are."""
     assert choose(load(C, 1), load(A, 1), load(B, 1)) == C
 
 
 def test_a_directory_below_the_floor_is_left_out() -> None:
-    """Neither bytes nor inodes may be below the floor, even where there are fewest replicas."""
+    """A directory below the floor in bytes or inodes is not chosen, even if it has the fewest replicas."""
     assert choose(load(A, 0, usable_bytes=999), load(B, 0, free_inodes=9), load(C, 7)) == C
 
 
 def test_no_directory_qualifies() -> None:
-    """Nothing online, or everything full: there is no place, and the caller has to say so."""
+    """If nothing is online, or everything is full, the choice is None."""
     assert choose() is None
     assert choose(load(A, 0, usable_bytes=0)) is None
 

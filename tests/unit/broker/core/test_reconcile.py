@@ -1,4 +1,4 @@
-"""The table of what one replica of this broker needs; the last test goes through every situation there is."""
+"""The decision table for one replica of this broker. The last tests go through all situations."""
 
 import itertools
 from dataclasses import replace
@@ -39,7 +39,7 @@ def failed(directory: DirectoryId, metadata: DirectoryId, **changes: Any) -> Rep
 
 
 TABLE = [
-    # The log is there: used where it is, and the metadata is made to agree.
+    # The log exists: use it where it is, and make the metadata agree.
     (hosted(A, A), Decision(Action.USE)),
     (hosted(B, A), Decision(Action.ASSIGN, B)),
     (hosted(B, UNASSIGNED), Decision(Action.ASSIGN, B)),
@@ -47,7 +47,7 @@ TABLE = [
     (hosted(B, LOST), Decision(Action.ASSIGN, B)),
     (hosted(B, GONE), Decision(Action.ASSIGN, B)),
     (hosted(A, None), Decision(Action.DELETE)),
-    # Its directory failed in this incarnation: known to the controller, or told with the failed directory's id.
+    # Its directory failed in this incarnation: the controller knows, or gets the failed directory's id.
     (failed(GONE, GONE), Decision(Action.SKIP)),
     (failed(GONE, LOST), Decision(Action.SKIP)),
     (failed(GONE, UNASSIGNED), Decision(Action.ASSIGN, GONE)),
@@ -61,7 +61,7 @@ TABLE = [
     (absent(MIGRATING, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(LOST, in_isr=True), Decision(Action.SKIP)),
     (absent(A, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
-    # Its directory may be the one that is away for now, and nobody takes the replica for online.
+    # Its directory may be temporarily offline, and the controller does not consider the replica online.
     (absent(GONE, in_isr=True, any_offline=True), Decision(Action.SKIP)),
     (absent(UNASSIGNED, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
     (absent(MIGRATING, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
@@ -117,8 +117,8 @@ def every_situation() -> list[ReplicaSituation]:
 
 
 def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
-    """Through every situation: an empty log in the ISR needs one of the three proofs, and nothing is created beside a log
-    that exists or that a failed directory holds."""
+    """In every situation, an empty log in the ISR needs one of the three proofs, and nothing is created if a log exists or a
+    failed directory holds it."""
     for situation in every_situation():
         decision = decide(situation)
         if decision.action is not Action.CREATE:
@@ -134,7 +134,7 @@ def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
 
 
 def test_deciding_again_after_the_decision_was_carried_out_changes_nothing() -> None:
-    """Level-triggered: once the directory was created and the metadata agrees, the answer is USE or SKIP for ever."""
+    """The decision is level-triggered: once the log exists and the metadata agrees, it stays USE or SKIP."""
     for situation in every_situation():
         decision = decide(situation)
         if decision.action is Action.ASSIGN_LOST:

@@ -30,8 +30,8 @@ class Places:
 
 
 def test_it_waits_for_what_is_not_settled_and_opens_when_the_last_one_is() -> None:
-    """What was settled when the set was fixed, and what comes up later, never counts; what is settled once is left out for
-    good."""
+    """Replicas settled when the set was fixed, and replicas that come up later, never count. A replica that was settled once
+    is dropped for good."""
     gate = UnfenceGate()
     assert not gate.is_fixed
     gate.update(Places(R0))

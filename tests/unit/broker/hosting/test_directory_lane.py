@@ -18,7 +18,7 @@ def recording(world: SimulatedWorld, done: list[str], name: str, seconds: float 
 
 
 def test_jobs_run_in_order_and_named_kinds_are_not_piled_up() -> None:
-    """Of a kind only one waits at a time, however often its timer fires while the disk is slow."""
+    """Only one job of a kind is queued at a time, however often its timer fires while the disk is slow."""
 
     async def scenario(world: SimulatedWorld) -> None:
         done: list[str] = []
@@ -38,7 +38,7 @@ def test_jobs_run_in_order_and_named_kinds_are_not_piled_up() -> None:
 
 
 def test_a_failing_job_does_not_end_the_lane() -> None:
-    """The failure channel has heard of the error; here the next job simply follows."""
+    """The failure channel handles the error. The lane simply runs the next job."""
 
     async def fails() -> None:
         raise LogDirError("/disks/1/a", "append", errno.EIO)
@@ -58,7 +58,7 @@ def test_a_failing_job_does_not_end_the_lane() -> None:
 
 
 def test_a_stopped_lane_drops_what_has_not_begun() -> None:
-    """The present job ends by itself; whoever waits for the lane is told; later jobs are not taken."""
+    """The current job ends by itself, callers waiting for the lane are woken, and later jobs are not accepted."""
 
     async def scenario(world: SimulatedWorld) -> None:
         done: list[str] = []

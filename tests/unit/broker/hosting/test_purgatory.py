@@ -23,7 +23,7 @@ def test_replication_waiters_are_completed_in_order() -> None:
 
 
 def test_replication_waiters_beyond_the_end_of_a_log_fail() -> None:
-    """Those that the log still holds wait on, in their order."""
+    """Appends that the log still holds keep waiting, in order."""
     done: list[tuple[int, ErrorCode]] = []
     waiters = ReplicationWaiters()
     for offset in (3, 5, 9, 12):
@@ -35,7 +35,7 @@ def test_replication_waiters_beyond_the_end_of_a_log_fail() -> None:
 
 
 def test_a_wait_for_replication_can_be_given_up() -> None:
-    """It is not called any more and leaves nothing behind; those beside it wait on."""
+    """A cancelled wait is not called and leaves nothing behind. The others keep waiting."""
     done: list[int] = []
     waiters = ReplicationWaiters()
     give_up = [waiters.add(Offset(7), lambda error, number=number: done.append(number)) for number in range(3)]  # type: ignore[misc]

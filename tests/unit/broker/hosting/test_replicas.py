@@ -1,4 +1,4 @@
-"""Which logs a broker loads, creates, deletes and puts aside; checkpoints, retention and the orderly end."""
+"""Which logs a broker loads, creates, deletes and puts aside; checkpoints, retention and orderly shutdown."""
 
 import errno
 from collections.abc import Awaitable
@@ -109,7 +109,7 @@ def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
 
 
 def test_two_current_logs_of_one_partition_end_the_start() -> None:
-    """In the ISR, and the metadata names neither: nobody can tell which one is right; the error names both directories."""
+    """If the replica is in the ISR and the metadata names neither log, we cannot decide. The error names both of them."""
 
     async def scenario(cluster: Cluster) -> None:
         for letter in "ab":
@@ -274,7 +274,7 @@ def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
 
 
 def test_a_topic_deleted_before_its_log_is_created() -> None:
-    """The disk was busy, and when the creation's turn comes nobody wants the log any more."""
+    """The disk was busy, and by the time the creation runs, the metadata no longer places the log here."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -289,7 +289,7 @@ def test_a_topic_deleted_before_its_log_is_created() -> None:
 
 
 def test_a_topic_deleted_while_its_log_is_being_created() -> None:
-    """The creation ends, nobody wants the log any more, and it is taken away again."""
+    """When the creation ends, the metadata no longer places the log here, so it is deleted again."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -488,7 +488,7 @@ def test_an_unreadable_disk_at_start_leads_nothing() -> None:
 
 
 def test_a_folder_in_the_way_is_put_aside() -> None:
-    """Somebody left a folder with the name of a new log, and without partition.metadata it was not there at start."""
+    """A folder with the name of a new log appeared after the start. It has no partition.metadata."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

@@ -1,4 +1,4 @@
-"""What was produced and fetched is counted by topic and in all, and the sums outlive the topics."""
+"""What is produced and fetched is counted per topic and in total, and the totals outlive the topics."""
 
 from broker.hosting.traffic import Traffic
 from common.protocol.errors import ErrorCode

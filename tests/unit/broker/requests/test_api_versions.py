@@ -1,4 +1,4 @@
-"""ApiVersions: what the listener serves, and which features are told to whom."""
+"""ApiVersions: what the listener serves, and which features each version reports."""
 
 import pytest
 

@@ -135,7 +135,7 @@ def test_synonyms_in_the_order_in_which_they_count() -> None:
 
 
 def test_an_override_that_has_no_effect_is_shown_all_the_same() -> None:
-    """cleanup.policy=delete is accepted at creation; whoever asks what the topic sets must find it."""
+    """cleanup.policy=delete is accepted at creation, so a client that lists the topic's overrides must see it."""
     entry = Broker(overrides={"cleanup.policy": "delete"}).topic_entry("cleanup.policy", synonyms=True)
     assert (entry.value, entry.config_source, entry.config_type) == ("delete", TOPIC_SOURCE, STRING_TYPE)
     assert [(each.name, each.value) for each in entry.synonyms] == [("cleanup.policy", "delete")]

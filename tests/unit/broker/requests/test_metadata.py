@@ -200,7 +200,7 @@ def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
 
 
 def test_brokers_are_the_unfenced_ones_with_their_endpoint_on_the_clients_listener() -> None:
-    """What a client is told must be reachable from where it came in."""
+    """The endpoints in the answer must be reachable from the listener that the client uses."""
     broker = Broker(
         on_listeners(3, "PLAINTEXT", "INTERNAL"),
         on_listeners(1, "PLAINTEXT"),
@@ -219,7 +219,7 @@ def test_the_rack_is_told() -> None:
 
 
 def test_the_controller_is_a_broker_that_the_client_can_reach() -> None:
-    """Itself when it may be used, else any other unfenced broker on this listener, else nobody."""
+    """The broker itself if it is unfenced, else any other unfenced broker on this listener, else none."""
     assert Broker(*THREE).ask().controller_id == 1
     fenced = (register(1, directories=[D1], fenced=True), *THREE[1:])
     assert Broker(*fenced).ask().controller_id in (2, 3)
@@ -272,7 +272,7 @@ def test_a_leader_without_an_endpoint_on_this_listener(version: int, code: int) 
 
 
 def test_replicas_of_fenced_brokers_are_offline() -> None:
-    """They are registered and may even be in the ISR, but nobody can use them."""
+    """They are registered and may even be in the ISR, but clients cannot use them."""
     broker = Broker(
         THREE[0], register(2, directories=[D2], fenced=True), topic(1), partition(1, 0, [1, 2], directories=[D1, D2])
     )

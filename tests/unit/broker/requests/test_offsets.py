@@ -146,7 +146,7 @@ def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: E
 
 @pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)])
 def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: int, expected: ErrorCode) -> None:
-    """Its predecessor may have shown the record at 900. What lies below the high watermark is told as ever."""
+    """Its predecessor may have served the record at 900. Records below the high watermark are still found."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))

@@ -211,7 +211,7 @@ def test_acks_1_that_waits_for_followers_meets_its_deadline() -> None:
 
 
 def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
-    """A good batch is appended silently; a refused one can only be told by closing (as Kafka does)."""
+    """A good batch is appended silently. For a refused one, closing the connection is the only signal (as in Kafka)."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
