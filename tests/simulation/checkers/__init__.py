@@ -55,7 +55,7 @@ SETTLED_INTERVAL_SECONDS = 0.05
 
 
 class Checkers:
-    """See the module's docstring. `harmed`: the paths of directories that may be given up; None: any may."""
+    """See the module docstring. A broker may take only the directories in `harmed` (paths) offline; with None, any."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, *, harmed: Collection[str] | None = None) -> None:
         self.image = ImageChecker(cluster.world.now_ns)
@@ -69,7 +69,7 @@ class Checkers:
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
         )
         self.copies = CopiesChecker(history)
-        # Asked for again and again, and dear to work out.
+        # Cached: every look needs it, and loading the configuration is expensive.
         self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
         self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
         self._session_timeout_ns = config.broker_session_timeout_ms * NS_PER_MS
@@ -82,12 +82,12 @@ class Checkers:
         self._directory_ids = DirectoryIds()
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._unjudged: deque[tuple[int, SimulatedEvent]] = deque()
-        # The moments of a look at which nobody could hear from it.
+        # The times of the looks that found no controller able to answer.
         self._without_controller: list[int] = []
         self._is_over = False
 
     def install(self) -> None:
-        """From now on every committed batch and, at a fixed pace, every replica is looked at."""
+        """Starts checking every committed batch as it is delivered, and every replica at a fixed interval."""
         self._cluster.world.event_watchers.append(self._happens)
         self._every(LOOK_INTERVAL_NS, self._look_at_replicas)
         self._every(BOUNDS_INTERVAL_NS, self._look_at_bounds)
@@ -95,12 +95,12 @@ class Checkers:
         self._every(LOGS_INTERVAL_NS, self._look_at_logs)
 
     def stop(self) -> None:
-        """Looks at nothing any more by itself."""
+        """Ends the periodic checks."""
         self._is_over = True
 
     async def at_quiescence(self, within_seconds: float = 60) -> None:
-        """After the heal, with the clients stopped: waits until everything has settled, which it must within this time of
-        the simulation. Raises InvariantViolated for the first thing that has not."""
+        """Waits until the cluster has settled. Call it after the heal, with the clients stopped. Raises InvariantViolated
+        for the first problem that is left after this much virtual time."""
         world = self._cluster.world
         deadline_ns = world.now_ns() + round(within_seconds * NS_PER_S)
         while violation := self._unsettled():
@@ -110,12 +110,13 @@ class Checkers:
         self._look_at_platters()
 
     def check_spread(self, topic_id: TopicId) -> None:
-        """For a topic that was created after the cluster had settled, and is in sync now. Raises InvariantViolated."""
+        """Checks a topic that was created after the cluster had settled and is in sync now. Raises InvariantViolated."""
         check_spread(topic_id, self.brokers(), self.image.image)
 
     def at_end(self, *, excused: Iterable[TopicIdPartition] = ()) -> None:
-        """With the clients gone and everything settled: the history by itself, then the files on the disks against history
-        and metadata. Partitions whose disks were all lost are excused from keeping records. Raises InvariantViolated."""
+        """Checks the history on its own, then the files on the disks against history and metadata. Call it with the clients
+        stopped and the cluster settled. Partitions that lost all their disks (`excused`) may have lost records. Raises
+        InvariantViolated."""
         self.stop()
         forgiven = frozenset(excused)
         check_history(self._history, excused=forgiven)
@@ -142,7 +143,7 @@ class Checkers:
 
     def _happens(self, event: SimulatedEvent) -> None:
         if not self._is_over:
-            # A moment later the new log may be in the ISR, and rightly so.
+            # Check now: a moment later the new log may have joined the ISR legitimately.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
             if event.node == self._cluster.name(CONTROLLER_ID):
@@ -154,19 +155,20 @@ class Checkers:
                 self._guarded(self._judge_acknowledged)
 
     def _committed_offset(self) -> int:
-        """What the controller has committed. The checkers hear of it a little later from a controller that is new."""
+        """Returns the end of what the controller has committed, which a new controller delivers to the checkers a little
+        later."""
         node = self._cluster.nodes.get(CONTROLLER_ID)
         driver = None if node is None else _driver_of(node)
         return self.image.next_offset if driver is None else max(driver.high_watermark, self.image.next_offset)
 
     def _judge_acknowledged(self) -> None:
-        """By the image as it was committed when the broker took the failure for acknowledged."""
+        """Judges each acknowledged failure once the image contains everything that was committed at that moment."""
         while self._unjudged and self._unjudged[0][0] <= self.image.next_offset:
             _, event = self._unjudged.popleft()
             check_acknowledged(event, self.image.image)
 
     def _look_at_bounds(self) -> None:
-        """What counts in seconds."""
+        """Checks the rules with a time limit."""
         if self._requests.violation is not None:
             raise self._requests.violation
         now_ns = self._cluster.world.now_ns()
@@ -188,7 +190,8 @@ class Checkers:
         )
 
     def _look_at_platters(self) -> None:
-        """The metadata directory of a broker is only a copy of the controller's."""
+        """Checks the data directories of the brokers and the controller's metadata directory. A broker's metadata directory
+        is only a copy of the controller's and is left out."""
         in_use = {
             path
             for broker in self.brokers().values()
@@ -198,7 +201,7 @@ class Checkers:
         for broker_id in self._cluster.broker_ids:
             for path in self._log_dirs[broker_id]:
                 disk = self._cluster.world.disk(path)
-                # The platter as it is, and as a power cut at this moment might leave it.
+                # Check the platter as it is, and as a power cut right now might leave it.
                 for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
                     self._directory_ids.check(disk, files)
                     if not disk.is_rotten:
@@ -218,7 +221,7 @@ class Checkers:
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
 
     def _look_at_logs(self) -> None:
-        """I3: what is committed is the same in the files of all replicas that are loaded."""
+        """I3: the committed records are the same in the files of all loaded replicas."""
         loaded: dict[TopicIdPartition, list[tuple[int, Partition]]] = {}
         for broker_id, broker in self.brokers().items():
             for key, partition in hosted(broker):
@@ -228,7 +231,7 @@ class Checkers:
             logs: dict[int, raw_logs.RawLog] = {}
             for broker_id, partition in replicas:
                 files = self._cluster.world.disk(partition.log.log_dir.path).files_in(partition.log.name)
-                # A disk that is damaged or fails just now is judged when it is found out, or at the end.
+                # The broker may not have noticed yet that this disk is damaged. Other checks judge that, or `at_end`.
                 with suppress(raw_logs.UnreadableLog):
                     logs[broker_id] = raw_logs.read_log(files, partition.log.name)
             committed = min(partition.high_watermark for _, partition in replicas)
@@ -245,12 +248,12 @@ class Checkers:
                     self._requests.watch(watched)
 
     def committed(self, node: str, batch: CommittedBatch) -> None:
-        """A node's metadata log delivers a batch."""
+        """Takes a batch that a node's metadata log delivered."""
         if not self._is_over:
             self._guarded(partial(self._check_batch, node, batch))
 
     def loaded(self, node: str, snapshot: LoadedSnapshot) -> None:
-        """A node's metadata log begins with a snapshot."""
+        """Takes a snapshot that a node's metadata log loaded."""
         self._guarded(partial(self.image.loaded, node, snapshot.end_offset, snapshot.records))
 
     def _check_batch(self, node: str, batch: CommittedBatch) -> None:
@@ -261,7 +264,7 @@ class Checkers:
             self._look_at_replicas()
 
     def _guarded(self, check: Callable[[], object]) -> None:
-        """Ends the run with a violation, whatever daemon's step it was found in."""
+        """Runs a check; a violation ends the run from a callback of its own, so no daemon code can swallow it."""
         try:
             check()
         except InvariantViolated as violation:
@@ -276,14 +279,14 @@ class Checkers:
         try:
             raw_logs.check_directories(self._directories(), self.image.image)
         except InvariantViolated as violation:
-            # A folder may be on its way out.
+            # The broker may still be deleting this folder.
             return violation
         return None
 
     # --- what there is -------------------------------------------------------------------------------------------
 
     def _running(self) -> list[str]:
-        """The nodes that live and are not paused."""
+        """Returns the nodes that are alive and not paused."""
         envs = {node_id: self._cluster.env(node_id) for node_id in self._cluster.nodes}
         return [self._cluster.name(id_) for id_, env in envs.items() if not env.is_dead and not env.is_paused]
 
@@ -292,7 +295,7 @@ class Checkers:
         return controller is not None and controller.is_active and self._cluster.name(CONTROLLER_ID) in self._running()
 
     def brokers(self) -> dict[int, BrokerDaemon]:
-        """The brokers that live."""
+        """Returns the brokers that are alive."""
         found = {}
         for broker_id in self._cluster.broker_ids:
             node = self._cluster.nodes.get(broker_id)
@@ -301,7 +304,7 @@ class Checkers:
         return found
 
     def _directories(self) -> list[raw_logs.RawDirectory]:
-        """Every online data directory by its files."""
+        """Reads every online data directory from its files."""
         return [
             raw_logs.read_directory(broker_id, path, self._cluster.world.disk(path).files())
             for broker_id, broker in self.brokers().items()
@@ -309,13 +312,13 @@ class Checkers:
         ]
 
     def controller(self) -> QuorumController | None:
-        """The controller of the node that lives."""
+        """Returns the controller, unless its node has none."""
         node = self._cluster.nodes.get(CONTROLLER_ID)
         return None if node is None or node.controller is None else node.controller.controller
 
 
 class _Listener:
-    """A MetadataListener of one node: what it says is committed goes to the checkers."""
+    """The MetadataListener that passes one node's committed batches to the checkers."""
 
     def __init__(self, checkers: Checkers, node: str) -> None:
         self._checkers = checkers
@@ -328,7 +331,7 @@ class _Listener:
         self._checkers.loaded(self._node, snapshot)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Who leads is judged by the epochs of the batches."""
+        """Ignored: the epochs of the batches show who led."""
 
 
 def _driver_of(node: Node) -> QuorumDriver | None:

@@ -1,8 +1,8 @@
-"""How many replicas have what the cluster counts on: I1 for acks=all, and I8 for those that join the ISR.
+"""Counts the copies of committed records: I1 for acks=all, and I8 for replicas that join the ISR.
 
-Shell of the tests. At the moment of an acknowledgement min.insync.replicas replicas must have written the batch, and at the
-moment of its proposal a new member of the ISR must have written everything below the high watermark. Easy to get wrong: a
-replica that died, or lost its directory, while the batch was under way may have had it.
+Shell of the tests. When a batch is acknowledged, min.insync.replicas replicas must have written it. When a leader proposes a
+new ISR member, that member must have written everything below the high watermark. A replica that died or lost its directory
+while the batch was in flight is counted as a copy, because it may have had the batch.
 """
 
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ from tests.simulation.history import History, Outcome, Produce
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
-# A broker that was not there for so long before a batch was sent has no copy of it.
+# A broker that was last seen alive longer than this before a batch was sent has no copy of it.
 MARGIN_NS = 100_000_000
 
 
 class CopiesChecker:
-    """See the module's docstring."""
+    """See the module docstring."""
 
     def __init__(self, history: History) -> None:
         self._history = history
         self._taken = 0
-        # Begun and not yet ended when they were looked at.
+        # The produce requests that had no answer yet at the last look.
         self._open: list[Produce] = []
-        # When each broker was seen alive for the last time.
+        # When each broker was last seen alive.
         self._alive_at: dict[int, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
-        """Judges the batches that were acknowledged since the last look. Raises InvariantViolated."""
+        """Checks the batches that were acknowledged since the last look. Raises InvariantViolated."""
         self._alive_at.update(dict.fromkeys(brokers, now_ns))
         self._open += self._history.produces[self._taken :]
         self._taken = len(self._history.produces)
@@ -68,7 +68,8 @@ class CopiesChecker:
 
 
 def check_proposal(event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon]) -> None:
-    """I8: whom a leader proposes for the ISR has everything that is committed. To be called in the moment of the event."""
+    """I8: a broker that a leader proposes for the ISR has every committed record. Call this when the event is logged, not
+    later."""
     if event.name != "isr_change_proposed":
         return
     leader_id = int(event.node.rpartition("-")[2])

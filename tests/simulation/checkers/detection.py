@@ -1,8 +1,8 @@
-"""What a broker must find out about its disks, and in which time: the first part of I13, and what "acknowledged" means.
+"""How soon a broker must notice a dead disk (the first part of I13), and what "acknowledged" means (I16).
 
-Shell of the tests. Only the lab knows that a disk is dead; the checker asks the disks, and a broker that still counts such a
-directory as online after the bound has not looked. Easy to get wrong: a disk that is full, slow or damaged in places may
-well stay online; and a broker that is paused can find out nothing.
+Shell of the tests. The checker asks the simulated disks which of them are dead. A broker that still has such a directory
+online after the bound has failed to probe it. A disk that is full, slow or partly damaged may stay online. A paused broker
+cannot notice anything and is not checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,14 +14,14 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-# Besides the deadline of the probe that was under way, one interval, and the deadline of the probe that finds it.
+# Added to the probe interval and the deadlines of two probes: the one that was running, and the one that notices.
 SLACK_NS = 1_000 * NS_PER_MS
 
 BrokerAndPath = tuple[BrokerDaemon, str]
 
 
 class DetectionChecker:
-    """`disk_at` gives the disk that belongs to a path, whether it is mounted there or not."""
+    """`disk_at` returns the disk that belongs at a path, even while it is not mounted there."""
 
     def __init__(
         self, disk_at: Callable[[str], SimulatedDisk], *, probe_interval_ns: int, operation_timeout_ns: int
@@ -29,11 +29,11 @@ class DetectionChecker:
         self._disk_at = disk_at
         self._bound_ns = probe_interval_ns + 2 * operation_timeout_ns + SLACK_NS
         self._unusable_since: dict[BrokerAndPath, int] = {}
-        # How many fsyncs had failed on the disk when the broker was seen with it first.
+        # How many fsyncs had failed on the disk when this broker was first seen using it.
         self._failed_before: dict[BrokerAndPath, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
-        """Looks at the disks of every online directory of the brokers that run. Raises InvariantViolated."""
+        """Checks the disk of every online directory of these running brokers. Raises InvariantViolated."""
         since_before, self._unusable_since = self._unusable_since, {}
         for broker_id, broker in brokers.items():
             for path in broker._directories.known.online.values():
@@ -49,17 +49,18 @@ class DetectionChecker:
 
     def _is_to_be_given_up(self, broker: BrokerDaemon, path: str) -> bool:
         disk = self._disk_at(path)
-        # One fsync that failed is enough, however well the next ones do.
+        # A single failed fsync is enough, even if the next ones succeed.
         return disk.is_unusable or disk.failed_fsyncs > self._failed_before.setdefault((broker, path), disk.failed_fsyncs)
 
 
 def check_acknowledged(event: SimulatedEvent, image: ImageModel) -> None:
-    """I16: a broker believes that the controller knows a failure only when that is committed. Raises InvariantViolated."""
+    """I16: a broker takes a directory failure for acknowledged only after it is committed. Raises InvariantViolated."""
     if event.name != "log_dir_failure_acknowledged":
         return
     broker_id = int(event.node.rpartition("-")[2])
     registered = image.brokers.get(broker_id)
-    # The last directory stays registered, because an empty list says something else; its broker is fenced instead.
+    # The last directory stays registered, because an empty list means "unchanged" in the record. The broker is fenced
+    # instead.
     if registered is not None and not registered.fenced and event.fields["directory_id"] in registered.directories:
         raise InvariantViolated(
             "I16", f"broker {broker_id} takes the failure of a directory for acknowledged that is registered as online"

@@ -1,8 +1,8 @@
-"""What the platters alone must hold, whatever would be lost by a power cut now: I1, I5 and I9.
+"""What must be on the platters at any moment, so that a power cut cannot lose it: I1, I5 and I9.
 
-Shell of the tests. A recovery point promises that everything below it is on the platter; a committed metadata record is on
-the controller's; a disk has one directory.id for ever. Easy to get wrong: the checkpoint file is itself judged as it lies on
-the platter, and an entry whose folder is not there (a deleted topic) promises nothing.
+Shell of the tests. Everything below a recovery point is on the platter. Every committed metadata record is on the
+controller's platter. A disk never changes its directory.id. The checkpoint file is read from the platter too, and an entry
+whose folder does not exist (a deleted topic) promises nothing.
 """
 
 import json
@@ -19,10 +19,10 @@ QUORUM_STATE = f"{METADATA_FOLDER}/quorum-state"
 
 
 class DirectoryIds:
-    """I9: which disk has which directory.id, wherever it is mounted."""
+    """Remembers the directory.id of each disk, wherever it is mounted (I9)."""
 
     def __init__(self) -> None:
-        # The disks are kept, so that no two of them are taken for one.
+        # Keeps a reference to each store, because Python reuses the id() of a freed object.
         self._known: dict[int, tuple[DiskStore, str]] = {}
 
     def check(self, disk: SimulatedDisk, files: Mapping[str, bytes]) -> None:
@@ -36,7 +36,8 @@ class DirectoryIds:
 
 
 def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
-    """I1: what a restart would take for safe is there, whole. Raises InvariantViolated."""
+    """I1: the platter has whole batches up to every recovery point, which a restart would trust. Raises
+    InvariantViolated."""
     for folder, recovery_point in recovery_points(files.get(RECOVERY_POINTS, b"")):
         if not any(name.startswith(f"{folder}/") and name.endswith(".log") for name in files):
             continue
@@ -48,20 +49,20 @@ def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
 
 
 def check_no_marker(path: str, files: Mapping[str, bytes]) -> None:
-    """I1: while a broker writes to a directory, nothing there vouches for its logs. Raises InvariantViolated."""
+    """I1: a directory that a broker writes to has no clean shutdown marker. Raises InvariantViolated."""
     if MARKER in files:
         raise InvariantViolated("I1", f"{path} is in use, and its platter says that it was left in order")
 
 
 def check_owner(path: str, files: Mapping[str, bytes], broker_id: int) -> None:
-    """I9: a broker works in no other node's directories. Raises InvariantViolated."""
+    """I9: a broker does not use a directory of another node. Raises InvariantViolated."""
     owner = properties(files.get("meta.properties", b"")).get("node.id")
     if owner is not None and owner != str(broker_id):
         raise InvariantViolated("I9", f"broker {broker_id} uses {path}, which belongs to node {owner}")
 
 
 def check_metadata(files: Mapping[str, bytes], *, committed: int, epoch: int) -> None:
-    """I5: the only voter's platter has everything that is committed, and the epoch in which it leads."""
+    """I5: the platter of the only voter has every committed record, and the epoch in which it leads."""
     end = _durable_end(files, METADATA_FOLDER)
     if end < committed:
         raise InvariantViolated("I5", f"offsets below {committed} are committed, the controller's platter ends at {end}")
@@ -71,14 +72,14 @@ def check_metadata(files: Mapping[str, bytes], *, committed: int, epoch: int) ->
 
 
 def recovery_points(content: bytes) -> Iterable[tuple[str, int]]:
-    """Folder and offset of each line of a checkpoint."""
+    """Yields the folder and the offset of each line of a checkpoint."""
     for line in content.decode().splitlines()[2:]:
         topic, index, offset = line.split()
         yield f"{topic}-{index}", int(offset)
 
 
 def _durable_end(files: Mapping[str, bytes], folder: str) -> int:
-    """Where the whole batches of a log end; what follows them may be anything."""
+    """Returns the offset where the whole batches of a log end. Any bytes may follow them."""
     try:
         return read_log(files, folder).end_offset
     except UnreadableLog as error:

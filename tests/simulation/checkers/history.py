@@ -1,8 +1,8 @@
-"""What the clients saw, judged by itself: I1, I2 and I3 over the history.
+"""Checks what the clients saw, and nothing else: I1, I2 and I3 over the history.
 
-Shell of the tests. Nothing here looks into the cluster. Easy to get wrong: only what a consumer has read, or acks=all has
-acknowledged, is promised for ever; a record of acks=1 may be lost with its leader. And the high watermark may be lower under
-a new leader than it was under the old one, so it is compared within one leader epoch.
+Shell of the tests. Nothing here looks into the cluster. A record must survive once a consumer has read it or it was
+acknowledged with acks=all; a record sent with acks=1 may be lost with its leader. A new leader may start with a lower high
+watermark than the old one had, so high watermarks are compared within one leader epoch only.
 """
 
 from bisect import bisect_right
@@ -14,14 +14,15 @@ from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produ
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
-# The longest that a leader may go on with an ISR that the controller has made smaller meanwhile: its session, and some.
+# How long a leader may keep using an ISR that the controller has already shrunk: its session timeout plus some slack.
 LEADER_IGNORANCE_NS = 6_000_000_000
-# The pace at which the cluster is looked at for everything that counts in seconds.
+# How often the rules with a time limit are checked.
 BOUNDS_INTERVAL_NS = 50_000_000
 
 
 def check_history(history: History, *, excused: Iterable[TopicIdPartition] = ()) -> None:
-    """Raises InvariantViolated. `excused` partitions lost all their replicas' disks: what was read once may be gone."""
+    """Raises InvariantViolated. `excused` partitions lost the disks of all their replicas, so records that were read before
+    may be gone."""
     forgiven = frozenset(excused)
     written = {value: produce for produce in history.produces for value in produce.values}
     polls: dict[TopicIdPartition, list[Poll]] = {}
@@ -54,7 +55,7 @@ def _check_poll(poll: Poll, written: dict[bytes, Produce]) -> None:
 
 
 def _check_values(polls: list[Poll]) -> None:
-    """I1 and I2: an offset has one value, and a value one offset."""
+    """I1 and I2: each offset has one value, and each value one offset."""
     value_at: dict[int, tuple[bytes, Poll]] = {}
     offset_of: dict[bytes, int] = {}
     for poll in polls:
@@ -69,7 +70,7 @@ def _check_values(polls: list[Poll]) -> None:
 
 
 def _check_steps(polls: list[Poll]) -> None:
-    """I2: each consumer goes on where its last records ended."""
+    """I2: each consumer continues where its last records ended."""
     positions: dict[str, int] = {}
     for poll in polls:
         expected = positions.get(poll.client, 0)
@@ -80,7 +81,7 @@ def _check_steps(polls: list[Poll]) -> None:
 
 
 def _check_order(operations: Iterable[Poll | LatestOffset]) -> None:
-    """I3: in one leader epoch, what began after another had ended sees no lower high watermark."""
+    """I3: within one leader epoch, an operation sees no lower high watermark than one that ended before it began."""
     by_epoch: dict[int, list[Poll | LatestOffset]] = {}
     for each in operations:
         by_epoch.setdefault(each.leader_epoch, []).append(each)
@@ -102,7 +103,7 @@ def _check_order(operations: Iterable[Poll | LatestOffset]) -> None:
 def _check_acknowledged(
     history: History, polls: dict[TopicIdPartition, list[Poll]], forgiven: frozenset[TopicIdPartition]
 ) -> None:
-    """I1: where acks=all acknowledged a record, nobody reads another one."""
+    """I1: no consumer reads another record at the offset of one that was acknowledged with acks=all."""
     read = {
         (key, offset): (value, poll)
         for key, of_partition in polls.items()
@@ -125,7 +126,7 @@ def _check_latest_offsets(history: History) -> None:
     changed = {change.topic for change in history.topic_changes if not change.is_creation}
     by_partition: dict[tuple[str, int], list[LatestOffset]] = {}
     for each in history.latest_offsets:
-        # The request names the topic: after a deletion nobody knows which one has answered.
+        # The request carries only the topic's name. After a deletion it is unknown which topic answered.
         if each.outcome is Outcome.OK and each.topic not in changed:
             by_partition.setdefault((each.topic, each.index), []).append(each)
     for operations in by_partition.values():
@@ -137,9 +138,10 @@ def check_isr_sizes(
     isr_sizes: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
     without_controller: Sequence[int] = (),
 ) -> None:
-    """I1: no write of acks=all is acknowledged while the ISR that is recorded has been too small for long. Raises
-    InvariantViolated. For a short time a leader may not know yet that the controller has made its ISR smaller; the time in
-    which nobody could tell it does not count: `without_controller` are the looks, in order, that found no controller."""
+    """I1: no acks=all write is acknowledged when the committed ISR has been too small for a while. Raises InvariantViolated.
+
+    For a short time a leader may not know that the controller has shrunk its ISR. The time without a controller to inform it
+    does not count: `without_controller` has the times, in order, of the looks that found none."""
     minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
     for produce in history.acknowledged(acks=ALL):
         sizes = isr_sizes.get((produce.topic, produce.index), ())
@@ -157,7 +159,7 @@ def check_isr_sizes(
 
 
 def _ignorant_since(begin_ns: int, without_controller: Sequence[int]) -> int:
-    """From when on a leader may not have heard of anything, at `begin_ns`."""
+    """Returns the time since which a leader may have missed ISR changes, as of `begin_ns`."""
     from_ns = begin_ns - LEADER_IGNORANCE_NS
     for look_ns in reversed(without_controller[: bisect_right(without_controller, begin_ns)]):
         if look_ns < from_ns:
@@ -167,8 +169,8 @@ def _ignorant_since(begin_ns: int, without_controller: Sequence[int]) -> int:
 
 
 def _is_topic_certain(history: History, produce: Produce) -> bool:
-    """Whether the topic that answered is the one that the client meant: the request carries a name, and the topic behind it
-    may have been deleted and created again meanwhile."""
+    """Whether the answer surely came from the topic the client meant. The request carries only a name, and the topic of that
+    name may have been deleted and created again meanwhile."""
     return all(
         change.is_creation or change.topic != produce.topic or change.begin_ns > (produce.end_ns or 0)
         for change in history.topic_changes
@@ -176,7 +178,7 @@ def _is_topic_certain(history: History, produce: Produce) -> bool:
 
 
 def acknowledged_records(produce: Produce) -> Iterator[tuple[int, bytes]]:
-    """Offset and value of each record of an acknowledged batch."""
+    """Yields the offset and the value of each record of an acknowledged batch."""
     return enumerate(produce.values, start=produce.offset)
 
 

@@ -1,9 +1,9 @@
-"""What must be true of the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17.
+"""Checks the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17.
 
-Shell of the tests. `ImageModel` replays the records by itself, with none of the code that it judges, so that a mistake in
-the production replay shows as a difference at the end. `ImageChecker` is given every committed batch of every node: the same
-offset must hold the same records everywhere, and each new batch must lead from one lawful image to the next. Easy to get
-wrong: a batch is one operation. The image is looked at between batches, and inside a metadata transaction not at all.
+Shell of the tests. `ImageModel` replays the records with code of its own and shares none with production, so that a bug in
+the production replay shows up as a difference at the end. `ImageChecker` receives every committed batch from every node. The
+same offset must hold the same records on all nodes, and each new batch must lead from one valid image to the next. A batch
+is one operation, so the image is checked between batches only, and never in the middle of a metadata transaction.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,8 +34,6 @@ TOPIC_CONFIG = 2
 
 @dataclass(frozen=True, slots=True)
 class ModelBroker:
-    """One registered broker."""
-
     epoch: int
     incarnation_id: Uuid
     fenced: bool
@@ -54,8 +52,6 @@ class ModelBroker:
 
 @dataclass(frozen=True, slots=True)
 class ModelPartition:
-    """One partition."""
-
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]
     isr: tuple[int, ...]
@@ -72,7 +68,7 @@ class ModelPartition:
 
 @dataclass(slots=True)
 class ImageModel:
-    """The cluster as the records tell. Anything that contradicts what was there raises InvariantViolated."""
+    """The cluster as the metadata records describe it. A record that contradicts the image raises InvariantViolated."""
 
     brokers: dict[int, ModelBroker] = field(default_factory=dict)
     topics: dict[TopicId, str] = field(default_factory=dict)
@@ -199,7 +195,7 @@ class ImageModel:
 
 @dataclass(frozen=True, slots=True)
 class SeenBatch:
-    """A committed batch, as the first node that knew it told."""
+    """A committed batch, as the first node delivered it."""
 
     node: str
     last_offset: int
@@ -208,30 +204,30 @@ class SeenBatch:
 
 
 class ImageChecker:
-    """See the module's docstring. `image` is what is committed, as far as any node has told."""
+    """See the module docstring. `image` contains everything that any node has delivered as committed."""
 
     def __init__(self, now_ns: Callable[[], int] = lambda: 0) -> None:
         self._now_ns = now_ns
         self.image = ImageModel()
-        # When the ISR of a partition got how many members; by topic name, because producers know no ids.
+        # For each partition: when its ISR changed, and its size from then on. By topic name, because producers know no ids.
         self.isr_sizes: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        # Everything before it is in the image.
+        # Invariant: every offset before it is in the image.
         self.next_offset = 0
         self.batches: dict[int, SeenBatch] = {}
-        # Deleted ones stay.
+        # Keeps the names of deleted topics.
         self.names: dict[TopicIdPartition, str] = {}
-        # Who was made leader in which epoch.
+        # The broker that was elected in each leader epoch.
         self.elections: dict[tuple[TopicIdPartition, int], int] = {}
         self._epoch = -1
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
-        # From where to where a snapshot jumped: a slower node may still tell of the batches in between.
+        # The offset ranges that a snapshot skipped. A slower node may still deliver the batches in between.
         self._unheard: list[tuple[int, int]] = []
         self._is_in_transaction = False
         self._since_lawful: list[KnownRecord] = []
 
     def committed(self, node: str, base_offset: int, last_offset: int, epoch: int, records: Sequence[KnownRecord]) -> bool:
-        """A node was told that this batch is committed. Returns whether it was news. Raises InvariantViolated."""
+        """Takes a batch that a node delivered as committed. Returns whether it was new. Raises InvariantViolated."""
         batch = SeenBatch(node, last_offset, epoch, tuple(records))
         known = self.batches.setdefault(base_offset, batch)
         if (known.last_offset, known.epoch, known.records) != (last_offset, epoch, batch.records):
@@ -257,12 +253,13 @@ class ImageChecker:
         return True
 
     def loaded(self, node: str, end_offset: int, records: Iterable[KnownRecord]) -> None:
-        """A node loaded a snapshot: it must describe the image of that offset, as far as that can be compared."""
+        """Takes a snapshot that a node loaded. It must equal the image when it ends at the same offset; an older one cannot
+        be compared, and a newer one replaces the image."""
         image = ImageModel()
         for record in records:
             image.replay(record, end_offset - 1)
         if end_offset > self.next_offset:
-            # Committed while nobody listened.
+            # These batches were committed while no listener was registered.
             self.image = image
             self._lawful = image.copy()
             self._unheard.append((self.next_offset, end_offset))
@@ -322,7 +319,7 @@ class ImageChecker:
 
 
 def check_partition(image: ImageModel, key: TopicIdPartition, part: ModelPartition, offset: int) -> None:
-    """I6, I7 and I10 on one partition. Raises InvariantViolated."""
+    """Checks I6, I7 and I10 for one partition. Raises InvariantViolated."""
     where = f"{image.name(key)} at offset {offset}: {_text(part)}"
     if len(part.directories) != len(part.replicas) or len(set(part.replicas)) != len(part.replicas) or not part.replicas:
         raise InvariantViolated("I10", where)
@@ -347,7 +344,7 @@ def _check_may_serve(image: ImageModel, part: ModelPartition, broker_id: int, wh
 
 
 def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, offset: int) -> None:
-    """I4, I1 and I12 on one change of one partition."""
+    """Checks I4, I1 and I12 for one change of one partition."""
     old, new = before.partitions.get(key), after.partitions[key]
     if old is None:
         return
@@ -368,7 +365,7 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
 
 
 def _starts_empty(old: ModelPartition, new: ModelPartition) -> bool:
-    """Whether the leader is one that an unclean election has just chosen: it recovers, or its replica was LOST."""
+    """Whether an unclean election has just chosen this leader: it starts to recover, or its directory became UNASSIGNED."""
     if new.leader == NO_LEADER:
         return False
     is_new_replica = new.directory(new.leader) == UNASSIGNED != old.directory(new.leader)
@@ -376,7 +373,7 @@ def _starts_empty(old: ModelPartition, new: ModelPartition) -> bool:
 
 
 def check_directory_failure(before: ImageModel, after: ImageModel, records: Iterable[KnownRecord], offset: int) -> None:
-    """I12: a batch that takes directories away touches no replica of that broker in another directory."""
+    """I12: a batch that reports failed directories of a broker changes none of its replicas in other directories."""
     for record in records:
         if not isinstance(record, BrokerRegistrationChangeRecord) or not record.log_dirs:
             continue
@@ -399,7 +396,7 @@ def check_directory_failure(before: ImageModel, after: ImageModel, records: Iter
 
 
 def compare_images(expected: ImageModel, found: ImageModel, what: str) -> None:
-    """I5. Raises InvariantViolated for the first difference."""
+    """Checks I5. Raises InvariantViolated for the first difference."""
     _compare_maps("topic", expected.topics, found.topics, what)
     for broker_id in expected.brokers.keys() | found.brokers.keys():
         pair = [image.brokers.get(broker_id) for image in (expected, found)]

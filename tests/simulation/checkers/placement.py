@@ -1,9 +1,9 @@
-"""I20: a topic that is created while all is well is spread evenly over the directories of every broker.
+"""I20: a topic that is created in a healthy cluster is spread evenly over the directories of every broker.
 
-Shell of the tests. The rule says where the next replica goes, so it is judged on a topic that was created for the purpose,
-with every directory online and nothing else going on: no directory gets one more of its replicas while another has less of
-that kind. It does not matter how uneven the directories were before. `miscounts` compares what a broker counts, and chooses
-by, with what it hosts.
+Shell of the tests. The rule says where the next replica goes, so it is checked on a topic created for the purpose, with
+every directory online and nothing else going on: no directory gets another replica while a directory with fewer replicas of
+that kind is available. It does not matter how uneven the directories were before. `miscounts` compares the counts that a
+broker places replicas by with the replicas it hosts.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ from tests.simulation.violations import InvariantViolated
 
 
 def check_spread(topic_id: TopicId, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
-    """Judges the topic that was just created. Raises InvariantViolated."""
+    """Checks the topic that was just created. Raises InvariantViolated."""
     for broker_id, broker in brokers.items():
         directories = _with_room(broker)
         for kind in ReplicaKind:
@@ -53,7 +53,7 @@ def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
 
 
 def miscounts(replicas: Replicas) -> Iterator[str]:
-    """Every directory for which the broker has a wrong count. To be called between two steps of the broker."""
+    """Yields a text for every directory that the broker counts wrong. Call it between two steps of the broker."""
     places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
     for directory in replicas._hosted.online_directories():
         directory_id = directory.directory_id

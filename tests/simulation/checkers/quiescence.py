@@ -1,9 +1,8 @@
-"""What must be true once everything is healed and has had time to settle: I11 and I19, that all nodes agree (I5), and that
-each broker counts what it hosts (I20).
+"""What must hold once everything is healed and has settled: I11, I16 and I19, that all nodes agree (I5), and that each
+broker counts its replicas correctly (I20).
 
-Shell of the tests. `problems` names everything that is not yet as it must be in the end; while the cluster converges the
-list shrinks, and at the bound it must be empty. Easy to get wrong: a broker that is down stays out of it, and everything
-must be in sync without it.
+Shell of the tests. `problems` yields everything that is not in its final state yet. The list shrinks while the cluster
+converges and must be empty when the time is up. A broker that is down is ignored: all others must be in sync without it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ Problem = tuple[str, str]
 def problems(
     controller: QuorumController | None, brokers: Mapping[int, BrokerDaemon], image: ImageModel
 ) -> Iterator[Problem]:
-    """Pairs of invariant and text."""
+    """Yields the invariant and a text for each problem."""
     if controller is None or not controller.is_active:
         yield "I19", "no controller is active"
         return
@@ -113,7 +112,7 @@ def _image_problems(state: MetadataState, brokers: Mapping[int, BrokerDaemon], i
 
 
 def _differences(who: str, state: MetadataState, image: ImageModel) -> Iterator[Problem]:
-    """Between a production image and the one that the checkers have replayed themselves."""
+    """Compares a production image with the one that the checkers have replayed."""
     if {id_: topic.name for id_, topic in state.topics.items()} != image.topics:
         yield "I5", f"{who} has other topics than its log"
     for broker_id, broker in state.brokers.items():

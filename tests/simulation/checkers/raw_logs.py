@@ -1,9 +1,9 @@
-"""The second validator: what the files on the disks really hold, read without any of the code that wrote them.
+"""A second validator: reads the files on the disks without any of the code that wrote them.
 
-Shell of the tests. A small reader of meta.properties, partition folders, segments, record batches and the metadata log. It
-is given the files of the simulated disks and compares them with the history and with the committed image: I1, I2, I3, I5,
-I9, I10 and I11 as the disks tell. Easy to get wrong: a folder belongs to a topic by partition.metadata, not by its name, and
-only the bytes below the high watermark must be equal everywhere.
+Shell of the tests. It has its own small reader of meta.properties, partition folders, segments, record batches and the
+metadata log. It compares the files of the simulated disks with the history and the committed image: I1, I2, I3, I5, I9, I10
+and I11. The topic of a folder comes from partition.metadata, not from the folder's name. Replicas must have equal bytes
+below the high watermark only.
 """
 
 import struct
@@ -30,7 +30,7 @@ ALL = -1
 
 
 class UnreadableLog(Exception):
-    """The bytes are no record batches. Whole ones may stand before them; those of a log end at `end_offset`."""
+    """Some bytes are not a record batch. The whole batches of the log before them end at `end_offset`."""
 
     def __init__(self, text: str, end_offset: int = 0) -> None:
         super().__init__(text)
@@ -39,20 +39,20 @@ class UnreadableLog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """One batch as it lies in a file."""
+    """One batch as the file has it."""
 
     base_offset: int
     last_offset: int
     leader_epoch: int
     is_control: bool
     data: bytes
-    # One for each record, in order.
+    # One value for each record, in order.
     values: tuple[bytes | None, ...]
 
 
 @dataclass(slots=True)
 class RawLog:
-    """The batches of one folder, all segments joined."""
+    """The batches of all segments of one folder."""
 
     folder: str
     first_offset: int = 0
@@ -73,7 +73,7 @@ class RawLog:
 
 @dataclass(slots=True)
 class RawDirectory:
-    """One disk: its identity and the current logs on it."""
+    """One disk: its directory.id and the current logs on it."""
 
     broker_id: int
     path: str
@@ -85,7 +85,7 @@ class RawDirectory:
 
 
 def read_batches(content: bytes) -> Iterator[RawBatch]:
-    """Every batch of a segment's bytes. Raises UnreadableLog at the first byte that is not part of a whole one."""
+    """Yields every batch of a segment. Raises UnreadableLog at the first byte that is not part of a whole batch."""
     position = 0
     while position < len(content):
         if len(content) - position < _HEAD.size:
@@ -128,9 +128,9 @@ def _varint(content: bytes, position: int) -> tuple[int, int]:
 
 
 def read_log(files: Mapping[str, bytes], folder: str) -> RawLog:
-    """All segments of a folder in order. Raises UnreadableLog."""
+    """Reads all segments of a folder in order. Raises UnreadableLog."""
     names = sorted(name for name in files if name.startswith(f"{folder}/") and name.endswith(".log"))
-    # An empty log begins where its only segment says.
+    # An empty log starts at the offset in the name of its first segment.
     log = RawLog(folder, int(names[0].rpartition("/")[2].removesuffix(".log")) if names else 0)
     for name in names:
         try:
@@ -144,13 +144,13 @@ def read_log(files: Mapping[str, bytes], folder: str) -> RawLog:
 
 
 def properties(content: bytes) -> dict[str, str]:
-    """The lines of a properties file."""
+    """Parses a properties file."""
     lines = [line.partition("=") for line in content.decode().splitlines() if line and not line.startswith("#")]
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def read_directory(broker_id: int, path: str, files: Mapping[str, bytes]) -> RawDirectory:
-    """A disk by its files. Raises UnreadableLog, and InvariantViolated for one topic in two folders."""
+    """Reads a disk from its files. Raises UnreadableLog."""
     meta = properties(files.get("meta.properties", b""))
     directory_id = DirectoryId(uuid_from_text(meta["directory.id"])) if "directory.id" in meta else None
     directory = RawDirectory(broker_id, path, directory_id)
@@ -179,7 +179,7 @@ def _topic_id_line(content: bytes) -> str:
 
 
 def check_directories(directories: Sequence[RawDirectory], image: ImageModel) -> None:
-    """I9, I10 and I11: every id once, every replica once on its broker and where the metadata says."""
+    """I9, I10 and I11: each directory.id exists once, and each replica once on its broker, where the metadata places it."""
     owners: dict[Uuid, str] = {}
     places: dict[tuple[int, TopicIdPartition], RawDirectory] = {}
     for directory in directories:
@@ -207,7 +207,7 @@ def check_logs(
     committed: Mapping[TopicIdPartition, int],
     history: History,
 ) -> None:
-    """I1, I2 and I3: the replicas are equal and hold everything that was promised, once."""
+    """I1, I2 and I3: the replicas are equal and have every promised record exactly once."""
     written = {value: produce for produce in history.produces for value in produce.values}
     promised: dict[TopicIdPartition, list[Produce]] = {}
     for produce in history.acknowledged(acks=ALL):
@@ -235,7 +235,7 @@ def check_logs(
 
 
 def check_equal(name: str, replicas: Mapping[int, RawLog], committed: int) -> None:
-    """I3: below the committed offset all replicas have the same bytes, as far as retention has left them."""
+    """I3: all replicas have the same bytes below the committed offset, except for what retention has deleted."""
     by_offset: dict[int, tuple[int, bytes]] = {}
     for broker_id, log in replicas.items():
         if log.end_offset < committed:
@@ -251,7 +251,7 @@ def check_equal(name: str, replicas: Mapping[int, RawLog], committed: int) -> No
 
 
 def check_values(name: str, where: str, found: Mapping[int, bytes | None], written: Mapping[bytes, Produce]) -> None:
-    """I2: every value was sent and not refused, and is there once."""
+    """I2: every value was sent, was not refused, and is in the log once."""
     seen: dict[bytes, int] = {}
     for offset, value in found.items():
         produce = None if value is None else written.get(value)
@@ -282,7 +282,7 @@ def check_found(
 
 
 def check_metadata_logs(logs: Mapping[str, RawLog], image: ImageChecker, *, leader: str) -> None:
-    """I5: every node's log is the same as far as it goes, and the leader's has everything that was committed."""
+    """I5: all nodes' logs agree on the committed offsets they have, and the leader's log has every committed offset."""
     first = logs[leader]
     by_offset = {batch.base_offset: batch for batch in first.batches}
     if first.end_offset < image.next_offset:
@@ -300,7 +300,7 @@ def check_metadata_logs(logs: Mapping[str, RawLog], image: ImageChecker, *, lead
 
 
 def decoded(log: RawLog, end_offset: int) -> Iterator[tuple[int, KnownRecord]]:
-    """The metadata records of a log below an offset, with their offsets."""
+    """Yields the metadata records of a log below `end_offset`, with their offsets."""
     for batch in log.batches:
         if batch.is_control or batch.base_offset >= end_offset:
             continue

@@ -1,9 +1,9 @@
-"""What must be true of the replicas in the brokers at every moment: I3, I4, I8, I11, I12, I13, I14.
+"""Checks the replicas in the brokers while the cluster runs: I3, I4, I8, I11, I13, I14.
 
-Shell of the tests. The brokers are looked at from outside, at a fixed pace and whenever metadata is committed; what one
-broker believes is compared with the committed image and with what the others really hold, which no broker can do. Easy to
-get wrong: a broker may know less than the committed image, never more; and a member of the ISR counts only while its log is
-loaded, because a broker that is starting, or lost the directory, has not been asked yet.
+Shell of the tests. The brokers are inspected from outside, at a fixed interval and whenever metadata is committed. The
+checker compares what one broker believes with the committed image and with the logs of the other brokers, which no broker
+can do itself. A broker may know less than the committed image, but never more. An ISR member is checked only while its log
+is loaded: a broker that is starting up or has lost the directory has nothing to compare.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ from tests.simulation.checkers.image import ImageChecker, ModelPartition
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-# A directory of one incarnation of a broker.
+# A directory of a broker in one of its epochs.
 Place = tuple[int, BrokerEpoch, Uuid]
 
-# Between a directory's failure in the broker and the end of its leadership, beyond log.dir.failure.timeout.ms.
+# How long after log.dir.failure.timeout.ms a broker may still lead from a directory it has marked offline.
 DIRECTORY_FAILURE_SLACK_NS = 5_000 * NS_PER_MS
-# The same for a broker that knows that it leads there and that nobody has heard of the failure.
+# The same for a broker that knows it leads there and that the controller has not acknowledged the failure.
 UNTOLD_FAILURE_SLACK_NS = 1_000 * NS_PER_MS
 
 
@@ -41,7 +41,7 @@ class _Seen:
 
 
 class _Facts(NamedTuple):
-    """What is looked at. As long as it stays the same, so do all verdicts on it."""
+    """Everything about one replica that the checks depend on. While it is unchanged, no check needs to run again."""
 
     high_watermark: int
     leader_epoch: int
@@ -56,7 +56,8 @@ class _Facts(NamedTuple):
     gone: ErrorCode
 
     def has_been_under_min_isr_since(self, before: "_Facts") -> bool:
-        """Whether this leader has had too few replicas in sync ever since. With one partition epoch there was one ISR."""
+        """Whether this leader has had too few replicas in sync ever since `before`. The ISR cannot change without a new
+        partition epoch."""
         return (
             before.role is self.role is Role.LEADER
             and (before.leader_epoch, before.partition_epoch) == (self.leader_epoch, self.partition_epoch)
@@ -65,7 +66,7 @@ class _Facts(NamedTuple):
 
 
 class ReplicaChecker:
-    """See the module's docstring. `image` is the committed one."""
+    """See the module docstring. `image` checks and holds the committed image."""
 
     def __init__(self, image: ImageChecker, *, directory_failure_timeout_ns: int) -> None:
         self._image = image
@@ -73,13 +74,13 @@ class ReplicaChecker:
         self._seen: dict[tuple[int, TopicIdPartition], _Seen] = {}
         self._seen_offset = -1
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
-        # The highest high watermark that any replica has had: everything below it is committed.
+        # The highest high watermark that any replica has had. Every offset below it is committed.
         self.committed: dict[TopicIdPartition, int] = {}
-        # Since when a broker has known that a directory is offline in which it leads.
+        # Since when a broker has had a directory offline in which it leads partitions.
         self._led_offline_since: dict[Place, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
-        """Looks at every replica of every broker that lives. Raises InvariantViolated."""
+        """Checks every replica of these live brokers. Raises InvariantViolated."""
         changed: dict[TopicIdPartition, None] = {}
         for broker_id, broker in brokers.items():
             for key, partition in hosted(broker):
@@ -97,7 +98,7 @@ class ReplicaChecker:
     # --- one replica ---------------------------------------------------------------------------------------------
 
     def _look_at(self, broker_id: int, key: TopicIdPartition, partition: Partition) -> bool:
-        """Whether anything has changed since the last look."""
+        """Checks one replica. Returns whether it has changed since the last look."""
         facts = _facts(partition)
         seen = self._seen.get((broker_id, key))
         if seen is not None and seen.partition is partition:
@@ -173,7 +174,7 @@ class ReplicaChecker:
     # --- directories ---------------------------------------------------------------------------------------------
 
     def look_at_offline_directories(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
-        """I13, for the brokers that live and are not paused. Raises InvariantViolated."""
+        """Checks I13 for these brokers, which are alive and not paused. Raises InvariantViolated."""
         before, self._led_offline_since = self._led_offline_since, {}
         for broker_id, broker in brokers.items():
             self._look_at_offline_directories(broker_id, broker, before, now_ns)
@@ -181,7 +182,7 @@ class ReplicaChecker:
     def _look_at_offline_directories(
         self, broker_id: int, broker: BrokerDaemon, before: Mapping[Place, int], now_ns: int
     ) -> None:
-        """A partition led from an offline directory, or the broker, must be gone after a while."""
+        """Within the time limit the broker must stop leading from an offline directory, or halt."""
         for directory_id in _offline(broker):
             place = (broker_id, broker.lifecycle.broker_epoch, directory_id)
             led = self._led_in(broker_id, broker, directory_id)
@@ -197,7 +198,8 @@ class ReplicaChecker:
                 )
 
     def _led_in(self, broker_id: int, broker: BrokerDaemon, directory_id: Uuid) -> list[TopicIdPartition]:
-        """By the committed image, or by the broker's own, which is older when nothing reaches it any more."""
+        """Returns the partitions that the broker leads in this directory, by the committed image. If there are none, by the
+        broker's own image, which is older when the metadata log no longer reaches the broker."""
         committed = [
             key
             for key, part in self._image.image.partitions.items()
@@ -208,12 +210,13 @@ class ReplicaChecker:
     # --- happenings ----------------------------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent) -> None:
-        """I14: a log was created. Raises InvariantViolated when it is the log of an ISR member that had records."""
+        """I14: Raises InvariantViolated when an ISR member creates an empty log although the partition has committed
+        records."""
         if event.name != "log_created":
             return
         broker_id = int(event.node.rpartition("-")[2])
         image = self._image.image
-        # By the topic's id: a broker that has not heard may be at the log of a topic that had this name before.
+        # Look it up by topic id: a broker with an older image may be creating the log of an earlier topic of this name.
         topic_id = TopicId(Uuid(bytes.fromhex(event.fields["topic_id"])))
         key = TopicIdPartition(topic_id, int(event.fields["partition"].rpartition("-")[2]))
         if key not in image.partitions:
@@ -227,8 +230,8 @@ class ReplicaChecker:
             )
 
     def committed_batch(self, records: Sequence[KnownRecord], brokers: Mapping[int, BrokerDaemon]) -> None:
-        """I11: a broker that is unfenced for the first time has told where everything is that it had. It may have had more
-        before its registration than it can name now, so only what it hosts is compared."""
+        """I11: when a broker is unfenced, the directories of its replicas that are older than its registration are assigned
+        in the metadata. Only the replicas it hosts now are compared, because it cannot report others it had before."""
         for record in records:
             if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
                 broker = brokers.get(record.broker_id)
@@ -269,7 +272,7 @@ def _facts(partition: Partition) -> _Facts:
 
 
 def hosted(broker: BrokerDaemon) -> Iterator[tuple[TopicIdPartition, Partition]]:
-    """The replicas whose logs are loaded in a broker."""
+    """Iterates over the replicas whose logs are loaded in a broker."""
     return iter(broker.replicas._partitions.items())
 
 
@@ -287,7 +290,7 @@ def _led_as_it_knows(broker: BrokerDaemon, broker_id: BrokerId, directory_id: Uu
 
 
 def _is_untold(broker: BrokerDaemon, directory_id: Uuid) -> bool:
-    """Whether the broker has to end by itself (KIP-858, log.dir.failure.timeout.ms)."""
+    """Whether the broker must halt by itself (KIP-858, log.dir.failure.timeout.ms)."""
     failure = broker.lifecycle._failures.get(DirectoryId(directory_id))
     if failure is None or failure.acknowledged or broker.lifecycle.state is BrokerState.SHUTTING_DOWN:
         return False

@@ -1,8 +1,8 @@
-"""What must be true of requests and their answers: I5 (nothing is answered before it is committed), I17 and I18.
+"""Checks requests and their responses: I5 (no response before its records are committed), I17 and I18.
 
-Shell of the tests. The handlers of a server that runs are wrapped in place, one server object at a time. Easy to get wrong:
-an epoch that is current when the request comes in may be stale when its turn comes, never the other way round. So only what
-was stale from the start must be refused.
+Shell of the tests. The handlers of each running server are wrapped in place. An epoch that is current when the request
+arrives may be stale when its turn comes, but never the other way round. So only a request that was stale on arrival must be
+refused.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from tests.simulation.violations import InvariantViolated
 
 BEARERS_OF_A_BROKER_EPOCH = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
 NO_EPOCH = -1
-# No client of the simulation waits for longer.
+# No client of the simulation waits longer than this.
 ANSWER_BOUND_NS = 30_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedServer:
-    """A server and whose it is; `controller` is None for a broker's."""
+    """A request server and the node it runs on. `controller` is None on a broker's server."""
 
     node: str
     server: RequestServer
@@ -37,20 +37,20 @@ class WatchedServer:
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """A request that is not answered yet."""
+    """A request that has not been answered yet."""
 
     watched: WatchedServer
     key: ApiKey
     request: Any
-    # Who asked, if a newer registration of it was known when the request came in.
+    # The sender and its epoch, if a newer registration of that broker was committed when the request arrived.
     stale: str | None
-    # Partitions whose wished ISR names a member in an epoch of which the same is true.
+    # The partitions whose proposed ISR has a member with such a stale epoch.
     stale_members: dict[TopicIdPartition, str]
     begun_ns: int
 
 
 class RequestChecker:
-    """`image` is the committed one. What is found stays in `violation` until somebody looks."""
+    """`image` checks and holds the committed image. The first violation is kept in `violation` for the next look."""
 
     def __init__(self, image: ImageChecker) -> None:
         self.violation: InvariantViolated | None = None
@@ -58,21 +58,21 @@ class RequestChecker:
         self._open: dict[_Exchange, None] = {}
 
     def watch(self, watched: WatchedServer) -> None:
-        """Every request of this server is looked at from now on."""
+        """Starts checking every request to this server."""
         server = watched.server
         server.handlers = {key: partial(self._handle, watched, key, handler) for key, handler in server.handlers.items()}
 
     def forget(self, node: str) -> None:
-        """The node has a new life; what its last one owed nobody gets."""
+        """Drops the open requests of a node that was restarted. Its last life will not answer them."""
         for exchange in [exchange for exchange in self._open if exchange.watched.node == node]:
             del self._open[exchange]
 
     def check_open(self, now_ns: int, running: Iterable[str]) -> None:
-        """I18: nothing has waited for too long on a node that lives and is not paused. Raises InvariantViolated."""
+        """I18: no request has waited too long on a node that is alive and not paused. Raises InvariantViolated."""
         nodes = frozenset(running)
         for exchange in self._open:
             if exchange.watched.node not in nodes:
-                # What it misses now is not held against it later.
+                # The time while the node does not run does not count.
                 exchange.begun_ns = now_ns
             elif now_ns - exchange.begun_ns > ANSWER_BOUND_NS:
                 seconds = (now_ns - exchange.begun_ns) / 1e9
@@ -123,7 +123,7 @@ class RequestChecker:
                 self.violation = InvariantViolated("I5", f"{exchange.key.name} was answered before its commit: {early}")
 
     def _has_all_committed(self, controller: QuorumController | None) -> bool:
-        """Whether the committed image is as new as what this controller may answer from."""
+        """Whether the checkers' image contains everything that this controller has committed."""
         return controller is not None and controller.is_active and self._image.next_offset > controller.committed_offset
 
 
@@ -144,7 +144,7 @@ def _stale_members(key: ApiKey, request: Any, image: ImageModel) -> dict[TopicId
 
 
 def _staleness(claim: Any, image: ImageModel) -> str | None:
-    """Who claims to be in which epoch, when a newer one is registered."""
+    """Describes the broker and the epoch that a request claims, if a newer epoch is registered."""
     known = image.brokers.get(claim.broker_id)
     if known is None or known.epoch <= claim.broker_epoch:
         return None
@@ -152,7 +152,7 @@ def _staleness(claim: Any, image: ImageModel) -> str | None:
 
 
 def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | None:
-    """What is stale about the first partition of an AlterPartition answer that should have been refused for it."""
+    """Returns what is stale about the first partition that an AlterPartition response should have refused."""
     if not stale or response is None or response.error_code != ErrorCode.NONE:
         return None
     accepted = (
@@ -165,7 +165,7 @@ def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | Non
 
 
 def _not_committed(key: ApiKey, request: Any, response: Any, image: ImageModel) -> str | None:
-    """What the answer says that the committed image does not know, in words."""
+    """Describes what the response claims and the committed image does not contain."""
     if response is None or getattr(response, "error_code", None) != ErrorCode.NONE:
         return None
     if key is ApiKey.BROKER_REGISTRATION:

@@ -1,9 +1,8 @@
-"""What a dead disk must not hold up, and what the controller must hear of it: the rest of I12 and I16.
+"""What a dead disk must not delay, and how soon the controller must know about it: the rest of I12 and I16, and I6 in time.
 
-Shell of the tests. A healthy disk is not given up, and a replica that is to be created on it is created at once, whatever
-another disk of that broker or the process does; and a directory that is offline in a broker whose heartbeats get through is
-soon not registered as online. Easy to get wrong: these are bounds in time, so they count only while everybody who has to
-act can act.
+Shell of the tests. A broker must not take a healthy disk offline, and must create a replica on it at once, whatever its
+other disks do. Once a directory is offline in a broker whose heartbeats get through, the controller must soon drop it from
+the registration. These rules have time limits, so the time counts only while every node that must act can act.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,14 +16,15 @@ from tests.simulation.environment import SimulatedEnvironment, SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
 CREATION_BOUND_NS = 1 * NS_PER_S
-# A broker that is not heard of for less than this may still be unfenced.
+# How soon an offline directory of an unfenced broker must be out of its registration. A broker whose heartbeats do not
+# arrive is fenced earlier.
 TOLD_BOUND_NS = 8 * NS_PER_S
-# Beyond broker.session.timeout.ms, for the controller's own disk.
+# Added to broker.session.timeout.ms, for the latency of the controller's own disk.
 FENCING_SLACK_NS = 3 * NS_PER_S
 
 
 class UndisturbedChecker:
-    """`disk_at` gives the disk that belongs to a path."""
+    """`disk_at` returns the disk that belongs at a path."""
 
     def __init__(self, disk_at: Callable[[str], SimulatedDisk]) -> None:
         self._disk_at = disk_at
@@ -34,7 +34,7 @@ class UndisturbedChecker:
         self._claimed_ns: dict[SimulatedEnvironment, int] = {}
 
     def look_at_creations(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
-        """I12, for brokers that are not paused. Raises InvariantViolated."""
+        """Checks I12 for brokers that are not paused. Raises InvariantViolated."""
         before, self._creating_since = self._creating_since, {}
         for broker_id, broker in brokers.items():
             replicas = broker.replicas
@@ -53,7 +53,7 @@ class UndisturbedChecker:
     def look_at_failures(
         self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int, *, is_controller_well: bool
     ) -> None:
-        """I16, for brokers that are not paused. Raises InvariantViolated."""
+        """Checks I16 for brokers that are not paused. Raises InvariantViolated."""
         before, self._untold_since = self._untold_since, {}
         if not is_controller_well:
             return
@@ -78,7 +78,7 @@ class UndisturbedChecker:
     def look_at_sessions(
         self, dead: Iterable[int], image: ImageModel, now_ns: int, *, session_timeout_ns: int, is_controller_well: bool
     ) -> None:
-        """I6 in time: a broker that is gone is soon fenced. Raises InvariantViolated."""
+        """I6 in time: a dead broker is soon fenced. Raises InvariantViolated."""
         before, self._silent_since = self._silent_since, {}
         if not is_controller_well:
             return
@@ -94,7 +94,8 @@ class UndisturbedChecker:
                 )
 
     def check_absence(self, event: SimulatedEvent, life: SimulatedEnvironment) -> None:
-        """I6 in time: a controller excuses silence only for as long as its process was stopped. Raises InvariantViolated."""
+        """I6 in time: the controller excuses silent brokers for no longer than its own process was stopped. Raises
+        InvariantViolated."""
         if event.name != "controller_was_stopped":
             return
         claimed_ns = self._claimed_ns[life] = self._claimed_ns.get(life, 0) + event.fields["absence_ms"] * NS_PER_MS
@@ -107,7 +108,7 @@ class UndisturbedChecker:
 
 
 def check_given_up(event: SimulatedEvent, harmed: Collection[str]) -> None:
-    """I12: no directory is given up that nothing was ever done to (`harmed`: paths). Raises InvariantViolated."""
+    """I12: a broker takes no directory offline except those in `harmed` (paths). Raises InvariantViolated."""
     if event.name in ("log_dir_failed", "log_dir_offline_at_start") and event.fields["log_dir"] not in harmed:
         raise InvariantViolated(
             "I12", f"{event.node} gives up {event.fields['log_dir']}, which nothing was done to: {event.fields['cause']}"
