@@ -1,7 +1,7 @@
-"""`python -m tests.simulation --seed N | --seeds N`: runs seeds of trouble on simulated clusters and says what happened.
+"""`python -m tests.simulation --seed N | --seeds N`: runs seeds on simulated clusters and reports the results.
 
-A seed that fails is shrunk to a short schedule of faults that fails in the same way; the event log of that run is written
-beside the traceback. `--faults 0,3,7` replays a seed with these faults of its schedule only.
+A failing seed is shrunk to a short schedule of faults that fails in the same way. The event log of that run is printed with
+the traceback. `--faults 0,3,7` replays a seed with only these faults of its schedule.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SEEDS_PER_PROCESS = 40
 
 
 def main() -> int:
-    """Exit status 1 when a seed failed."""
+    """Returns exit status 1 if a seed failed."""
     arguments = _parser().parse_args()
     if arguments.seed is not None:
         return _one_seed(arguments.seed, arguments.faults)
@@ -64,7 +64,7 @@ def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run_and_explain, seeds)
         return
-    # A new process now and then: each run leaves something behind.
+    # Replace the worker processes now and then, because each run leaks some memory.
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         yield from pool.imap_unordered(run_and_explain, seeds)
 

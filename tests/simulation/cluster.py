@@ -1,8 +1,7 @@
 """A whole cluster of production daemons on one simulated world: a controller, brokers with several disks, and a client.
 
-Shell of the tests. The daemons are started with the code that `kafka-server-start` runs, on disks that `kafka-storage`
-formatted. Easy to get wrong: a node's disks are named by its paths (`/b1/d2`), and a restart is a new life of the same node
-on the same disks.
+Shell of the tests. The daemons are started by the code behind `kafka-server-start`, on disks formatted by the code behind
+`kafka-storage`. A disk is named by its path (`/b1/d2`). A restart begins a new life of the same node on the same disks.
 """
 
 import asyncio
@@ -52,7 +51,7 @@ FAST: Mapping[str, str] = {
 
 
 class SimulatedCluster:
-    """`await start()` first. Brokers are numbered from 1; disk `d` of broker `b` is `/b{b}/d{d}`."""
+    """Call `await start()` first. Brokers are numbered from 1; disk `d` of broker `b` is `/b{b}/d{d}`."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class SimulatedCluster:
     # --- nodes ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Formats every disk, starts every node, and waits until all brokers run."""
+        """Formats every disk, starts every node, and waits until all brokers are unfenced."""
         for node_id in (CONTROLLER_ID, *self.broker_ids):
             config = self.config(node_id)
             for path in config.all_log_dirs:
@@ -94,12 +93,12 @@ class SimulatedCluster:
         )
 
     def start_node(self, node_id: int, overrides: Mapping[str, str] | None = None) -> None:
-        """Starts a node that does not run, on the disks that it has. `overrides` changes its configuration for this life."""
+        """Starts a node that is not running, on its disks. `overrides` changes its configuration for this life."""
         properties = {**self.properties(node_id), **(overrides or {})}
         config = load_server_config(properties)
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stops[node_id] = stop
-        # Nobody may look at the life before and take it for this one.
+        # Remove the previous life, so that no test mistakes it for this one.
         self.nodes.pop(node_id, None)
 
         async def main(env: SimulatedEnvironment) -> None:
@@ -107,7 +106,7 @@ class SimulatedCluster:
             try:
                 await node.run(lambda: asyncio.shield(stop))
             except* (StartupError, ListenFailed, QuorumFailure, LogDirError) as group:
-                # What `kafka-server-start` prints before it ends with status 1.
+                # `kafka-server-start` prints this before it exits with status 1.
                 env.log.critical("node_not_started", reason="; ".join(str(error) for error in group.exceptions))
                 env.exit_code = 1
             env.die()
@@ -127,16 +126,16 @@ class SimulatedCluster:
         self.world.resume(self.name(node_id))
 
     def power_cut(self, node_id: int) -> None:
-        """The machine loses power: what its disks had not synced may be gone, whole or in part."""
+        """Cuts the machine's power: data that its disks had not synced may be lost, whole or in part."""
         self.world.power_cut(self.name(node_id))
 
     def ask_to_stop(self, node_id: int) -> None:
-        """SIGTERM. A second one changes nothing."""
+        """SIGTERM. A second call has no effect."""
         if not self._stops[node_id].done():
             self._stops[node_id].set_result(None)
 
     async def until_running(self, within_seconds: float = 60) -> None:
-        """Waits until every broker that lives is unfenced in the controller's image."""
+        """Waits until every live broker is unfenced in the controller's image."""
         await self.world.until(
             lambda: all(
                 broker_id in self.state.brokers and not self.state.brokers[broker_id].fenced  # type: ignore[index]
@@ -147,7 +146,7 @@ class SimulatedCluster:
         )
 
     def last_words(self, node_id: int) -> str:
-        """What a node that has ended wrote last, if that was the reason of its end."""
+        """Returns the reason in the last event of an ended node, or nothing if that event was not critical."""
         last = [event for event in self.world.events if event.node == self.name(node_id)][-1]
         return str(last.fields.get("reason")) if last.level == "critical" else ""
 
@@ -157,29 +156,29 @@ class SimulatedCluster:
         await self.world.until(lambda: len(self.world.events_named("broker_registered", self.name(broker_id))) > len(known))
 
     def env(self, node_id: int) -> SimulatedEnvironment:
-        """The node's present or last life."""
+        """Returns the node's present life, or its last one."""
         return self.world._nodes[self.name(node_id)]
 
     def name(self, node_id: int) -> str:
         return "controller" if node_id == CONTROLLER_ID else f"broker-{node_id}"
 
     def home(self, node_id: int) -> str:
-        """The path under which the node's disks are mounted."""
+        """Returns the path under which the node's disks are mounted."""
         return "/controller" if node_id == CONTROLLER_ID else f"/b{node_id}"
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
-        """The broker in the controller's image."""
+        """Returns the broker's registration in the controller's image."""
         return self.state.brokers.get(BrokerId(broker_id))
 
     def is_controller_active(self) -> bool:
-        """Whether the controller lives and has loaded what it knew."""
+        """Whether the controller is alive and has loaded its metadata log."""
         node = self.nodes.get(CONTROLLER_ID)
         if node is None or node.controller is None or self.env(CONTROLLER_ID).is_dead:
             return False
         return node.controller.controller.is_active
 
     def is_registered(self, broker_id: int, state: MetadataState) -> bool:
-        """Whether it is the broker's present life that an image speaks of."""
+        """Whether the broker's registration in an image belongs to its present life."""
         node = self.nodes.get(broker_id)
         registration = state.brokers.get(BrokerId(broker_id))
         if node is None or node.broker is None or registration is None:
@@ -187,7 +186,7 @@ class SimulatedCluster:
         return registration.incarnation_id == node.broker._incarnation_id
 
     def has_lost_directories(self, broker_id: int) -> bool:
-        """Whether the broker, in this life, goes without a directory that it was configured with."""
+        """Whether the broker has a configured directory offline in this life. True also while no broker is loaded."""
         node = self.nodes.get(broker_id)
         if node is None or node.broker is None:
             return True
@@ -197,7 +196,7 @@ class SimulatedCluster:
         return self.world.disk(f"/b{broker_id}/d{number}")
 
     def disk_of(self, broker_id: BrokerId, directory_id: DirectoryId) -> SimulatedDisk:
-        """The disk that was formatted with this directory.id."""
+        """Returns the disk that was formatted with this directory.id."""
         for number in range(1, self.disks + 1):
             disk = self.disk(broker_id, number)
             content = disk.files().get("meta.properties")
@@ -206,7 +205,7 @@ class SimulatedCluster:
         raise AssertionError(f"no disk of broker {broker_id} has this directory.id")
 
     def fail_disk(self, broker_id: BrokerId, directory_id: DirectoryId) -> None:
-        """The disk dies: EIO for everything, until it is healed."""
+        """Kills the disk: EIO for everything, until it is healed."""
         self.disk_of(broker_id, directory_id).fail_with(errno.EIO)
 
     @property
@@ -239,7 +238,8 @@ class SimulatedCluster:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def finalize_feature(self, name: str, level: int) -> None:
-        """Appends what the controller of another release would write; the controller that is active does not look at it."""
+        """Appends a feature level record, as the controller of another release would. The active controller does not check
+        it."""
         node = self.nodes[CONTROLLER_ID].controller
         assert node is not None
         record = ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0)
@@ -258,12 +258,13 @@ class SimulatedCluster:
         return {} if found is None else found.partitions
 
     def is_writable(self, partition: PartitionRegistration) -> bool:
-        """Whether a member of the ISR is on a broker and a disk that live."""
+        """Whether some ISR member could lead: its broker is alive and its directory online, by the controller's image."""
         eligibility = Eligibility(self.state)
         return any(eligibility.is_eligible(member, partition.directory(member)) for member in partition.isr)
 
     async def until_in_sync(self, topic: str, within_seconds: float = 60) -> None:
-        """Waits until every replica of the topic is placed in a directory and in the ISR, under a leader."""
+        """Waits until each partition of the topic has a leader, and every replica is in the ISR and assigned to a
+        directory."""
         await self.world.until(
             lambda: (
                 bool(self.partitions(topic))
@@ -277,11 +278,12 @@ class SimulatedCluster:
 
 
 class NotAcknowledged(Exception):
-    """A record got an error or no answer; it may be in the log all the same."""
+    """A produce request got an error or no response. The record may be in the log nevertheless."""
 
 
 class SimulatedClient:
-    """Produces and fetches over Kafka's protocol; finds leaders in the controller's image, as a client would by Metadata."""
+    """Produces and fetches over Kafka's protocol. Looks up leaders in the controller's image, where a real client would use
+    Metadata requests."""
 
     def __init__(self, cluster: SimulatedCluster, task_group: asyncio.TaskGroup) -> None:
         self._cluster = cluster
@@ -289,10 +291,10 @@ class SimulatedClient:
         self._task_group = task_group
         self._channels: dict[int, NodeChannel] = {}
         self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
-        """Offset -> value of every record that was acknowledged, by topic and partition."""
+        """Offset -> value of every acknowledged record, by topic and partition."""
 
     async def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3, **configs: str) -> None:
-        """Creates a topic and waits until it is in sync everywhere. Configuration keys have '_' for '.'."""
+        """Creates a topic and waits until all its replicas are in sync. Write '_' for '.' in configuration keys."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -305,23 +307,23 @@ class SimulatedClient:
         await self._cluster.until_in_sync(name)
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and waits until the controller has forgotten it."""
+        """Deletes a topic and waits for the response."""
         live = next(id_ for id_ in self._cluster.broker_ids if not self._cluster.env(id_).is_dead)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
         response = await self._send(live, request)
         assert [result.error_code for result in response.responses] == [ErrorCode.NONE], response.responses
 
     async def ask(self, broker_id: int, request: Any) -> Any:
-        """The broker's answer to any request."""
+        """Sends any request to a broker and returns its response."""
         return await self._send(broker_id, request)
 
     def close(self) -> None:
-        """Drops every connection."""
+        """Closes every connection."""
         for channel in self._channels.values():
             channel.close()
 
     async def produce(self, topic: str, index: int, value: bytes, *, acks: int = -1, within_seconds: float = 30) -> int:
-        """Writes one record, again and again until it is acknowledged; returns its offset."""
+        """Writes one record, retrying until it is acknowledged, and returns its offset."""
         deadline_ns = self._env.now_ns() + round(within_seconds * NS_PER_S)
         seen: object = None
         while self._env.now_ns() < deadline_ns:
@@ -333,7 +335,7 @@ class SimulatedClient:
         raise AssertionError(f"{topic}-{index}: not acknowledged within {within_seconds} s; last answer {seen!r}")
 
     async def produce_once(self, topic: str, index: int, value: bytes, *, acks: int = -1) -> int:
-        """One attempt; the offset. Raises NotAcknowledged."""
+        """Tries once to write a record and returns its offset. Raises NotAcknowledged."""
         if topic not in self._cluster.state.topic_ids:
             raise NotAcknowledged("the controller is loading")
         leader = self._cluster.partition(topic, index).leader
@@ -358,7 +360,7 @@ class SimulatedClient:
         return int(answer.base_offset)
 
     async def read_all(self, topic: str, index: int) -> dict[int, bytes]:
-        """Everything up to the high watermark, from the present leader."""
+        """Reads all records up to the high watermark from the present leader. Returns values by offset."""
         found: dict[int, bytes] = {}
         offset = 0
         give_up_ns = self._env.now_ns() + 30 * NS_PER_S
@@ -377,7 +379,7 @@ class SimulatedClient:
             response = await self._send(leader, request)
             data = response.responses[0].partitions[0]
             if data.error_code != ErrorCode.NONE:
-                # The controller's image is ahead of the broker's by a moment.
+                # The controller's image may be slightly ahead of the broker's.
                 assert self._env.now_ns() < give_up_ns, f"{topic}-{index}: {ErrorCode(data.error_code).name}"
                 await self._env.sleep_until(self._env.now_ns() + NS_PER_S // 50)
                 continue
@@ -390,7 +392,7 @@ class SimulatedClient:
                 return found
 
     async def assert_nothing_lost(self) -> None:
-        """Every acknowledged record is where it was acknowledged, with its value."""
+        """Checks that every acknowledged record is at its offset, with its value."""
         for (topic, index), expected in self.acknowledged.items():
             found = await self.read_all(topic, index)
             missing = {offset: value for offset, value in expected.items() if found.get(offset) != value}

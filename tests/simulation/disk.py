@@ -1,8 +1,8 @@
-"""Simulated disks, and all that can go wrong with one. A disk belongs to the world and outlives the nodes that use it.
+"""Simulated disks and their faults. A disk belongs to the world and outlives the nodes that use it.
 
-Shell of the tests. What it holds is a DiskStore; who uses it is a SimulatedLogDir, which asks here how each operation ends.
-Every fault goes on until `heal` (or `thaw`, `mount`) unless it says otherwise. Easy to get wrong: a fault is of the disk, so
-it outlives the node that met it, and what a fault broke stays broken after `heal`.
+Shell of the tests. A DiskStore has the disk's content. A SimulatedLogDir uses the disk and asks it how each operation ends.
+A fault lasts until `heal` (or `thaw`, `mount`) unless its docstring says otherwise. A fault belongs to the disk, so it
+outlives the node that ran into it. `heal` ends the fault but does not repair the data it has damaged.
 """
 
 import copy
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 MICROSECOND = 1_000
 
-# Measured on ext4 by the page of faults: a dead disk still answers these from the cache.
+# A dead disk still answers these from the cache (measured on ext4, see the page of faults).
 ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close"})
 
-# What a read-only file system refuses, also when there is nothing to do. Opening refuses only to make a file.
+# A read-only file system refuses these even when there is nothing to do. It refuses `open` only when that creates a file.
 REFUSED_WHEN_READ_ONLY = frozenset(
     {"append", "truncate", "fsync", "sync_and_forget", "mkdir", "rename", "fsync_dir", "remove", "replace_file", "probe"}
 )
 
-# What a process gets that is short of descriptors, or of memory.
+# The errno of each operation in a process that has run out of descriptors or memory.
 ANSWERED_BY_A_SHORT_PROCESS = {
     "attach": errno.EMFILE,
     "lock": errno.EMFILE,
@@ -49,7 +49,7 @@ CATCHING_UP_NS = 5_000_000_000
 
 
 class SimulatedDisk:
-    """One disk, mounted at the path of one log directory. Tests look into it and break it through this class."""
+    """One disk, mounted at the path of one log directory. Tests use this class to inspect it and to break it."""
 
     def __init__(self, path: str, loop: SimulatedLoop, seed: object) -> None:
         self.path = path
@@ -68,52 +68,53 @@ class SimulatedDisk:
         self._reads_fail = False
         self._failing_writebacks: deque[int] = deque()
         self.failed_fsyncs = 0
-        """How many fsyncs `fail_fsync_once` has made fail."""
+        """How many fsyncs have failed because of `fail_fsync_once`."""
         self._slowness = 1.0
         self._catches_up_until_ns = 0
         self._shortage = 0.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
         self.is_rotten = False
-        """Whether bytes have changed that nobody wrote, and the disk was not replaced since."""
+        """Whether `corrupt` has changed bytes on this disk and it has not been replaced since."""
 
     # --- faults that have an errno -------------------------------------------------------------------------------
     def fail_with(self, errno_code: int, operations: Collection[str] | None = None) -> None:
-        """From now on `operations` (default: all that a dead ext4 refuses) end with `errno_code`, until `heal`."""
+        """Makes `operations` (default: all that a dead ext4 refuses) end with `errno_code`, until `heal`."""
         self._sticky.append((errno_code, None if operations is None else frozenset(operations)))
 
     def fail_next(self, operation: str, errno_code: int, *, times: int = 1) -> None:
-        """The next `times` operations of this name end with `errno_code` and have no effect, as a fault that passes."""
+        """Makes the next `times` operations of this name end with `errno_code`, without effect: a transient fault."""
         self._next_failures.setdefault(operation, deque()).extend([errno_code] * times)
 
     def run_short(self, share: float) -> None:
-        """Until `heal` this share of the operations that need a descriptor or memory of the process gets none: the process
-        is short of them, and the disk is well."""
+        """Makes this share of the operations that need a descriptor or memory fail, until `heal`: the process has run out
+        of them, and the disk is fine."""
         self._shortage = share
 
     def fail_fsync_once(self, errno_code: int = errno.EIO) -> None:
-        """The next fsync of a file fails (the probe's does not count), and what it should have written is lost although
-        readers see it until the cache is dropped. Every fsync after it succeeds. Measured, see the page of faults."""
+        """Makes the next fsync of a file fail (the probe's does not count). The data it should have written is lost, but
+        readers still see it until the cache is dropped. Every later fsync succeeds. Measured, see the page of faults."""
         self._failing_writebacks.append(errno_code)
 
     def fail_reads(self) -> None:
-        """EIO for reads from the platter. What is there now has left the cache; what is written from now on is in it."""
+        """Makes reads from the platter fail with EIO. Clean pages leave the cache first, so only data that is dirty now or
+        written later can be read."""
         self.drop_clean_pages()
         self._reads_fail = True
 
     def make_read_only(self) -> None:
-        """EROFS for every change; reads go on. What was dirty stays in the cache until the power goes."""
+        """Makes every change fail with EROFS. Reads still work. Dirty pages stay in the cache until a power cut."""
         self.is_read_only = True
 
     def fill(self, room_bytes: int = SMALL_ROOM) -> None:
-        """Leaves so little room that a write takes its first bytes and then gets ENOSPC. Until `free_space`."""
+        """Leaves so little room that a write stores its first bytes and then gets ENOSPC, until `free_space`."""
         self.capacity_bytes = self.used_bytes() + room_bytes
 
     def free_space(self) -> None:
         self.capacity_bytes = DEFAULT_CAPACITY
 
     def heal(self) -> None:
-        """Ends every fault that has an errno or makes the disk slow, except a full disk's; what they broke stays broken."""
+        """Ends every fault that has an errno or makes the disk slow, except a full disk. Damaged data stays damaged."""
         self._sticky.clear()
         self._shortage = 0.0
         self._next_failures.clear()
@@ -121,39 +122,40 @@ class SimulatedDisk:
         self._reads_fail = False
         self.is_read_only = False
         if self._slowness != 1.0:
-            # What was queued while it was slow takes the time that it was given.
+            # Operations that were queued while the disk was slow keep their long latency.
             self._catches_up_until_ns = self.loop.now_ns + CATCHING_UP_NS
         self._slowness = 1.0
 
     # --- faults that have none -----------------------------------------------------------------------------------
     def hang(self, operations: Collection[str] | None = None) -> None:
-        """From now on `operations` (default: all) do not end, until `thaw`."""
+        """Keeps `operations` (default: all) from ending, until `thaw`."""
         self.is_hung = True
         self._hung = None if operations is None else frozenset(operations)
 
     def thaw(self) -> None:
-        """What hung goes on, in order, the operations included that nobody waits for any more."""
+        """Lets the hung operations finish in order, including those that no caller waits for any more."""
         self.is_hung = False
         stalled, self.stalled = self.stalled, []
         for operation in stalled:
             operation.log_dir.go_on(operation)
 
     def slow_down(self, factor: float) -> None:
-        """Every operation takes `factor` times as long."""
+        """Makes every operation take `factor` times as long."""
         self._slowness = factor
 
     def corrupt(self, name: str, position: int, size: int = 1) -> None:
-        """Reads of these bytes give other bytes and no errno, until they are written again."""
+        """Flips these bytes. Reads return the wrong bytes without an error, until the bytes are written again."""
         self.file_node(name).corrupt(position, size)
         self.is_rotten = True
 
     def drop_clean_pages(self) -> None:
-        """What is not dirty leaves the page cache, as when memory is short."""
+        """Evicts the clean pages from the page cache, as the kernel does when memory is short."""
         self.store.drop_clean_pages()
 
     # --- faults of the whole disk --------------------------------------------------------------------------------
     def lose_unsynced(self, rng: random.Random) -> None:
-        """A power cut: of what no fsync covers any part may be left. The nodes that use the disk must be dead."""
+        """Applies a power cut: any part of the data that no fsync covered may survive. The nodes that use the disk must be
+        dead."""
         self.stalled.clear()
         self.lock_holder = None
         self.store.lose_unsynced(rng)
@@ -161,25 +163,26 @@ class SimulatedDisk:
             self._mount_point.lose_unsynced(rng)
 
     def wipe(self) -> None:
-        """An empty disk in the same place, as after a replacement."""
+        """Turns this into an empty disk in the same place, as after a replacement."""
         self.store = DiskStore()
         self.is_rotten = False
         self.heal()
 
     def copy_from(self, other: "SimulatedDisk") -> None:
-        """This disk becomes a copy of the other, directory.id included."""
+        """Turns this disk into a copy of the other, directory.id included."""
         self.store = other.store.copy()
 
     def unmount(self) -> None:
-        """`umount -l`: the path shows an empty directory of the file system above it. Who has this disk open keeps it."""
+        """`umount -l`: the path shows an empty directory of the parent file system. A process that has this disk open keeps
+        using it."""
         self._is_mounted = False
 
     def mount(self) -> None:
-        """The disk is at its path again. What was written past it stays below."""
+        """Mounts the disk at its path again. It hides the files that were written to the mount point meanwhile."""
         self._is_mounted = True
 
     def at_path(self) -> "SimulatedDisk":
-        """What one finds who goes by the path: this disk, or the directory that it was mounted on."""
+        """Returns what is at the path now: this disk, or the empty directory that is its mount point."""
         if self._is_mounted:
             return self
         if self._mount_point is None:
@@ -188,20 +191,20 @@ class SimulatedDisk:
 
     @property
     def is_unusable(self) -> bool:
-        """Whether something is wrong with the whole disk that anybody would find who looks: dead, read-only, unreadable,
-        hung, or not at its path."""
+        """Whether the whole disk has a fault that every probe would notice: dead, read-only, unreadable, hung, or not
+        mounted."""
         is_dead = self.sticky_failure_of("append") is not None
         return is_dead or self._reads_fail or self.is_hung or not self._is_mounted
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing keeps an operation from ending soon and well."""
+        """Whether every operation would succeed soon."""
         is_slow = self._slowness != 1.0 or self.loop.now_ns < self._catches_up_until_ns
         return not self.is_unusable and not is_slow and not self._shortage and self.room_bytes() is None
 
     # --- how an operation ends -----------------------------------------------------------------------------------
     def failure_of(self, operation: str) -> int | None:
-        """The errno that an operation of this name ends with now; uses up one `fail_next`."""
+        """Returns the errno that an operation of this name ends with now. Consumes one `fail_next`."""
         pending = self._next_failures.get(operation)
         if pending:
             return pending.popleft()
@@ -218,20 +221,20 @@ class SimulatedDisk:
         return None
 
     def is_broken(self, operation: "Operation") -> bool:
-        """Whether the operation would fail or hang now. Uses nothing up."""
+        """Whether the operation would fail or hang now. Does not consume a `fail_next`."""
         return bool(self._next_failures.get(operation.kind)) or (
             self.sticky_failure_of(operation.kind) is not None or self.stalls(operation)
         )
 
     def take_failing_writeback(self) -> int | None:
-        """The errno of an fsync that `fail_fsync_once` asked for, once."""
+        """Returns the errno if `fail_fsync_once` wants this fsync to fail, and consumes it."""
         if not self._failing_writebacks:
             return None
         self.failed_fsyncs += 1
         return self._failing_writebacks.popleft()
 
     def require_readable(self, node: FileNode, position: int) -> None:
-        """Raises OSError when the bytes from `position` on must come from the platter and cannot."""
+        """Raises OSError when the byte at `position` must be read from an unreadable platter."""
         if self._reads_fail and position < node.uncached_below:
             fail(errno.EIO)
 
@@ -240,7 +243,7 @@ class SimulatedDisk:
             fail(errno.EIO)
 
     def room_bytes(self) -> int | None:
-        """The bytes that can still be written; None on a disk without a limit."""
+        """Returns how many bytes can still be written, or None on a disk without a limit."""
         return None if self.capacity_bytes == DEFAULT_CAPACITY else max(0, self.capacity_bytes - self.used_bytes())
 
     def stalls(self, operation: "Operation") -> bool:
@@ -251,11 +254,11 @@ class SimulatedDisk:
         return any(earlier.comes_before(operation) for earlier in self.stalled)
 
     def steps_before_the_end(self) -> int:
-        """How far an operation of several system calls got when its process was killed."""
+        """Draws how far an operation of several system calls got when its process was killed."""
         return self._rng.randint(0, 5)
 
     def bytes_before_the_end(self, size: int) -> int:
-        """How much of a write was in the page cache when its process was killed."""
+        """Draws how much of a write was in the page cache when its process was killed."""
         return self._rng.randint(0, size)
 
     def latency_ns(self, kind: str) -> int:
@@ -267,22 +270,22 @@ class SimulatedDisk:
 
     # --- content, for tests --------------------------------------------------------------------------------------
     def files(self) -> dict[str, bytes]:
-        """Every file with its content, by its name relative to the directory, sorted."""
+        """Returns the content of every file by its name relative to the directory, sorted."""
         return {name: bytes(node.content) for name, node in self.store.walk() if isinstance(node, FileNode)}
 
     def files_in(self, folder: str) -> dict[str, bytes]:
-        """The same of one folder; empty when it is not there."""
+        """Returns the files of one folder in the same form, and nothing if the folder does not exist."""
         node = self.store.find(folder)
         entries = node.entries if isinstance(node, FolderNode) else {}
         return {f"{folder}/{name}": bytes(each.content) for name, each in entries.items() if isinstance(each, FileNode)}
 
     def durable_files(self) -> dict[str, bytes]:
-        """The same of the platter alone: what a power cut leaves that takes every unsynced change."""
+        """Returns the files on the platter alone: what is left if a power cut takes every unsynced change."""
         found = self.store.walk(durable=True)
         return {name: bytes(node.durable) for name, node in found if isinstance(node, FileNode)}
 
     def files_after_a_power_cut(self, rng: random.Random) -> dict[str, bytes]:
-        """What a power cut at this moment might leave, as `rng` draws it. The disk itself goes on."""
+        """Returns what a power cut right now might leave, as `rng` draws it. The disk itself does not change."""
         store = copy.deepcopy(self.store)
         store.lose_unsynced(rng)
         return {name: bytes(node.durable) for name, node in store.walk() if isinstance(node, FileNode)}
@@ -291,11 +294,11 @@ class SimulatedDisk:
         return [name for name, node in self.store.walk() if isinstance(node, FolderNode)]
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file on the platter at once, with the folders above it."""
+        """Puts a file and its parent folders on the platter at once."""
         self.store.put(name, content)
 
     def delete(self, name: str) -> None:
-        """Takes a file or folder away from the platter at once."""
+        """Removes a file or folder from the platter at once."""
         self.store.delete(name)
 
     def used_bytes(self) -> int:

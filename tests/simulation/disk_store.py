@@ -1,8 +1,8 @@
-"""What a disk holds: what its readers see, what is on the platter, and what lies between the two in the page cache.
+"""The content of a disk: what readers see, what is on the platter, and the changes that are only in the page cache.
 
-Core of the tests. A write changes the cache at once and the platter at the file's next fsync; a name that was made, changed
-or removed is on the platter after the next fsync of its folder. A power cut draws, for everything between, what of it
-survives. Easy to get wrong: an fsync of a file says nothing of the file's name, so a new file needs both.
+Core of the tests. A write changes the cache at once and the platter at the file's next fsync. Creating, renaming or removing
+a name reaches the platter at the next fsync of its folder. A power cut draws which of the unsynced changes survive. An fsync
+of a file does not make its name durable, so a new file needs both.
 """
 
 import errno
@@ -23,13 +23,13 @@ def fail(errno_code: int) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A write of `data` at `position`; without data, the file's size was set to `position`."""
+    """A write of `data` at `position`. Without data, a truncation to the size `position`."""
 
     position: int
     data: bytes | None
 
     def __deepcopy__(self, memo: object) -> "_Write":
-        # There are thousands of them, and none ever changes.
+        # There are thousands of them and they are immutable, so a deep copy of a disk can share them.
         return self
 
     def apply(self, target: bytearray) -> None:
@@ -41,7 +41,7 @@ class _Write:
             target[self.position : self.position + len(self.data)] = self.data
 
     def torn(self, rng: random.Random) -> "list[_Write]":
-        """What is left of it when the power went in the middle: its beginning, or any of its sectors."""
+        """Draws what is left if the power failed during the write: its beginning, or any of its sectors."""
         data = self.data
         if data is None:
             return []
@@ -55,14 +55,14 @@ class _Write:
 
 @dataclass(slots=True, eq=False)
 class FileNode:
-    """A file, whatever names it has. `content` is what a reader sees."""
+    """A file, independent of its name. `content` is what a reader sees."""
 
     content: bytearray
     modified_ms: int
     durable: bytearray = field(init=False)
-    # What the platter does not have yet, in order.
+    # The changes that the platter does not have yet, in order.
     unsynced: list[_Write] = field(default_factory=list)
-    # Bytes below this position are read from the platter, the others from the cache.
+    # Bytes below this position are read from the platter, bytes at or after it from the cache.
     uncached_below: int = 0
 
     def __post_init__(self) -> None:
@@ -85,8 +85,8 @@ class FileNode:
         self.unsynced.clear()
 
     def fail_writeback(self) -> None:
-        """The kernel could not write the dirty pages and calls them clean: readers see them until the cache is dropped,
-        the platter has the file's size and, where nothing was before, zeros."""
+        """Acts as a kernel that could not write the dirty pages and marks them clean. Readers see them until the cache is
+        dropped. The platter gets the file's new size, with zeros where it had nothing before."""
         for write in self.unsynced:
             end = write.position + len(write.data or b"")
             if write.data is None:
@@ -96,14 +96,14 @@ class FileNode:
         self.unsynced.clear()
 
     def drop_clean_pages(self) -> None:
-        """Memory is short: what is not dirty is read from the platter the next time."""
+        """Evicts the clean pages. The next read takes them from the platter."""
         self.content = bytearray(self.durable)
         for write in self.unsynced:
             write.apply(self.content)
         self.uncached_below = min([len(self.durable), *(write.position for write in self.unsynced)])
 
     def corrupt(self, position: int, size: int) -> None:
-        """Bits rot: readers get other bytes, and nobody gets an error."""
+        """Flips bits: readers get wrong bytes and no error."""
         if position + size > len(self.content):
             raise ValueError(f"the file has {len(self.content)} bytes, none at {position + size - 1}")
         for image in (self.content, self.durable):
@@ -111,19 +111,19 @@ class FileNode:
                 image[index] ^= 0xFF
 
     def rewrite(self, content: bytes | bytearray) -> None:
-        """Other bytes in the cache and on the platter, at once."""
+        """Replaces the content in the cache and on the platter at once."""
         self.content[:] = content
         self.durable[:] = content
         self.unsynced.clear()
 
     def lose_unsynced(self, rng: random.Random) -> None:
-        """A power cut: each write since the last fsync survives whole, in part or not at all."""
+        """Applies a power cut: each write since the last fsync survives whole, in part or not at all."""
         seen_size = len(self.content)
         for write, is_torn in draw_survivors(self.unsynced, rng):
             for piece in write.torn(rng) if is_torn else (write,):
                 piece.apply(self.durable)
         if self.unsynced and len(self.durable) < seen_size and rng.random() < 0.25:
-            # The size was on the platter before the bytes were.
+            # The file system wrote the new size before the bytes.
             self.durable.extend(bytes(seen_size - len(self.durable)))
         self.unsynced.clear()
         self.content = bytearray(self.durable)
@@ -131,7 +131,7 @@ class FileNode:
 
 
 def draw_survivors(changes: Sequence[T], rng: random.Random) -> list[tuple[T, bool]]:
-    """What a power cut leaves of unsynced changes, in their order; True with those of which only a part is left."""
+    """Draws which unsynced changes survive a power cut, in order. The flag is True if only a part of the change survives."""
     way = rng.choice(("nothing", "everything", "beginning", "each"))
     if way == "nothing":
         return []
@@ -156,7 +156,7 @@ Place = tuple[FolderNode, str]
 
 @dataclass(slots=True, eq=False)
 class _EntryChange:
-    """A name that was made (no `source`), removed (no `target`), or both at once: a rename is never half there."""
+    """A name that was created (no `source`), removed (no `target`) or renamed (both). A rename is atomic."""
 
     node: Node
     source: Place | None
@@ -173,7 +173,7 @@ class _EntryChange:
                 del folder.durable_entries[name]
             return
         if self.source is not None:
-            # An earlier rename of the same node may have been lost: the node is in one place all the same.
+            # An earlier rename of this node may have been lost. Remove all its old names, so it ends up in one place.
             for folder in (self.source[0], self.target[0]):
                 for name in [name for name, node in folder.durable_entries.items() if node is self.node]:
                     del folder.durable_entries[name]
@@ -186,7 +186,7 @@ class DiskStore:
 
     def __init__(self) -> None:
         self.root = FolderNode(0)
-        # Names that the platter does not have yet, or still has, in order.
+        # The changes of names that have not reached the platter yet, in order.
         self._changes: list[_EntryChange] = []
 
     # --- finding -------------------------------------------------------------------------------------------------
@@ -211,12 +211,12 @@ class DiskStore:
         return folder
 
     def parent(self, name: str) -> Place:
-        """The folder that holds `name`, and the last part of it. Raises OSError."""
+        """Returns the folder that contains `name` and the last component of the name. Raises OSError."""
         above, _, last = name.rpartition("/")
         return self.folder(above), last
 
     def walk(self, *, durable: bool = False) -> Iterator[tuple[str, Node]]:
-        """Every name with its node, sorted, a folder before what is in it."""
+        """Yields every name with its node, sorted, each folder before its entries."""
         yield from _walk("", self.root, durable)
 
     def used_bytes(self) -> int:
@@ -256,7 +256,7 @@ class DiskStore:
         self._changes.append(_EntryChange(node, (source, old_last), (target, new_last)))
 
     def remove(self, name: str) -> Iterator[None]:
-        """Removes a file or a folder with all in it, one name after the other. Missing already is no error."""
+        """Removes a file, or a folder and everything in it, one name at a time. A missing name is not an error."""
         node = self.find(name)
         if isinstance(node, FolderNode):
             for entry in sorted(node.entries):
@@ -268,7 +268,7 @@ class DiskStore:
             yield
 
     def sync_folder(self, folder: FolderNode) -> None:
-        """fsync of a folder: its names are on the platter, a rename's other side included."""
+        """fsync of a folder: puts its names on the platter. A rename reaches the platter on both sides."""
         pending, self._changes = self._changes, []
         for change in pending:
             if change.touches(folder):
@@ -282,7 +282,7 @@ class DiskStore:
 
     # --- what happens to the whole of it -------------------------------------------------------------------------
     def put(self, name: str, content: bytes) -> None:
-        """A file on the platter at once, with the folders above it."""
+        """Puts a file and its parent folders on the platter at once."""
         *folders, last = name.split("/")
         folder = self.root
         for part in folders:
@@ -296,7 +296,7 @@ class DiskStore:
         _put_entry(folder, last, FileNode(bytearray(content), 0))
 
     def delete(self, name: str) -> None:
-        """A file or folder is gone from the platter at once."""
+        """Removes a file or folder from the platter at once."""
         folder, last = self.parent(name)
         node = folder.entries.pop(last)
         for name in [name for name, held in folder.durable_entries.items() if held is node]:
@@ -309,7 +309,7 @@ class DiskStore:
                 node.drop_clean_pages()
 
     def lose_unsynced(self, rng: random.Random) -> None:
-        """A power cut."""
+        """Applies a power cut."""
         for change, _ in draw_survivors(self._changes, rng):
             change.apply()
         self._changes.clear()
@@ -321,7 +321,7 @@ class DiskStore:
                 node.lose_unsynced(rng)
 
     def copy(self) -> "DiskStore":
-        """What a reader sees, copied to another platter."""
+        """Returns a new store with everything a reader sees now on its platter."""
         store = DiskStore()
         for name, node in self.walk():
             if isinstance(node, FileNode):

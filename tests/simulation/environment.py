@@ -1,9 +1,10 @@
-"""A whole world in one process: nodes, disks and a network on virtual time, all of it decided by one seed.
+"""A whole world in one process: nodes, disks and a network on virtual time, all driven by one seed.
 
-Shell of the tests. `SimulatedWorld(seed).run(scenario)` runs `await scenario(world)` and fails when anything went wrong
-that nobody looked at. `world.node(name)` is one node's Environment for one life; after `crash` or `exit` the same name gives
-a new life. The easy thing to get wrong: a node that was given to `start` stops as a whole when it dies or is paused, because
-it is a process; code of the scenario that uses an environment goes on, its calls do nothing and its waits are cancelled.
+Shell of the tests. `SimulatedWorld(seed).run(scenario)` runs `await scenario(world)` and fails if any exception was left
+unhandled. `world.node(name)` returns a node's Environment for its present life; after `crash` or `exit` the same name
+returns a new life. A node that was started with `start` is a process: when it dies or is paused, all of its code stops.
+Scenario code that uses an environment directly keeps running after that node died, but its calls do nothing and its waits
+are cancelled.
 """
 
 import hashlib
@@ -37,14 +38,14 @@ _Arguments = TypeVarTuple("_Arguments")
 # 2023-11-14T22:13:20Z at virtual time 0.
 WALL_BASE_MS = 1_700_000_000_000
 
-# A scenario that needs more virtual time than this is taken to go on for ever.
+# A scenario that runs for more virtual time than this is considered endless.
 LIMIT_SECONDS = 3600
 
 POLL_NS = 1_000_000
 
 
 class NodeExited(BaseException):
-    """A node ended itself with `env.exit`. Not an Exception: nothing in a daemon may catch it."""
+    """A node ended itself with `env.exit`. Not an Exception, so that `except Exception` in a daemon does not catch it."""
 
     def __init__(self, node: str, code: int) -> None:
         super().__init__(node, code)
@@ -59,7 +60,7 @@ def _is_of_exits(error: BaseException) -> bool:
 
 
 class SimulationFailed(Exception):
-    """Exceptions that no code looked at: in callbacks, in tasks, in futures. They are the causes."""
+    """Some exceptions in callbacks, tasks or futures were never retrieved. The first one is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class SimulatedEnvironment(Environment):
         self.log = self._make_log()
         self.exit_code: int | None = None
         self.paused_ns = 0
-        """For how long this life was paused, all its pauses that are over."""
+        """How long this life has been paused in total, not counting a pause that is not over yet."""
         self._paused_at_ns = 0
         self.collectors: dict[tuple[str, int], Collector] = {}
         self._is_dead = False
@@ -105,11 +106,11 @@ class SimulatedEnvironment(Environment):
 
     @property
     def context(self) -> Context:
-        """What is called for this node is called in a copy of this context."""
+        """Calls on behalf of this node run in a copy of this context."""
         return NO_PROCESS if self._process is None else self._process.context
 
     def enter(self, function: Callable[[Unpack[_Arguments]], T], *arguments: *_Arguments) -> T:
-        """Calls a function as this node's process does: what it starts is paused and dies with it."""
+        """Calls a function as part of this node's process: the tasks it starts are paused and die with the process."""
         return self.context.copy().run(function, *arguments)
 
     def trace(self, *facts: object) -> None:
@@ -196,8 +197,8 @@ class SimulatedEnvironment(Environment):
 
     # --- life and death ------------------------------------------------------------------------------------------
     def start(self, main: Callable[["SimulatedEnvironment"], Coroutine[Any, Any, None]]) -> Future[None]:
-        """Runs a daemon on this node: `await main(env)`. The future ends with it, with what it raised; an exit or
-        a crash is an end without an error."""
+        """Runs a daemon on this node: `await main(env)`. The future completes when the daemon ends, with the exception it
+        raised. An exit or a crash completes it without an error."""
         self._process = SimulatedProcess(f"{self.name}-{self.life}")
         self.world.processes.append(self._process)
         self.loop.create_task(self._run_main(main), name=self._process.name, context=self._process.context.copy())
@@ -214,13 +215,13 @@ class SimulatedEnvironment(Environment):
                 if _is_of_exits(error):
                     return
                 raise
-            # A daemon that fails ends its process.
+            # An exception that leaves the daemon's main function ends its process.
             self._ended.set_exception(error)
             self.die()
 
     def die(self, *, silently: bool = False) -> None:
-        """The process is gone: nothing of it runs any more, its connections are reset, its locks released, and what was
-        queued for a disk is lost. `silently` when its machine goes with it, so that nobody is told."""
+        """Ends the process: its code stops, its connections end, its locks are released, and operations that are queued
+        for a disk are lost. With `silently` the whole machine fails, so its peers are not notified."""
         if self._is_dead:
             return
         self._is_dead = True
@@ -239,7 +240,7 @@ class SimulatedEnvironment(Environment):
         wake(self._ended)
 
     def pause(self) -> None:
-        """SIGSTOP: its kernel goes on receiving and accepting, the process does not run until `resume`."""
+        """SIGSTOP: the process does not run until `resume`. Its kernel still receives bytes and accepts connections."""
         assert self._process is not None, f"{self.name} was not started"
         assert not self._process.is_stopped, f"{self.name} is stopped already"
         self.trace("pause")
@@ -248,8 +249,9 @@ class SimulatedEnvironment(Environment):
         self.loop.stopped_processes += 1
 
     def resume(self, *, timers_first: bool) -> None:
-        """SIGCONT: what was called for runs, then what the kernel received meanwhile, then the timers that ran out; or the
-        timers before what was received, as a loop that was stopped in the middle of a round does. Nothing when it died."""
+        """SIGCONT: runs the callbacks that were held back, then delivers the bytes the kernel has received, then runs the
+        expired timers. With `timers_first` the timers run before the bytes, as in an event loop that was stopped in the
+        middle of a round. Does nothing if the node has died."""
         if self._process is None or not self._process.is_paused or self._process.is_dead:
             return
         self.trace("resume")
@@ -294,14 +296,14 @@ class SimulatedWorld:
         self.network = SimulatedNetwork(self.loop, seed)
         self.events: list[SimulatedEvent] = []
         self.event_watchers: list[Callable[[SimulatedEvent], None]] = []
-        """Called in the moment of each event, in the middle of the daemon's step. May not raise."""
+        """Called when an event is logged, in the middle of the daemon's step. They must not raise."""
         self.processes: list[SimulatedProcess] = []
-        """Of all lives that were started."""
+        """The processes of all lives that were started."""
         self._rng = random.Random(f"{seed}/world")
         self._nodes: dict[str, SimulatedEnvironment] = {}
         self._lives: dict[str, int] = {}
         self._disks: dict[str, SimulatedDisk] = {}
-        # The paths that each node ever opened, in that order.
+        # The paths that each node has ever opened, in order.
         self._paths_of: dict[str, dict[str, None]] = {}
         self._power_rng = random.Random(f"{seed}/power")
         self._leaked: list[BaseException] = []
@@ -309,7 +311,7 @@ class SimulatedWorld:
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def node(self, name: str) -> SimulatedEnvironment:
-        """The environment of the node in its present life; a new life when there is none."""
+        """Returns the environment of the node's present life. Begins a new life if the last one has ended."""
         node = self._nodes.get(name)
         if node is None or node.is_dead:
             self._lives[name] = self._lives.get(name, 0) + 1
@@ -318,26 +320,27 @@ class SimulatedWorld:
         return node
 
     def start(self, name: str, main: Callable[[SimulatedEnvironment], Coroutine[Any, Any, None]]) -> SimulatedEnvironment:
-        """Starts `await main(env)` on a node, as its process would be started."""
+        """Starts `await main(env)` on a node as a process."""
         node = self.node(name)
         node.start(main)
         return node
 
     def crash(self, name: str) -> None:
-        """kill -9: what the kernel has stays on the disks, everything else of the node is gone."""
+        """kill -9: data in the page cache survives, everything in the process is lost."""
         self.trace(name, "crash")
         self.node(name).die()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP: the node's timers, disk completions and received bytes are held back. It still accepts connections."""
+        """SIGSTOP: holds back the node's timers, disk completions and received bytes. Its kernel still accepts
+        connections."""
         self._nodes[name].pause()
 
     def resume(self, name: str) -> None:
-        """SIGCONT: all that was held back runs, in order, at the time that it is now. Nothing when the node died."""
+        """SIGCONT: runs everything that was held back, in order, now. Does nothing if the node has died."""
         self._nodes[name].resume(timers_first=self._rng.random() < 0.5)
 
     def power_cut(self, name: str) -> None:
-        """The node is gone, and with it any part of what its disks had not synced."""
+        """Ends the node and loses any part of the data that its disks had not synced."""
         self.trace(name, "power cut")
         self.node(name).die(silently=True)
         for path in self._paths_of.get(name, ()):
@@ -356,12 +359,12 @@ class SimulatedWorld:
         return disk
 
     def find_disk(self, path: str, create: bool) -> SimulatedDisk | None:
-        """What a node finds that goes by the path."""
+        """Returns what a node finds at the path, or None."""
         disk = self.disk(path) if create else self._disks.get(path)
         return None if disk is None else disk.at_path()
 
     def swap_disks(self, one: str, other: str) -> None:
-        """Each of the two disks is at the other's path from now on, as after cables were mixed up."""
+        """Exchanges the paths of two disks, as if their cables were mixed up."""
         first, second = self.disk(one), self.disk(other)
         self._disks[one], self._disks[other] = second, first
         first.path, second.path = other, one
@@ -386,7 +389,7 @@ class SimulatedWorld:
 
     # --- what happened -------------------------------------------------------------------------------------------
     def note_event(self, event: SimulatedEvent) -> None:
-        """A node has logged something."""
+        """Records an event that a node has logged, and calls the watchers."""
         self.events.append(event)
         for watcher in self.event_watchers:
             watcher(event)
@@ -395,16 +398,16 @@ class SimulatedWorld:
         return [event for event in self.events if event.name == name and node in (None, event.node)]
 
     async def event(self, name: str, *, node: str | None = None, within_seconds: float = 60) -> SimulatedEvent:
-        """The first event of this name in the log of a node, or of any; waits for it."""
+        """Waits for the first event of this name in the log of a node, or of any node, and returns it."""
         await self.until(lambda: self.events_named(name, node), within_seconds=within_seconds)
         return self.events_named(name, node)[0]
 
     def trace(self, *facts: object) -> None:
-        """Adds to the fingerprint of the run. Facts are numbers and texts, nothing whose repr has an address."""
+        """Adds to the fingerprint of the run. Pass numbers and texts only, nothing whose repr contains an address."""
         self._hash.update(f"{self.loop.now_ns} {facts!r}\n".encode())
 
     def trace_hash(self) -> str:
-        """The fingerprint of everything that happened so far: equal for equal seeds."""
+        """Returns the fingerprint of everything that has happened so far. Equal seeds have equal fingerprints."""
         return self._hash.hexdigest()
 
     # --- running -------------------------------------------------------------------------------------------------
@@ -413,7 +416,8 @@ class SimulatedWorld:
     ) -> T:
         """Runs the scenario to its end and returns its result.
 
-        Raises what it raises, SimulationDeadlock when it waits for ever, and SimulationFailed when exceptions were lost.
+        Raises what the scenario raises, SimulationDeadlock if it waits forever, and SimulationFailed if any exceptions were
+        left unhandled.
         """
         self.loop.limit_ns = self.loop.now_ns + limit_seconds * NS_PER_S
         main = self.loop.create_task(scenario(self), name="scenario")
@@ -433,13 +437,13 @@ class SimulatedWorld:
             with nothing_from_outside(), rare_collections():
                 return self.loop.run_until_complete(main)
         except RuntimeError:
-            # An exception in a callback stops the loop, as it would end a real daemon.
+            # An exception in a callback stops the loop, just as it would end a real daemon.
             if not main.done() and self._leaked:
                 self._raise_leaked()
             raise
 
     def _end(self) -> None:
-        """Ends all nodes and tasks, so that nothing of this world goes on, and collects what nobody looked at."""
+        """Ends all nodes and tasks of this world and collects the exceptions that were never retrieved."""
         for node in list(self._nodes.values()):
             node.die()
         self.loop.limit_ns = self.loop.now_ns + LIMIT_SECONDS * NS_PER_S
@@ -462,7 +466,7 @@ class SimulatedWorld:
         try:
             self.loop.run_until_complete(done)
         except RuntimeError:
-            # Stopped by an exception in a callback, which is noted already.
+            # An exception in a callback stopped the loop. It is in `_leaked` already.
             if done.done() or not self._leaked:
                 raise
 
@@ -478,6 +482,6 @@ class SimulatedWorld:
             leaked, self._leaked = self._leaked, []
             for error in leaked:
                 if isinstance(error, InvariantViolated):
-                    # A verdict, not something lost; what fell with it is of no interest.
+                    # A checker raised this on purpose. The other exceptions are consequences of the abrupt end.
                     raise error
             raise SimulationFailed("; ".join(repr(error) for error in leaked)) from leaked[0]

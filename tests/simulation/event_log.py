@@ -1,15 +1,15 @@
-"""The event log of a run for people: one line an event, with virtual time, node, directory and what else it says."""
+"""Formats the event log of a run for people: one line per event, with virtual time, node, directory and other fields."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from tests.simulation.environment import SimulatedEvent
 
-# What tells where something happened comes first, in this order.
+# The fields that say where something happened come first, in this order.
 PLACES = ("log_dir", "directory_id", "topic", "partition")
 
 
 def readable(events: Iterable[SimulatedEvent]) -> Iterator[str]:
-    """One line for each event."""
+    """Yields one line for each event."""
     for event in events:
         fields = {key: value for key, value in event.fields.items() if value not in (None, "", ())}
         first = [key for key in PLACES if key in fields]

@@ -1,6 +1,6 @@
-"""A seed, run and explained: when it fails, the shortest schedule that fails in the same way, and that run's event log.
+"""Runs a seed. If it fails, finds the shortest schedule that fails in the same way and prints the event log of that run.
 
-Shell of the tests. Easy to get wrong: an Outcome comes from another process, so it is nothing but data.
+Shell of the tests. An Outcome travels between processes, so it contains plain data only.
 """
 
 import dataclasses
@@ -16,17 +16,17 @@ from tests.simulation.swarm import SeedReport, SeedRun
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one seed gave. Plain texts and numbers: it comes from another process."""
+    """The result of one seed. It is pickled, so it contains only texts and numbers."""
 
     seed: int
     report: SeedReport
     signature: str | None
-    """What kind of failure it was; None when the seed passed."""
+    """The kind of failure, or None if the seed passed."""
     story: str = ""
 
 
 def run_plan(plan: Plan) -> tuple[SeedRun, BaseException | None]:
-    """The run, to be looked at, and what it failed with."""
+    """Runs a plan. Returns the finished run and the exception it failed with, if any."""
     run = SeedRun(plan)
     try:
         run.run()
@@ -43,7 +43,7 @@ def with_faults(plan: Plan, numbers: Sequence[int]) -> Plan:
 
 
 def run_and_explain(seed: int) -> Outcome:
-    """Runs a seed; a failure is shrunk and told with its event log."""
+    """Runs a seed. A failure is shrunk and explained with its event log."""
     plan = draw_plan(seed)
     run, failure = run_plan(plan)
     if failure is None:
@@ -71,7 +71,8 @@ def run_and_explain(seed: int) -> Outcome:
 
 
 def signature_of(failure: BaseException) -> str:
-    """What kind of failure this is, without what differs from run to run: its type, and the invariant if it names one."""
+    """Returns the kind of failure without details that differ between runs: the exception type, and the invariant if it
+    names one."""
     if isinstance(failure, BaseExceptionGroup):
         return " + ".join(dict.fromkeys(signature_of(inner) for inner in failure.exceptions))
     name = type(failure).__name__

@@ -1,9 +1,8 @@
-"""The vocabulary of trouble: what can be done to a simulated cluster, one function that does it and one that mends it.
+"""The faults that a simulated cluster can suffer: for each kind, a function that causes it and one that mends it.
 
 Shell of the tests. A `Fault` is plain data, drawn before the run. `Lab` applies and mends faults on a cluster, restarts
-nodes that have ended as a supervisor would, and keeps down those that a fault holds down. Easy to get wrong: faults
-overlap. What mends a disk must not start a broker that another fault keeps down, and a node that ended by itself must
-come back.
+ended nodes as a supervisor would, and keeps those down that a fault holds down. Faults overlap: mending a disk must not
+start a broker that another fault keeps down, and a node that ended by itself must come back.
 """
 
 import errno
@@ -21,18 +20,18 @@ from tools.errors import ToolError
 
 LAB = "lab"
 SUPERVISOR_LOOK_SECONDS = 0.25
-# The same node is not started more often than this.
+# The minimum time between two starts of the same node.
 SUPERVISOR_DELAY_SECONDS = 1.0
-# A daemon that was asked to stop and has not ended by then is killed, as supervisors do.
+# A daemon that has not stopped this long after it was asked to is killed, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
 SWAPPED = "disks swapped"
 EXCHANGED = "disks of two brokers exchanged"
-# The bytes of a batch in front of what its checksum covers.
+# The size of the part of a batch that its checksum does not cover.
 BEFORE_CHECKSUMMED = 21
-# Producers count from here, where a node is named by a number.
+# Where a number names a node, producers start here.
 FIRST_CLIENT_ID = 1001
-# What a node may be started with that changes how it does its work.
+# Settings that a restarted node may get. Each changes how the node does its work.
 OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
     {"log.segment.bytes": "20000"},
     {"replica.lag.time.max.ms": "3000"},
@@ -43,7 +42,7 @@ OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
 
 
 class Target(Enum):
-    """Where a fault happens."""
+    """The part of the cluster that a fault hits."""
 
     DATA_DISK = "data disk"
     ANY_DISK = "any disk"
@@ -56,26 +55,26 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault of a schedule. `at_ns` counts from the beginning of the chaos."""
+    """One fault of a schedule. `at_ns` counts from the start of the chaos phase."""
 
     at_ns: int
     kind: str
     node: int
     disk: str = ""
-    """The directory by its name under the node's home: `d1`, `metadata`."""
+    """The directory, by its name under the node's home: `d1`, `metadata`."""
     duration_ns: int = 0
     peer: int = 0
     """The other end of a link."""
     other_disk: str = ""
-    """The second one, where it takes two."""
+    """The second disk, for a kind that needs two."""
     amount: int = 0
-    """From 1 to 1,000: how slow, how far into a file."""
+    """From 1 to 1,000: how slow, or how far into a file, depending on the kind."""
     by_force: bool = False
-    """When mending it takes a restart: whether the daemon is killed instead of asked."""
+    """If mending needs a restart: whether the daemon is killed instead of asked to stop."""
     moment: str = ""
-    """It happens with the next event of this name, not at `at_ns`."""
+    """If set, the fault waits from `at_ns` on for the next event of this name."""
     is_there: bool = False
-    """With a moment: it hits the node of the event, and the directory that the event names."""
+    """With a moment: the fault hits the event's node and the directory that the event names."""
 
     def __str__(self) -> str:
         where = f"node {self.node}" + (f" {self.disk}" if self.disk else "")
@@ -86,7 +85,7 @@ class Fault:
         return f"{self.at_ns / NS_PER_S:7.3f}s for {self.duration_ns / NS_PER_S:6.3f}s  {self.kind}: {where}{how}{when}"
 
     def is_where(self, other: "Fault") -> bool:
-        """Whether both need the same place to themselves."""
+        """Whether both faults hit the same place, so that they must not overlap."""
         if {self.node, self.peer} != {other.node, other.peer}:
             return False
         mine, its = ({one.disk, one.other_disk} - {""} for one in (self, other))
@@ -94,7 +93,7 @@ class Fault:
 
 
 class Lab:
-    """A cluster whose parts are broken and mended."""
+    """Breaks and mends the parts of a cluster, and restarts its nodes."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
@@ -102,30 +101,30 @@ class Lab:
         self._held_down: dict[int, int] = {}
         self._to_format: dict[int, None] = {}
         self._not_before_ns: dict[int, int] = {}
-        # For the next life of a node.
+        # The settings for a node's next life.
         self._settings: dict[int, Mapping[str, str]] = {}
-        # Disks change places: what mends a fault must find the disk that it broke.
+        # Disks change places, and mending must find the disk that the fault broke.
         self._disks: dict[Fault, SimulatedDisk] = {}
         self.harmed: dict[str, None] = {}
-        """The directories whose disks something was ever done to, by path."""
+        """The paths of the directories whose disks were ever hit by a fault."""
         self._is_over = False
 
     # --- words for the log ---------------------------------------------------------------------------------------
     def note(self, name: str, **fields: object) -> None:
-        """A line of the event log that no daemon wrote."""
+        """Adds a line to the event log on behalf of the lab."""
         self.world.trace(LAB, name, *(str(value) for value in fields.values()))
         self.world.events.append(SimulatedEvent(self.world.now_ns(), LAB, "info", name, dict(fields)))
 
     # --- faults --------------------------------------------------------------------------------------------------
     def apply(self, fault: Fault) -> None:
-        """Does it."""
+        """Causes the fault."""
         self.note("fault", kind=fault.kind, **self._place(fault))
         if KINDS[fault.kind].harms_disks:
             self.harmed |= dict.fromkeys(self._paths(fault))
         KINDS[fault.kind].apply(self, fault)
 
     async def mend(self, fault: Fault) -> None:
-        """Undoes it; where that takes a restart, the node has ended when this returns, and the supervisor starts it."""
+        """Ends the fault. If that needs a restart, the node has ended when this returns, and `supervise` starts it again."""
         self.note("mended", kind=fault.kind, **self._place(fault))
         await KINDS[fault.kind].mend(self, fault)
 
@@ -151,18 +150,18 @@ class Lab:
         return f"{self.cluster.home(fault.peer or fault.node)}/{fault.other_disk}"
 
     def _paths(self, fault: Fault) -> list[str]:
-        """Of the directories that it names."""
+        """Returns the paths of the directories that the fault names."""
         return [self.path(fault)] * bool(fault.disk) + [self.other_path(fault)] * bool(fault.other_disk)
 
     def disk(self, fault: Fault) -> SimulatedDisk:
-        """The disk that was in the fault's place when it happened."""
+        """Returns the disk that was at the fault's path when the fault happened."""
         if fault not in self._disks:
             self._disks[fault] = self.world.disk(self.path(fault))
         return self._disks[fault]
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def hold_down(self, node_id: int) -> None:
-        """From now on the supervisor leaves this node alone. Holds are counted."""
+        """Keeps `supervise` from starting this node. Holds are counted."""
         self._held_down[node_id] = self._held_down.get(node_id, 0) + 1
 
     def let_go(self, node_id: int) -> None:
@@ -176,7 +175,7 @@ class Lab:
         return not self.cluster.env(node_id).is_dead
 
     def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
-        """The node's next life begins with these settings."""
+        """Sets the configuration of the node's next life."""
         self._settings[node_id] = settings
 
     def kill(self, node_id: int) -> None:
@@ -185,7 +184,8 @@ class Lab:
             self.cluster.crash(node_id)
 
     async def stop(self, node_id: int, *, by_force: bool = False) -> None:
-        """The node's present life ends: in order if it can, by force if it must."""
+        """Ends the node's present life: asks it to stop, and kills it if it does not stop in time. `by_force` kills it at
+        once."""
         life = self.cluster.env(node_id)
         if not life.is_dead and not by_force:
             self.cluster.ask_to_stop(node_id)
@@ -196,7 +196,7 @@ class Lab:
             self.cluster.crash(node_id)
 
     async def replace_disk(self, fault: Fault) -> None:
-        """Another disk, empty, in the place of this one; it is formatted before the node starts again."""
+        """Replaces the disk with an empty one, which is formatted before the node starts again."""
         self.hold_down(fault.node)
         await self.stop(fault.node, by_force=fault.by_force)
         self.disk(fault).wipe()
@@ -204,12 +204,12 @@ class Lab:
         self.let_go(fault.node)
 
     async def restart_if_it_lost_directories(self, fault: Fault) -> None:
-        """A directory that was given up comes back with a new incarnation only."""
+        """Ends the node if it has taken a directory offline. Only a new incarnation gets the directory back."""
         if self.cluster.has_lost_directories(fault.node):
             await self.stop(fault.node, by_force=fault.by_force)
 
     async def lose_disks(self, disks: Mapping[int, SimulatedDisk]) -> None:
-        """These brokers die at one moment, and each comes back with another, empty disk in the place of this one."""
+        """Kills these brokers at the same moment. Each one comes back with an empty disk in place of its old one."""
         for broker_id in disks:
             self.hold_down(broker_id)
             self.kill(broker_id)
@@ -220,7 +220,7 @@ class Lab:
             self.let_go(broker_id)
 
     async def supervise(self) -> None:
-        """Starts nodes that have ended, after a moment, as long as nothing holds them down."""
+        """Restarts nodes that have ended, unless a fault holds them down."""
         while not self._is_over:
             for node_id in (CONTROLLER_ID, *self.cluster.broker_ids):
                 if self._may_start(node_id) and self.world.now_ns() >= self._not_before_ns.get(node_id, 0):
@@ -247,22 +247,22 @@ class Lab:
         self._not_before_ns[node_id] = self.world.now_ns() + round(SUPERVISOR_DELAY_SECONDS * NS_PER_S)
         if node_id in self._to_format:
             if not self._has_all_mounts(node_id):
-                # Formatting what lies below a missing mount is a mistake that this operator does not make.
+                # A careful operator does not format the directory below a missing mount.
                 return
-            # A disk that is replaced while others are formatted asks for it again.
+            # Remove the entry first: a disk that is replaced while the others are formatted adds it again.
             del self._to_format[node_id]
             try:
                 await self.cluster.format(node_id, ignore_formatted=True)
             except ToolError as error:
                 self.note("not_formatted", node=self.cluster.name(node_id), reason=str(error))
-                # The one that waits for it may be in another broker at this moment.
+                # The unformatted disk may be in another broker at the moment. Try again later.
                 self._to_format[node_id] = None
             if not self._is_formatted(node_id):
-                # A disk that could not be read was left out.
+                # Formatting skipped a disk that could not be read.
                 self._to_format[node_id] = None
             if node_id in self._to_format:
                 return
-        # Formatting took its time: a fault may hold the node down by now.
+        # Formatting took some time, and a new fault may hold the node down by now.
         if self._may_start(node_id):
             self.note("started", node=self.cluster.name(node_id))
             self.cluster.start_node(node_id, self._settings.pop(node_id, None))
@@ -270,17 +270,17 @@ class Lab:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one kind of fault is done and mended."""
+    """How to cause and mend one kind of fault."""
 
     target: Target
     apply: Callable[[Lab, Fault], None]
     mend: Callable[[Lab, Fault], Awaitable[None]]
     loses_data: bool = False
-    """Whether something that was written may be gone from the disk, or from every disk of the node."""
+    """Whether written data may be lost from the disk, or from every disk of the node."""
     harms_disks: bool = True
-    """Whether a disk that it names may be given up for it."""
+    """Whether a broker may take the disk that the fault names offline because of it."""
     seconds: tuple[float, float] = (0.05, 12.0)
-    """The shortest and the longest duration that is drawn."""
+    """The range of durations to draw from."""
 
 
 # --- disks -------------------------------------------------------------------------------------------------------
@@ -316,7 +316,8 @@ async def _replace_disk(lab: Lab, fault: Fault) -> None:
 
 
 def _take_away(lab: Lab, fault: Fault) -> None:
-    """The disk is fine and is replaced all the same: the broker had no chance to tell anybody, or left in order."""
+    """Ends the broker, whose healthy disk is then replaced: it was killed without reporting anything, or shut down
+    cleanly."""
     lab.hold_down(fault.node)
     if fault.by_force:
         lab.kill(fault.node)
@@ -330,13 +331,13 @@ async def _put_in_an_empty_one(lab: Lab, fault: Fault) -> None:
 
 
 def _clone(lab: Lab, fault: Fault) -> None:
-    """The broker starts with two directories of one id, which it must refuse."""
+    """Makes the broker start with two directories of the same id, which it must refuse."""
     lab.kill(fault.node)
     lab.disk(fault).copy_from(lab.world.disk(lab.other_path(fault)))
 
 
 def _kill_and_eio(lab: Lab, fault: Fault) -> None:
-    """The next life begins without this disk."""
+    """Makes the next life start without this disk."""
     lab.kill(fault.node)
     _eio(lab, fault)
 
@@ -348,7 +349,7 @@ def _swap(lab: Lab, fault: Fault) -> None:
 
 
 def _exchange(lab: Lab, fault: Fault) -> None:
-    """Each of two brokers finds the other's disk and must not touch it, however often it is started."""
+    """Gives each of two brokers a disk of the other, which it must not touch however often it is started."""
     lab.kill(fault.node)
     lab.kill(fault.peer)
     lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
@@ -357,7 +358,7 @@ def _exchange(lab: Lab, fault: Fault) -> None:
 async def _exchange_back(lab: Lab, fault: Fault) -> None:
     for node_id in (fault.node, fault.peer):
         lab.hold_down(node_id)
-        # It may run without that directory, if it could not be read.
+        # The broker may be running without that directory, if it could not read it.
         await lab.stop(node_id, by_force=True)
     lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
     lab.let_go(fault.node)
@@ -369,8 +370,8 @@ def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
 
 
 def _rot(lab: Lab, fault: Fault) -> None:
-    """A byte of some batch is another one from now on, and no errno tells. The head of a batch is spared: no checksum covers
-    it, so nobody can know."""
+    """Flips a byte of some batch without an error. The head of the batch is spared: no checksum covers it, so the broker
+    could not notice."""
     disk = lab.disk(fault)
     places = [
         (name, header.size, batch_end - header.size)
@@ -385,13 +386,13 @@ def _rot(lab: Lab, fault: Fault) -> None:
 
 
 def _batches(content: bytes) -> Iterator[tuple[BatchHeader, int]]:
-    """The whole batches from the beginning on, each with where it ends."""
+    """Yields the header and the end position of each whole batch, up to the first that is damaged or incomplete."""
     end = 0
     while end < len(content):
         try:
             header = read_header(content, end)
         except BatchError:
-            # An earlier fault has been here.
+            # An earlier fault has damaged this batch.
             return
         end += header.size
         if end > len(content):
@@ -551,7 +552,8 @@ KINDS = {
 
 
 def disks_of(fault: Fault, cluster: SimulatedCluster) -> list[str]:
-    """The data directories of its node that a fault may change, by name."""
+    """Returns the names of the directories on its node that a fault may change: those it names, or else all data
+    directories."""
     if fault.disk:
         return [name for name in (fault.disk, fault.other_disk) if name]
     return [f"d{number}" for number in range(1, cluster.disks + 1)]

@@ -1,8 +1,8 @@
-"""Everything that clients did: each operation with its begin, its end and its outcome.
+"""Everything the clients did: each operation with its begin, its end and its outcome.
 
-Shell of the tests. The checkers judge the cluster by this alone, as a client would. Easy to get wrong: an operation without
-an answer, or with an error that can come after the append, has the outcome *unknown*: its records may turn up or not, and
-both are right. *Failed* is only what can certainly never be read.
+Shell of the tests. Some checkers judge the cluster by this history alone, as a client would. An operation without an answer,
+or with an error that may come after the append, has the outcome *unknown*: its records may or may not turn up later. The
+outcome is *failed* only if its records can certainly never be read.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from enum import Enum
 from common.ids import TopicId
 from common.protocol.errors import ErrorCode
 
-# A refusal before anything was appended.
+# Errors that a broker returns only before it has appended anything.
 CERTAIN_REFUSALS = frozenset(
     {
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -25,7 +25,7 @@ CERTAIN_REFUSALS = frozenset(
 
 
 class Outcome(Enum):
-    """How an operation ended, as far as its client can know."""
+    """How an operation ended, as far as the client can know."""
 
     OK = "ok"
     FAILED = "failed"
@@ -48,7 +48,7 @@ class Produce(Operation):
     """One batch. Its values are unique in the whole history."""
 
     topic: str
-    # The topic that the client meant. The request carries the name only.
+    # The topic that the client meant. The request carries only its name.
     topic_id: TopicId
     index: int
     acks: int
@@ -73,10 +73,10 @@ class Poll(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class LatestOffset(Operation):
-    """One ListOffsets for the end of a partition."""
+    """One ListOffsets request for the end of a partition."""
 
     topic: str
-    # The topic that the client meant; the request carries its name.
+    # The topic that the client meant. The request carries only its name.
     topic_id: TopicId
     index: int
     leader_epoch: int
@@ -85,18 +85,18 @@ class LatestOffset(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class TopicChange(Operation):
-    """A topic was created or deleted."""
+    """The creation or deletion of a topic."""
 
     topic: str
     is_creation: bool
-    # Of the topic that was created, if the answer told.
+    # The id of the created topic, if the response arrived.
     topic_id: TopicId | None = None
     min_insync_replicas: int = 1
 
 
 @dataclass(slots=True)
 class History:
-    """In the order in which the operations began."""
+    """All operations, in the order in which they began."""
 
     produces: list[Produce] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
@@ -104,11 +104,11 @@ class History:
     topic_changes: list[TopicChange] = field(default_factory=list)
 
     def acknowledged(self, *, acks: int) -> list[Produce]:
-        """The batches that were written with these acks and acknowledged."""
+        """Returns the acknowledged batches that were sent with this `acks`."""
         return [each for each in self.produces if each.acks == acks and each.outcome is Outcome.OK]
 
     def summary(self) -> str:
-        """One line of figures."""
+        """Returns one line of figures."""
         ok = sum(each.outcome is Outcome.OK for each in self.produces)
         failed = sum(each.outcome is Outcome.FAILED for each in self.produces)
         unknown = len(self.produces) - ok - failed

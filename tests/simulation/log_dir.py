@@ -1,9 +1,9 @@
 """The LogDir over a simulated disk, for one life of one node.
 
-Shell of the tests. An operation is queued when it is called, takes a small seeded time and takes effect at its end:
-operations on one name in order, operations on names and folders (mkdir, rename, list, ...) in order with everything.
-The easy thing to get wrong: what an operation that is still queued wanted is lost when its node dies, what took effect stays
-(the kernel has it), and the one that the disk was at may have come half-way.
+Shell of the tests. An operation is queued when it is called, takes a small seeded time, and takes effect at its end.
+Operations on one name take effect in order. Operations on folders and names (mkdir, rename, list, ...) are barriers: they
+keep their order with all other operations. When a node dies, operations that are still queued are lost, and operations that
+took effect stay, because the kernel has them. The operation that the disk was working on may be half done.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ PROBE_BYTES = bytes(4096)
 
 
 class Owner(Protocol):
-    """What a LogDir needs of the node that opened it."""
+    """The part of a node that a LogDir uses."""
 
     @property
     def is_dead(self) -> bool: ...
@@ -58,7 +58,7 @@ class Owner(Protocol):
 
 
 class _Broken(Exception):
-    """The disk's own answer to an operation."""
+    """The error with which the disk ends an operation."""
 
     def __init__(self, errno_code: int, detail: str = "") -> None:
         super().__init__(errno_code, detail)
@@ -67,25 +67,27 @@ class _Broken(Exception):
 
 
 def _fsync_failure(errno_code: int) -> _Broken:
-    """No fsync is short of descriptors: then the folder could not be opened for it."""
+    """Marks the error as one of the fsync itself, except EMFILE and ENFILE: with those, opening the folder for the fsync
+    failed."""
     return _Broken(errno_code, "" if errno_code in (errno.EMFILE, errno.ENFILE) else FSYNC_STEP)
 
 
 class SimulatedLogFile(LogFile):
-    """A handle. It keeps its file when the name is renamed or removed, as a descriptor does."""
+    """A file handle. Like a descriptor, it keeps its file when the name is renamed or removed."""
 
     def __init__(self, log_dir: "SimulatedLogDir", name: str, node: FileNode) -> None:
         self.log_dir = log_dir
         self.name = name
         self.node = node
         self.is_closed = False
-        # The errno of an append that failed, and where: what is appended behind it would leave a hole and fails as well.
+        # The errno and the position of an append that failed. An append beyond it would leave a hole, so it fails too.
+        # Cleared by the next append at or before the position, and by a truncate.
         self.broken: int | None = None
         self.broken_at = 0
 
 
 class SimulatedRegion(FileRegion):
-    """A range of a simulated file. Its bytes are read when they leave, as sendfile does."""
+    """A range of a simulated file. Like sendfile, it reads the bytes when they are sent."""
 
     def __init__(self, file: SimulatedLogFile, position: int, size: int) -> None:
         self.file = file
@@ -93,11 +95,11 @@ class SimulatedRegion(FileRegion):
         self.size = size
 
     def content(self) -> bytes:
-        """The bytes as they are now; for tests, and for the disk itself."""
+        """Returns the present bytes, for tests and for the disk itself."""
         return bytes(self.file.node.content[self.position : self.position + self.size])
 
     def load(self) -> asyncio.Future[bytes]:
-        """Reads the bytes as an operation of the directory, with all that can go wrong there."""
+        """Reads the bytes as an operation of the directory, which may fail or hang like any other."""
         return self.file.log_dir.load_region(self)
 
 
@@ -113,9 +115,9 @@ class Operation:
     future: asyncio.Future[Any]
     queued_ns: int
     deadline_ns: int
-    # What is done of it when its process is killed in the middle, where that can be seen afterwards.
+    # Applies a part of the operation when its process is killed in the middle. None if a part of it would leave no trace.
     cut_short: Callable[[], None] | None = None
-    # What becomes of its file when it fails.
+    # Called with the errno when the operation fails, to mark its file.
     failed: Callable[[int], None] | None = None
 
     def comes_before(self, later: "Operation") -> bool:
@@ -137,7 +139,7 @@ class SimulatedLogDir(LogDir):
         self._disk_at = disk_at
         self._operation_timeout_ns = operation_timeout_ns
         self._attached: SimulatedDisk | None = None
-        # What was at the path when it was attached: a descriptor follows neither a mount nor a replaced disk.
+        # The store that was at the path on attach. A descriptor follows neither a mount nor a replaced disk.
         self._held: DiskStore | None = None
         self._attach_was_called = False
         self._closed: LogDirError | None = None
@@ -148,7 +150,7 @@ class SimulatedLogDir(LogDir):
         self._lane_ends: dict[str, int] = {}
         self._barrier_end = 0
         self._loop = owner.loop
-        # The latencies of a directory that is not there come from nowhere else.
+        # Draws the latencies of a directory that does not exist, because there is no disk to draw them.
         self._absent_rng = random.Random(path)
 
     @property
@@ -212,19 +214,20 @@ class SimulatedLogDir(LogDir):
         self.carry_out(operation)
 
     def go_on(self, operation: Operation) -> None:
-        """The disk hangs no more. A process that lives takes the news as its own, so that one that is stopped takes them
-        later; what a dead one left in the kernel has its effect."""
+        """Continues an operation after its disk has thawed. It completes in the context of its process, so a paused process
+        notices it later. An operation that a dead process left in the kernel still takes effect."""
         if self._owner.is_dead:
             self.carry_out(operation)
         else:
             self._loop.call_soon(self.carry_out, operation, context=self._owner.context.copy())
 
     def carry_out(self, operation: Operation) -> None:
-        """The end of an operation: its effect, unless the directory was given up, and the news to whoever still waits."""
+        """Ends an operation: applies its effect and completes its future, unless the directory is offline or the node
+        dead."""
         if operation is self._stuck:
             self._stuck = None
             self._finish(operation)
-            # The thread comes back from the kernel, finds that it is not wanted any more, and lets go of everything.
+            # The thread returns from the kernel, finds its directory offline, and releases everything.
             self.release_lock_now()
         elif self._offline is None and not self._owner.is_dead:
             self._finish(operation)
@@ -265,7 +268,7 @@ class SimulatedLogDir(LogDir):
             return
         error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
         self._tell_owner(error)
-        # The owner may have taken the directory offline just now, which has told the waiting task already.
+        # The owner may have taken the directory offline in that call, which failed this future already.
         if not operation.future.done():
             self._fail(operation.future, error)
 
@@ -276,7 +279,7 @@ class SimulatedLogDir(LogDir):
     @staticmethod
     def _fail(future: asyncio.Future[Any], error: LogDirError) -> None:
         future.set_exception(error)
-        # Nobody has to wait for an operation: on_error has told the owner. Asking marks the error as seen.
+        # Mark the error as retrieved: on_error has notified the owner, so no task needs to await the operation.
         future.exception()
 
     def _forget_finished(self) -> None:
@@ -308,7 +311,7 @@ class SimulatedLogDir(LogDir):
                 fail(errno.ENOENT)
             self._held = self._attached.store
 
-        # A disk that is there may be hung or failed already, which attach must meet as any other operation.
+        # Find the disk now: if it is hung or dead, attach must hang or fail like any other operation.
         self._attached = self._disk_at(self.path, False)
         return self._queue("attach", "", effect, is_barrier=True)
 
@@ -362,11 +365,11 @@ class SimulatedLogDir(LogDir):
             if not future.done():
                 self._fail(future, error)
         if self._stuck is None:
-            # A thread that hangs in the kernel keeps its descriptors, the lock's included.
+            # A thread that hangs in the kernel would keep its descriptors, and the lock with them.
             self.release_lock_now()
 
     def _find_stuck(self) -> None:
-        """What is queued has no effect any more, but a call that hangs inside the kernel will."""
+        """Remembers the call that hangs inside the kernel. It will still take effect, unlike the queued operations."""
         stalled = self._attached.stalled if self._attached else []
         self._stuck = next((operation for operation in stalled if operation.log_dir is self), None)
 
@@ -384,7 +387,8 @@ class SimulatedLogDir(LogDir):
             self._attached.lock_holder = None
 
     def die(self) -> None:
-        """The node is gone: nothing queued has an effect, except what hangs inside the kernel and what was just going on."""
+        """Drops all queued operations of a dead node, except one that hangs in the kernel. The operation that was running is
+        cut short."""
         if self._offline is None:
             self._find_stuck()
             self._cut_short()
@@ -396,7 +400,8 @@ class SimulatedLogDir(LogDir):
         self.release_lock_now()
 
     def _cut_short(self) -> None:
-        """The operation that the disk was at, unless it hangs: a kill comes between two system calls, or ends a write."""
+        """Applies a part of the operation that the disk was working on, unless it hangs: a kill hits between two system
+        calls or in the middle of a write."""
         self._forget_finished()
         operation = self._pending[0] if self._pending else None
         if operation is None or operation is self._stuck or operation.cut_short is None or self._held is None:
@@ -418,7 +423,7 @@ class SimulatedLogDir(LogDir):
 
     @property
     def store(self) -> DiskStore:
-        """The file system that this LogDir holds open, wherever it is mounted by now."""
+        """The file system that this LogDir has open, even if it is mounted elsewhere by now."""
         if self._held is None:
             fail(errno.ENOENT)
         return self._held
@@ -493,7 +498,8 @@ class SimulatedLogDir(LogDir):
 
     @staticmethod
     def _write_what_fits(node: FileNode, position: int, data: bytes, room: int) -> None:
-        """A nearly full disk takes the beginning silently; the next write gets the error, and all of it is cut off."""
+        """Writes what fits and cuts it off again. A nearly full disk takes the beginning of a write without an error and
+        fails the next write; the LogDir then truncates the file."""
         fitting = len(node.content) + room - position
         if fitting > 0:
             node.write(position, data[:fitting])
@@ -513,7 +519,8 @@ class SimulatedLogDir(LogDir):
         return SimulatedRegion(file, position, size)
 
     def load_region(self, region: SimulatedRegion) -> asyncio.Future[bytes]:
-        """Not of LogDir: how the simulated network gets the bytes of a region. A shorter answer means a cut file."""
+        """Reads a region for the simulated network (not part of LogDir). The result is shorter if the file was
+        truncated."""
 
         def effect() -> bytes:
             self.disk.require_readable(region.file.node, region.position)
@@ -612,7 +619,7 @@ class SimulatedLogDir(LogDir):
         return self._queue("replace_file", name, effect, cut_short=lambda: self._some_of(steps()))
 
     def _write_new_file(self, name: str, content: bytes) -> Iterator[None]:
-        """open with O_CREAT and O_TRUNC, write, fsync: the steps between which a process can be killed."""
+        """Opens with O_CREAT and O_TRUNC, writes and fsyncs. Yields wherever the process can be killed."""
         node = self._create(name)
         node.truncate(0)
         node.modified_ms = self._owner.wall_ms()

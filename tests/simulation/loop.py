@@ -1,9 +1,9 @@
-"""An asyncio event loop whose clock is a number: waiting costs nothing and every run of a seed is the same run.
+"""An asyncio event loop on virtual time: waiting costs nothing, and every run of a seed is identical.
 
-Shell of the tests. asyncio's BaseEventLoop with rounds of our own: with nothing to do the clock jumps to the next timer.
-Nothing to wait for means that the program waits for ever, which is reported as `SimulationDeadlock` with the waiting tasks.
-Threads, executors, sockets and signals are refused. The easy thing to get wrong: TaskGroup and `asyncio.wait` keep *sets*,
-so tasks and futures hash by sequence number here, never by address.
+Shell of the tests. It is asyncio's BaseEventLoop with its own `_run_once`: when no callback is ready, the clock jumps to the
+next timer. With no timer either, the program would wait forever, which raises `SimulationDeadlock` with the waiting tasks.
+Threads, executors, sockets and signals are refused. TaskGroup and `asyncio.wait` keep tasks and futures in *sets*, so these
+hash by sequence number here: by address, the order of iteration would differ from run to run.
 """
 
 import asyncio
@@ -27,22 +27,22 @@ _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
-# A program that goes on at one instant for this many rounds of the loop is taken to be spinning.
+# A program that runs this many rounds of the event loop without the clock moving is considered a busy loop.
 ROUNDS_AT_ONE_INSTANT_MAX = 1_000_000
 
-# How many failed futures may be held before the ones that somebody looked at are forgotten.
+# How many failed futures may pile up before those whose exception was retrieved are dropped.
 FAILED_KEPT = 1024
 
-# How many cancelled timers wait for their time before they are looked for and thrown away.
+# How many cancelled timers may stay in the heap before they are removed.
 CANCELLED_TIMERS_KEPT = 100
 
 
 class SimulationDeadlock(Exception):
-    """Nothing is scheduled and the scenario is not done: whoever waits, waits for ever."""
+    """Nothing is scheduled and the scenario is not done, so its tasks would wait forever."""
 
 
 class SimulationLivelock(Exception):
-    """The program runs on and on without the clock moving."""
+    """The program keeps running without the clock moving."""
 
 
 class SimulationTooLong(Exception):
@@ -50,13 +50,13 @@ class SimulationTooLong(Exception):
 
 
 def wake(future: asyncio.Future[Any]) -> None:
-    """Completes a future that somebody may have cancelled or completed already."""
+    """Completes a future unless it is already done."""
     if not future.done():
         future.set_result(None)
 
 
 class SimulatedFuture(asyncio.Future[Any]):
-    """A future that hashes by sequence number, and is remembered when it fails."""
+    """A future that hashes by sequence number and reports its failure to the loop."""
 
     def __init__(self, *, loop: "SimulatedLoop") -> None:
         self.sequence = loop.next_sequence()
@@ -72,10 +72,10 @@ class SimulatedFuture(asyncio.Future[Any]):
 
 
 class SimulatedTask(asyncio.Task[Any]):
-    """A task that hashes by sequence number, and is remembered when it fails."""
+    """A task that hashes by sequence number and reports its failure to the loop."""
 
     def __init__(self, coro: Any, *, loop: "SimulatedLoop", name: object, context: contextvars.Context | None) -> None:
-        # Registering a task hashes it, so the number comes first.
+        # asyncio hashes a task when it registers it, so set the number first.
         self.sequence = loop.next_sequence()
         text = f"task-{self.sequence}" if name is None else str(name)
         own_context = contextvars.copy_context() if context is None else context
@@ -90,14 +90,15 @@ class SimulatedTask(asyncio.Task[Any]):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Virtual time, one thread, deterministic. `now_ns` is the clock; it starts at one second, because no clock shows 0."""
+    """A deterministic single-threaded event loop. `now_ns` is its virtual clock. It starts at one second, because a real
+    clock never shows 0."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = NS_PER_S
         self.limit_ns: int | None = None
         self.failed: list[asyncio.Future[Any]] = []
-        # How many processes are paused or dead: only then a callback's owner has to be looked at.
+        # How many processes are paused or dead. While it is 0, callbacks run without a look at their owner.
         self.stopped_processes = 0
         self._callbacks: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
@@ -107,7 +108,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.set_task_factory(self._make_task)
 
     def __del__(self) -> None:
-        """There is nothing to close in a loop that was never run."""
+        """Skips BaseEventLoop's warning: a loop that never ran has nothing to close."""
 
     def time(self) -> float:
         return self.now_ns / NS_PER_S
@@ -144,14 +145,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at_ns(
         self, deadline_ns: int, callback: Callable[[], object], *, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """`call_at` on the clock's own integers: the callback never runs before `now_ns >= deadline_ns`."""
+        """`call_at` in integer nanoseconds: the callback never runs before `now_ns >= deadline_ns`."""
         return self._add_timer(deadline_ns, callback, (), context)
 
     def _add_timer(
         self, deadline_ns: int, callback: Callable[..., object], args: Any, context: contextvars.Context | None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(deadline_ns / NS_PER_S, callback, args, self, context)
-        # BaseEventLoop's mark for a timer that it has to be told of when it is cancelled.
+        # With this flag of BaseEventLoop, cancelling the timer calls `_timer_handle_cancelled`.
         timer._scheduled = True  # type: ignore[attr-defined]
         self._sequence += 1
         heapq.heappush(self._timers, (deadline_ns, self._sequence, timer))
@@ -164,18 +165,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._cancelled_timers > CANCELLED_TIMERS_KEPT and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
             heapq.heapify(self._timers)
-            # This one is marked after this call.
+            # asyncio marks this timer as cancelled only after this call, so it is still in the heap.
             self._cancelled_timers = 1
 
     def next_timer_ns(self) -> int | None:
-        """When the next timer runs out; None when there is none."""
+        """Returns when the next timer expires, or None if there is none."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
             self._cancelled_timers -= 1
         return self._timers[0][0] if self._timers else None
 
     def _run_once(self) -> None:
-        """One round: what has been called for, and the timers that have run out. With nothing to do the clock jumps."""
+        """Runs one round: the ready callbacks and the expired timers. If no callback is ready, the clock jumps to the next
+        timer."""
         callbacks = self._callbacks
         next_ns = self.next_timer_ns()
         if callbacks or self._stopping:  # type: ignore[attr-defined]
@@ -252,13 +254,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.failed = [failed for failed in self.failed if failed._log_traceback]
 
     def unretrieved(self) -> list[BaseException]:
-        """The exceptions of tasks and futures that nobody has looked at. Looks at them, so that they are told once."""
+        """Returns the exceptions of tasks and futures that were never retrieved, and marks them as retrieved."""
         found = [future for future in self.failed if future._log_traceback]
         self.failed.clear()
         return [error for future in found if (error := future.exception()) is not None]
 
     def waiting_tasks(self) -> list[asyncio.Task[Any]]:
-        """All unfinished tasks that are not of a dead process, oldest first."""
+        """Returns all unfinished tasks except those of dead processes, oldest first."""
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
         return sorted((task for task in tasks if task.process is None or not task.process.is_dead), key=hash)
 
@@ -307,7 +309,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 @contextmanager
 def nothing_from_outside() -> Iterator[None]:
-    """Nobody may start a thread or make a socket meanwhile, whether through the loop or not."""
+    """Makes starting a thread or opening a socket an error inside the context, with or without the event loop."""
 
     def refuse_thread(thread: threading.Thread) -> NoReturn:
         raise RuntimeError(f"there are no threads in the simulation: {thread} cannot start")
@@ -321,7 +323,8 @@ def nothing_from_outside() -> Iterator[None]:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A run leaves little behind in cycles, and makes so much that the collector would take a tenth of the time."""
+    """Makes the garbage collector run rarely. A run leaves few cycles but allocates so much that the collector would take a
+    tenth of the time."""
     usual = gc.get_threshold()
     gc.set_threshold(50_000, 20, 20)
     try:

@@ -1,7 +1,7 @@
-"""Faults that wait for an event: they hit in the very moment in which something is under way.
+"""Faults that wait for an event, so that they hit in the middle of an operation.
 
-Shell of the tests. Easy to get wrong: an event is told in the middle of a daemon's step, so the fault comes right after that
-step, at the same virtual time or a little later.
+Shell of the tests. An event is logged in the middle of a daemon's step. The fault comes right after that step, at the same
+virtual time or a little later.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ EVERY_NODE = (Target.NODE, Target.LINK)
 
 
 class Moments:
-    """Of one world. From `end()` on nothing waits any more."""
+    """The waiting faults of one world, until `end()`."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
@@ -25,7 +25,7 @@ class Moments:
         world.event_watchers.append(self._happens)
 
     async def wait(self, fault: Fault) -> Fault | None:
-        """The fault as it is to happen now; None when its moment has not come."""
+        """Waits for the fault's event. Returns the fault with its final target, or None if the event did not come."""
         if not fault.moment:
             return fault
         if self._is_over:
@@ -48,7 +48,7 @@ class Moments:
         self._waiting = still_waiting
 
     def end(self) -> None:
-        """Whoever still waits, waits in vain."""
+        """Ends all waits: the faults that are still waiting do not happen."""
         self._is_over = True
         for _, waiter in self._waiting:
             waiter.set_result(None)
@@ -56,8 +56,9 @@ class Moments:
 
 
 def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
-    """The fault on the node that the event is about, and in the directory that it names, if its kind can be there. What is
-    under way mostly has the controller at its other end, so that one is hit as well: often by cuts, now and then itself."""
+    """Returns the fault moved to the node that the event is about and to the directory it names, if its kind can happen
+    there. Most operations have the controller at their other end, so the fault sometimes hits the controller instead, or the
+    link to it."""
     target = KINDS[fault.kind].target
     node = _node_of(event)
     if target is Target.NODE and fault.amount % 4 == 0:
@@ -75,7 +76,7 @@ def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
 
 
 def _node_of(event: SimulatedEvent) -> int:
-    """A controller speaks of brokers."""
+    """Returns the node that an event is about. An event of the controller is often about a broker."""
     about = event.fields.get("broker_id")
     if isinstance(about, int):
         return about

@@ -1,9 +1,9 @@
 """`python -m tests.simulation.mutants`: plants one bug after the other and lets the simulator find it.
 
-The simulator must be able to fail. For each bug of planted_bugs.py the swarm runs seeds until one of them fails, and the
-table says which one did, how many were run, and what found it. A seed that has found a rare bug before is tried first: the
-others come when the simulator or the daemons have changed so much that it does not any more. Easy to get wrong: a seed that
-fails without the bug as well has found nothing, so each such seed is run once more as it is.
+The simulator must be able to fail. For each bug of planted_bugs.py it runs seeds until one fails, and prints a table with
+the seed that failed, the number of seeds that were run, and the failure. If a rare bug names a seed that has found it
+before, that seed is run first. A seed that also fails without the bug has found nothing, so each failing seed is run once
+more without the bug.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from tests.simulation.planting import PlantedBug
 from tests.simulation.swarm import run_seed
 
 SEEDS_MAX = 500
-# Real time. A bug may well keep the simulation from ever ending.
+# In real time. A bug may keep the simulation from ever ending.
 SEED_SECONDS_MAX = 300
 FOUND_BY_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One seed with one bug, by its name, or with none. It goes to another process and is nothing but data."""
+    """One seed, with a bug (by name) or without. It is sent to another process, so it contains plain data only."""
 
     seed: int
     bug: str | None = None
@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The seed that failed because of a bug, how many were run until then, and what it failed with."""
+    """The seed that failed because of a bug, the number of seeds run so far, and the failure."""
 
     seed: int
     runs: int
@@ -44,17 +44,17 @@ class Found:
 
 
 class SeedNeverEnded(BaseException):
-    """Not an Exception: nothing in a daemon may catch it."""
+    """Not an Exception, so that `except Exception` in a daemon does not catch it."""
 
 
 class Runner(Protocol):
-    """Carries out runs, perhaps side by side; the failures come in their order, None for a seed that passed."""
+    """Carries out runs, perhaps in parallel. Returns their failures in the same order, None for a seed that passed."""
 
     def __call__(self, runs: Sequence[Run]) -> list[str | None]: ...
 
 
 def failure_of(run: Run) -> str | None:
-    """What a seed fails with, in one line; None when it passes."""
+    """Runs a seed. Returns its failure in one line, or None if it passed."""
     bug = next((each for each in PLANTED_BUGS if each.name == run.bug), None)
     try:
         with nullcontext() if bug is None else bug.planted():
@@ -67,7 +67,7 @@ def failure_of(run: Run) -> str | None:
 
 
 def _in_one_line(failure: BaseException) -> str:
-    """The first single exception inside of groups, with the first line of its text."""
+    """Returns the type and the first line of an exception, or of the first one inside exception groups."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     text = str(failure).strip().partition("\n")[0]
@@ -75,7 +75,7 @@ def _in_one_line(failure: BaseException) -> str:
 
 
 class Hunter:
-    """Hunts one bug after the other and remembers which seeds fail by themselves."""
+    """Hunts one bug after the other. Remembers which seeds fail without a bug."""
 
     def __init__(self, run_all: Runner, *, side_by_side: int = 1) -> None:
         self._run_all = run_all
@@ -83,7 +83,7 @@ class Hunter:
         self._own_failures: dict[int, str | None] = {}
 
     def hunt(self, bug: PlantedBug, seeds: Sequence[int]) -> Found | None:
-        """Runs seeds with the bug planted until one fails that passes without it; None when it survives them all."""
+        """Runs seeds with the bug planted until one fails that passes without it. Returns None if the bug survives all."""
         seeds = sorted(seeds, key=lambda seed: seed != bug.seed)
         for begin in range(0, len(seeds), self._side_by_side):
             group = seeds[begin : begin + self._side_by_side]
@@ -102,7 +102,7 @@ class Hunter:
 
 
 def _failure_within_time(run: Run) -> str | None:
-    """`failure_of` in a process of its own."""
+    """`failure_of` with a time limit, for a worker process."""
 
     def give_up(_: int, __: FrameType | None) -> None:
         raise SeedNeverEnded(f"not over after {SEED_SECONDS_MAX} s of real time")
@@ -116,7 +116,7 @@ def _failure_within_time(run: Run) -> str | None:
 
 
 def main() -> int:
-    """Exit status 1 when a bug survives."""
+    """Returns exit status 1 if a bug survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--bug", default="", help="only those whose name contains this")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"give up after N seeds (default {SEEDS_MAX})")
@@ -124,7 +124,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="seeds that run side by side (default 1)")
     arguments = parser.parse_args()
     bugs = [bug for bug in PLANTED_BUGS if arguments.bug in bug.name]
-    # A new process now and then: a run that failed leaves much behind.
+    # Replace the worker processes now and then, because a failed run leaks a lot of memory.
     with multiprocessing.get_context("spawn").Pool(arguments.jobs, maxtasksperchild=20) as pool:
         hunter = Hunter(lambda runs: pool.map(_failure_within_time, runs, chunksize=1), side_by_side=arguments.jobs)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
@@ -134,7 +134,7 @@ def main() -> int:
 
 
 def _print_table(bugs: Sequence[PlantedBug], hunt: Callable[[PlantedBug], Found | None]) -> int:
-    """One line for each bug as soon as its hunt is over; returns how many were found."""
+    """Prints one line for each bug as soon as its hunt is over. Returns how many bugs were found."""
     width = max((len(bug.name) for bug in bugs), default=0)
     count = 0
     print(f"{'bug':{width}}  seed  runs  found by")

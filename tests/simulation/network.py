@@ -1,8 +1,8 @@
-"""In-memory connections between the nodes of one world: ordered bytes, late, and cut into pieces at any place.
+"""In-memory connections between the nodes of one world: ordered bytes that arrive late and in pieces of any size.
 
-Shell of the tests. A connection is two pipes. What is sent waits in a queue, a window of it is on its way, and arrives after
-a seeded latency in seeded pieces. A receiver that pauses stops the window, so the sender's queue grows, as with TCP. The
-easy thing to get wrong: a view given to `data_received` is overwritten when the call returns, unless it was taken.
+Shell of the tests. A connection is two pipes. Sent bytes wait in a queue; up to a window of them is in flight and arrives
+after a seeded latency in seeded pieces. When the receiver pauses, the window stays full and the sender's queue grows, as
+with TCP. The view passed to `data_received` is overwritten when the call returns, unless the receiver took the buffer.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ WINDOW = 128 * 1024
 EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 40_000
-# A connection's first packet that nobody answered is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
+# An unanswered SYN is sent again after 1 s, 2 s, 4 s and so on, as Linux does.
 FIRST_SYN_RETRY_NS = NS_PER_S
 LATENCY_NS = (20 * MICROSECOND, 400 * MICROSECOND)
-# Measured: an answer arrived 3.3 s after a cut had ended.
+# Measured: a response arrived 3.3 s after a cut had ended.
 RETRANSMISSION_MAX_NS = 3_300_000_000
 SLOW_READS_A_SECOND = 20
 RESET = "connection reset by peer"
 
 
 class Peer(Protocol):
-    """What the network needs of a node."""
+    """The part of a node that the network uses."""
 
     name: str
 
@@ -78,7 +78,7 @@ class SimulatedListener(Listener):
 
 
 class SimulatedConnection(Connection):
-    """One side. The bytes it sends travel in `outgoing`; `other` is the far side."""
+    """One end of a connection. The bytes it sends travel in `outgoing`; `other` is the far end."""
 
     other: "SimulatedConnection"
 
@@ -105,7 +105,7 @@ class SimulatedConnection(Connection):
 
     @property
     def receives(self) -> bool:
-        """Whether what arrives is given to the owner. When not, it stays in the kernel's buffer."""
+        """Whether arriving bytes are delivered to the owner. If not, they stay in the kernel's buffer."""
         return self.is_open and not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
 
     def take_buffer(self) -> None:
@@ -128,7 +128,7 @@ class SimulatedConnection(Connection):
         self.break_off(None, RESET)
 
     def break_off(self, own_reason: str | None, peer_reason: str | None) -> None:
-        """Both sides lose the connection, this one at once, the other after a moment; what is on its way is lost."""
+        """Ends the connection for both sides, here at once and there after a latency. Bytes in flight are lost."""
         if self.is_open:
             self.outgoing.drop()
             self.other.outgoing.drop()
@@ -136,13 +136,15 @@ class SimulatedConnection(Connection):
             self.network.when_reachable(self.node, self.other.node, lambda: self.other.lose(peer_reason))
 
     def leave_to_the_kernel(self) -> None:
-        """The process is gone. What its kernel had of it arrives all the same, however late, and then the end."""
+        """Closes the connection for a dead process: its kernel still delivers the bytes it has, however late, and then
+        ends the connection."""
         if self.is_open:
             self.other.outgoing.drop()
             self.outgoing.leave_to_the_kernel()
 
     def lose(self, reason: str | None) -> None:
-        """The end, for this side. The receiver hears of it in a call of its own, never inside one of its own calls."""
+        """Ends the connection for this side. The receiver is notified from a callback of its own, never from inside one of
+        its own calls."""
         if self.is_open:
             self.is_open = False
             self.outgoing.drop()
@@ -155,7 +157,7 @@ class SimulatedConnection(Connection):
             self.receiver.connection_lost(reason)
 
     def deliver(self, content: bytearray) -> None:
-        """Bytes have arrived. After the call they are overwritten, so that a kept view shows."""
+        """Delivers bytes. Overwrites them after the call, so that a receiver that keeps a view of them is caught."""
         if not self.is_open or self.is_closing or self.node.is_dead or self.receiver is None:
             return
         self.node.trace("received", self.peer, len(content), zlib.crc32(content))
@@ -166,7 +168,7 @@ class SimulatedConnection(Connection):
 
 
 class _Pipe:
-    """The bytes of one direction: queued at the sender, then on their way, then delivered piece by piece."""
+    """The bytes of one direction: queued at the sender, then in flight, then delivered piece by piece."""
 
     def __init__(self, sender: SimulatedConnection) -> None:
         self._sender = sender
@@ -191,19 +193,19 @@ class _Pipe:
             else:
                 raise TypeError(f"{type(part).__name__} is no part of this environment")
             self.queued_bytes += len(part)
-        # At the end of the step, as the real one does: until then all of it counts as queued.
+        # Flush at the end of the step, as the real connection does. Until then all bytes count as queued.
         if self._queue and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._sender.network.loop.call_soon(self._flush, context=self._sender.node.context.copy())
 
     def finish(self) -> None:
-        """No more will be queued: the connection ends when all that is queued has left."""
+        """Ends the connection once everything that is queued has left. Nothing more will be queued."""
         self._is_finishing = True
         if not self._queue:
             self._end_after_the_last_byte()
 
     def leave_to_the_kernel(self) -> None:
-        """Nobody is there to send what is still queued; what has left goes on."""
+        """Drops the queue, which belongs to a dead process. Bytes in flight still arrive."""
         self._queue.clear()
         self.queued_bytes = 0
         self.finish()
@@ -223,7 +225,8 @@ class _Pipe:
             self._delivery = None
 
     def _advance(self) -> None:
-        """Moves what fits from the queue into the window. The process does this, so a paused one does not."""
+        """Moves bytes from the queue into the window as far as they fit. The process does this, so a paused one does
+        not."""
         if self._sender.node.is_paused:
             return
         while self._queue and not self._is_loading:
@@ -246,7 +249,7 @@ class _Pipe:
             self.schedule_delivery()
 
     def _end_after_the_last_byte(self) -> None:
-        """The sender is done. The receiver is told when it has everything."""
+        """Ends the connection for the sender. The receiver is notified when it has received everything."""
         self._sender.is_open = False
         self._sender.network.forget_connection(self._sender)
         self._sender.network.loop.call_soon(self._sender._tell_lost, None, context=self._sender.node.context.copy())
@@ -272,12 +275,12 @@ class _Pipe:
         self._tell_writable()
 
     def go_on_after_a_cut(self) -> None:
-        """What a dead process left to its kernel is sent again when the kernel's timer says so: newer connections may be
-        faster."""
+        """Resumes delivery. The bytes that a dead process left to its kernel wait for the kernel's retransmission timer, so
+        a newer connection may overtake them."""
         self.schedule_delivery(after_ns=self._sender.network.retransmission_ns() if self._sender.node.is_dead else 0)
 
     def schedule_delivery(self, *, at_once: bool = False, after_ns: int = 0) -> None:
-        """`at_once` for what the receiver's kernel had received already."""
+        """Schedules the next delivery. Use `at_once` for bytes that the receiver's kernel has already received."""
         sender, receiver = self._sender, self._sender.other
         if self._delivery is not None or not receiver.receives:
             return
@@ -314,7 +317,7 @@ class _Pipe:
             self.schedule_delivery()
 
     def advance_and_tell(self) -> None:
-        """There is room again, or the sender goes on."""
+        """Refills the window. Called when there is room in it again, or when the sender resumes."""
         if not self._sender.node.is_paused:
             self._advance()
             self._tell_writable()
@@ -329,17 +332,17 @@ class _Pipe:
 
 
 class SimulatedNetwork:
-    """Who listens where, who is connected to whom, and which ways are cut."""
+    """The listeners, the connections, and the links that are cut."""
 
     def __init__(self, loop: SimulatedLoop, seed: object) -> None:
         self.loop = loop
         self._rng = random.Random(f"{seed}/network")
         self._listeners: list[SimulatedListener] = []
-        # Insertion ordered, for the order shows when a node dies.
+        # In insertion order, because connections end in this order when a node dies.
         self._connections: dict[SimulatedConnection, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._held_back: dict[tuple[str, str], list[Callable[[], None]]] = {}
-        # By the name of a machine without power: what the others still take for connections to it.
+        # For each machine without power: the connections to it that its peers still consider open.
         self._half_open: dict[str, list[SimulatedConnection]] = {}
         self._slow_readers: dict[str, int] = {}
         self._latency_range_ns = LATENCY_NS
@@ -347,11 +350,11 @@ class SimulatedNetwork:
 
     # --- faults --------------------------------------------------------------------------------------------------
     def cut(self, sender: str, receiver: str) -> None:
-        """Nothing more arrives from node `sender` at node `receiver`; what is sent waits for `mend`."""
+        """Cuts the link from `sender` to `receiver`. Bytes sent on it wait for `mend`."""
         self._cut[sender, receiver] = None
 
     def mend(self, sender: str | None = None, receiver: str | None = None) -> None:
-        """Ends the cut of one way, all cuts of one node, or all; what was held back arrives."""
+        """Ends the cut of one direction, all cuts of one node, or all cuts. Bytes that were held back arrive."""
         for way in [way for way in self._cut if receiver is None or way == (sender, receiver)]:
             if sender is None or sender in way:
                 del self._cut[way]
@@ -365,27 +368,27 @@ class SimulatedNetwork:
         return (sender, receiver) in self._cut
 
     def reset(self, one: str, other: str) -> None:
-        """RST: every connection between two nodes ends at once for both, what is on its way is lost."""
+        """RST: ends every connection between two nodes at once on both sides. Bytes in flight are lost."""
         for connection in list(self._connections):
             if (connection.node.name, connection.other.node.name) in ((one, other), (other, one)):
                 connection.outgoing.drop()
                 connection.lose(RESET)
 
     def slow_reader(self, name: str, bytes_per_second: int | None) -> None:
-        """The node takes only so many bytes a second from each of its connections; None ends it."""
+        """Limits how many bytes a second the node reads from each of its connections. None removes the limit."""
         if bytes_per_second is None:
             self._slow_readers.pop(name, None)
         else:
             self._slow_readers[name] = bytes_per_second
 
     def set_latency(self, minimum_ns: int, maximum_ns: int) -> None:
-        """How long bytes, connects and ends of connections are on their way, from now on."""
+        """Sets the latency of bytes, connects and ends of connections from now on."""
         self._latency_range_ns = (minimum_ns, maximum_ns)
 
     def drop_node(self, node: Peer, *, silently: bool) -> None:
-        """The node is gone: nobody listens there any more. Its kernel resets its connections, or sends the rest of what it
-        has and closes them, which is how a request outlives its sender; unless the kernel is gone too: then nobody is told,
-        and nobody answers, until `power_on`."""
+        """Removes a dead node and its listeners. Its kernel resets each connection, or sends the bytes it still has and
+        closes it, which is how a request outlives its sender. With `silently` the kernel is gone too: peers are not
+        notified, and connects get no answer until `power_on`."""
         self._listeners = [listener for listener in self._listeners if listener.node is not node]
         for connection in [connection for connection in self._connections if connection.node is node]:
             if silently:
@@ -399,41 +402,41 @@ class SimulatedNetwork:
             self._half_open.setdefault(node.name, [])
 
     def power_on(self, name: str) -> None:
-        """The machine answers again: with a reset to whatever belongs to its former life."""
+        """Makes the machine answer again. It answers each connection of its former life with a reset."""
         for connection in self._half_open.pop(name, ()):
             self.later(partial(connection.lose, RESET))
 
     def resume_node(self, node: Peer) -> None:
-        """The node runs again: what its kernel received is given to it, what it had queued leaves."""
+        """Continues a resumed node: it gets the bytes its kernel has received, and the bytes it had queued leave."""
         for connection in [connection for connection in self._connections if connection.node is node]:
             connection.other.outgoing.schedule_delivery(at_once=True)
             connection.outgoing.advance_and_tell()
 
     # --- for the connections -------------------------------------------------------------------------------------
     def later(self, callback: Callable[[], None], *, after_ns: int = 0) -> asyncio.TimerHandle:
-        """Calls back after a latency, of nobody's process: what is on its way arrives whatever becomes of its sender."""
+        """Calls back after a latency. The callback belongs to no process: bytes in flight arrive even if the sender dies."""
         return self.loop.call_at_ns(self.loop.now_ns + max(self._latency_ns(), after_ns), callback, context=NO_PROCESS)
 
     def when_reachable(self, sender: Peer, receiver: Peer, callback: Callable[[], None]) -> None:
-        """After a moment, or when the way from `sender` to `receiver` is mended."""
+        """Calls back after a latency, or once the link from `sender` to `receiver` is mended."""
         if self.is_cut(sender.name, receiver.name):
             self._held_back.setdefault((sender.name, receiver.name), []).append(callback)
         else:
             self.later(callback)
 
     def piece_size(self, reader: str, available: int) -> int:
-        """How many of the bytes that are there arrive together: mostly all, sometimes cut anywhere."""
+        """Draws how many of the available bytes arrive together: usually all, sometimes any part."""
         rate = self._slow_readers.get(reader)
         if rate is not None:
             available = min(available, max(1, rate // SLOW_READS_A_SECOND))
         return available if self._rng.random() < 0.6 else self._rng.randint(1, available)
 
     def retransmission_ns(self) -> int:
-        """When a kernel tries again after a cut: its pauses double while nothing gets through."""
+        """Draws how long a kernel waits before it retransmits after a cut. Real kernels back off exponentially."""
         return self._rng.randint(0, RETRANSMISSION_MAX_NS)
 
     def reading_ns(self, reader: str, size: int) -> int:
-        """How long a slow reader is busy with so many bytes."""
+        """Returns how long a slow reader needs to read `size` bytes."""
         rate = self._slow_readers.get(reader)
         return 0 if rate is None else size * NS_PER_S // rate
 
@@ -445,7 +448,7 @@ class SimulatedNetwork:
         self._connections.pop(connection, None)
 
     def _latency_ns(self) -> int:
-        # Half the cost of randint, and this is asked for more often than anything.
+        # This costs half as much as randint, and nothing is called more often.
         shortest_ns, longest_ns = self._latency_range_ns
         return shortest_ns + int(self._rng.random() * (longest_ns - shortest_ns))
 
@@ -504,7 +507,7 @@ class SimulatedNetwork:
                 connection.other.outgoing.schedule_delivery(at_once=True)
 
         if connection.node.is_paused:
-            # The kernel's backlog: connected, and nobody there yet.
+            # The connection waits in the kernel's backlog until the process resumes.
             connection.is_in_the_backlog = True
             self.loop.call_soon(accept, context=connection.node.context.copy())
         else:

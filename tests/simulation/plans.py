@@ -1,7 +1,7 @@
-"""What a seed draws before anything happens: the cluster, the clients and the whole schedule of faults.
+"""Draws a plan from a seed before the run: the cluster, the clients and the whole schedule of faults.
 
-Core of the tests. Easy to get wrong: a plan is plain data and the same on every machine, so that a part of its schedule can
-be run again; where a fault waits for an event, the plan says for which, and only the run knows when.
+Core of the tests. A plan is plain data and identical on every machine, so a part of its schedule can be run again. When a
+fault waits for an event, the plan names the event, and only the run decides when it happens.
 """
 
 import math
@@ -19,7 +19,7 @@ FAULTS_MAX = 60
 REFUSAL_SHARE = 0.15
 REVIVAL_SHARE = 0.25
 OUTGROWTH_SHARE = 0.25
-# What goes wrong in the middle of something is hit by a fault in that very moment, and by no drawn time.
+# The share of faults that wait for an event. A drawn time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
     "assignment_queued",
@@ -41,7 +41,7 @@ MOMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a seed decides, drawn before anything happens."""
+    """Everything that a seed decides before the run."""
 
     seed: int
     brokers: int
@@ -50,11 +50,12 @@ class Plan:
     overrides: Mapping[str, str]
     schedule: tuple[Fault, ...]
     refuses: bool = False
-    """Whether, when all is well again, one partition loses the disk of every replica in sync: nobody may lead it then."""
+    """Whether, after the cluster has converged, one partition loses the disks of all its in-sync replicas. No broker may
+    lead it then."""
     revives: bool = False
-    """Whether, when all is well again, a topic with unclean elections is created while no disk has room for it."""
+    """Whether, after the cluster has converged, a topic with unclean elections is created while no disk has room for it."""
     outgrows: bool = False
-    """Whether, at the very end, another release finalizes a feature level that no node knows."""
+    """Whether, at the very end, a feature level that no node knows is finalized."""
 
     def __str__(self) -> str:
         return (
@@ -68,7 +69,7 @@ class Plan:
 
 
 def draw_plan(seed: int) -> Plan:
-    """The plan of a seed; the same on every machine."""
+    """Returns the plan of a seed, identical on every machine."""
     rng = random.Random(f"{seed}/plan")
     brokers = rng.randint(3, 5)
     disks = rng.randint(1, 5)
@@ -80,14 +81,15 @@ def draw_plan(seed: int) -> Plan:
         overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
-        # The only directory of a broker is named by the controller, and then nobody asks whether there is room.
+        # With a single directory the controller places the replica, and the room on the disk is not checked.
         outgrows=random.Random(f"{seed}/outgrowth").random() < OUTGROWTH_SHARE,
         revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
     )
 
 
 def _draw_overrides(rng: random.Random) -> dict[str, str]:
-    """Makes happen within a minute what Kafka's defaults make rare: rolled segments, snapshots, the end of patience."""
+    """Draws settings that make rare things happen within a minute: rolled segments, snapshots, directory failure
+    timeouts."""
     drawn = {
         "log.segment.bytes": rng.choice([25_000, 100_000, 1 << 30]),
         "metadata.log.max.record.bytes.between.snapshots": rng.choice([3_000, 30_000, 20 << 20]),
@@ -116,9 +118,9 @@ def _draw_workload(rng: random.Random) -> WorkloadSettings:
 def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tuple[Fault, ...]:
     kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
     mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
-    # Some seeds are crowded, some give every fault time to play out.
+    # Some seeds have many faults at once, others let each fault play out.
     mean_gap = math.exp(rng.uniform(math.log(0.4), math.log(8.0)))
-    # Some seeds pick on one broker only.
+    # Some seeds hit one broker only.
     victims = [rng.choice(brokers)] if rng.random() < 0.2 else brokers
     schedule: list[Fault] = []
     at = rng.expovariate(1 / mean_gap)
@@ -132,15 +134,15 @@ def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tup
 
 
 def _is_in_the_way(earlier: Fault, fault: Fault) -> bool:
-    """Whether an earlier fault is not over yet where this one would happen."""
+    """Whether an earlier fault is still active at the place of this one."""
     return fault.at_ns <= earlier.at_ns + earlier.duration_ns and fault.is_where(earlier)
 
 
 def _draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int], victims: list[int], disks: int) -> Fault:
-    """A fault of this kind on a drawn target, over before the chaos is."""
+    """Draws the target and the duration of a fault of this kind. It ends before the chaos phase does."""
     described = KINDS[kind]
     shortest, longest = described.seconds
-    # Short ones are as likely as long ones: what goes wrong in between needs both.
+    # Make short faults as likely as long ones: different bugs need different durations.
     drawn = rng.uniform(shortest, longest) if rng.random() < 0.5 else rng.uniform(shortest, min(longest, shortest + 1.5))
     node, disk, other_disk, peer = rng.choice(victims), "", "", 0
     match described.target:

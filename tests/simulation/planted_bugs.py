@@ -1,8 +1,8 @@
-"""The bugs that the simulator has to find, one at a time.
+"""The bugs that the simulator must find, one at a time.
 
-Each is a mistake that somebody could make in good faith, in a place where the design took care not to; its story tells what
-the author may have thought. Easy to get wrong: a bug that another rule makes harmless is no bug. If it survives, either a
-fault, a piece of workload or a checker is missing, or it belongs to no list of bugs.
+Each is a plausible mistake in a place where the design avoids it. Its story says what the author might have thought. A bug
+that another rule makes harmless does not belong here. If the simulator does not find a bug, then a fault, a piece of
+workload or a checker is missing, or the bug is harmless.
 """
 
 from broker.controller_link.assignments_sender import AssignmentsSender

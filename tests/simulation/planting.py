@@ -1,9 +1,9 @@
-"""Plants a bug into production code for one run of the simulator, in memory.
+"""Plants a bug into production code, in memory, for one run of the simulator.
 
-An `Edit` names a function and a piece of its text, with what stands there in the buggy version. While the bug is planted the
-function has the code of the edited text; every reference to the function sees it, wherever it was imported. Nothing in
-production modules knows of this. Easy to get wrong: a bug that no longer fits the code would be a bug that is never
-planted, so the text must be found exactly once, and anything else raises.
+An `Edit` names a function and a piece of its source, with the buggy text that replaces it. While the bug is planted the
+function runs the code of the edited source, wherever it was imported. Production modules know nothing about this. The piece
+must occur in the source exactly once, or `planted` raises: otherwise a bug would silently stop being planted when the
+production code changes.
 """
 
 import ast
@@ -17,12 +17,12 @@ from typing import Any
 
 
 class DoesNotFit(Exception):
-    """The production code has changed, and the planted bug has to follow it."""
+    """The production code has changed, and the planted bug must be adapted to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """In the source of `function`, `right` becomes `wrong`. Indentation is that of the function itself."""
+    """Replaces `right` by `wrong` in the source of `function`, indented as if the function were at the top level."""
 
     function: Callable[..., Any]
     right: str
@@ -31,7 +31,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """One bug. `story` is what its author may have thought; `seed`, of a bug that few seeds show, is one that found it."""
+    """One bug. `story` is what its author might have thought. `seed` names a seed that finds a bug that few seeds find."""
 
     name: str
     story: str
@@ -40,7 +40,7 @@ class PlantedBug:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """The production code has the bug inside of this. Raises DoesNotFit before anything is changed."""
+        """Plants the bug while the context is open. Raises DoesNotFit before it has changed anything."""
         functions = dict.fromkeys(_plain(edit.function) for edit in self.edits)
         codes = [self._code(function) for function in functions]
         with ExitStack() as stack:
@@ -50,7 +50,7 @@ class PlantedBug:
             yield
 
     def _code(self, function: FunctionType) -> CodeType:
-        """The function compiled with all edits that concern it."""
+        """Compiles the function with all its edits."""
         source = textwrap.dedent(inspect.getsource(function))
         for edit in self.edits:
             if edit.function is function:
@@ -74,5 +74,5 @@ def _plain(function: Callable[..., Any]) -> FunctionType:
 
 
 def _code_named(module: CodeType, name: str) -> CodeType:
-    """The function's own code among the constants of the module that holds its definition alone."""
+    """Finds the function's code among the constants of a compiled module that contains nothing but the function."""
     return next(each for each in module.co_consts if isinstance(each, CodeType) and each.co_name == name)

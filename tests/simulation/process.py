@@ -1,9 +1,9 @@
-"""One life of a node as its kernel sees it: everything that runs for it, so that it can be stopped, let go on, or killed.
+"""One life of a node as a process that can be paused, resumed and killed as a whole.
 
 Shell of the tests. The process travels in the context variable `PROCESS`: tasks, callbacks and timers inherit it from the
-code that made them, so the loop knows to whom each of them belongs. Those of a stopped process (SIGSTOP) are held back in
-order, those of a dead one never run again: no call of it returns, no `finally` of it does anything. The easy thing to get
-wrong: what the network and the disks do by themselves goes on, so they schedule in `NO_PROCESS`.
+code that created them, so the event loop knows the owner of each. Callbacks of a paused process (SIGSTOP) are held back in
+order. Callbacks of a dead process never run again: its calls do not return, and its `finally` blocks do not run. The network
+and the disks keep working without the process, so they schedule their callbacks in `NO_PROCESS`.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from contextvars import Context, ContextVar
 from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
 from typing import Any
 
-# A coroutine may catch its end and wait again; one that does so this often is reported.
+# A coroutine may catch GeneratorExit and await again. One that does so this often is reported.
 CLOSE_ATTEMPTS = 20
 
 
 class SimulatedProcess:
-    """Invariant: while it is paused or dead nothing in its context runs."""
+    """Invariant: while the process is paused or dead, nothing runs in its context."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,7 +25,8 @@ class SimulatedProcess:
         self.is_dead = False
         self.context = Context()
         self.context.run(PROCESS.set, self)
-        # Only of the living ones; a dead process keeps what it left, or the collector would end it at any time.
+        # The unfinished tasks. A dead process keeps its tasks here, or the garbage collector would run their `finally`
+        # blocks at an arbitrary time.
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._held: list[asyncio.Handle] = []
 
@@ -34,12 +35,12 @@ class SimulatedProcess:
         return self.is_paused or self.is_dead
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """The loop came to a callback of a stopped process."""
+        """Keeps a callback that came up while the process was stopped. A dead process drops it."""
         if not self.is_dead:
             self._held.append(handle)
 
     def take_held(self) -> tuple[list[asyncio.Handle], list[asyncio.TimerHandle]]:
-        """What was held back: first what had been called for, then the timers that ran out."""
+        """Returns what was held back: the callbacks, and the expired timers."""
         held, self._held = self._held, []
         timers = [handle for handle in held if isinstance(handle, asyncio.TimerHandle)]
         return [handle for handle in held if not isinstance(handle, asyncio.TimerHandle)], timers
@@ -49,9 +50,9 @@ class SimulatedProcess:
         self._held.clear()
 
     def bury(self) -> None:
-        """Lets go of what a dead process left, at the end of its world. Its environment does nothing any more."""
+        """Closes the tasks that a dead process left, at the end of its world. Calls to its environment do nothing by now."""
         for task in self.tasks:
-            # Destroyed while pending is what it is meant to be.
+            # Keep asyncio from complaining that the task was destroyed while pending: that is intended.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _close(task.get_coro())
         self.tasks.clear()
@@ -59,11 +60,11 @@ class SimulatedProcess:
 
 def _close(coroutine: Any) -> None:
     if getcoroutinestate(coroutine) == CORO_CREATED:
-        # It was never begun, and neither were those that it was given to await.
+        # It never started, so neither did the coroutines it got as arguments.
         for inner in filter(iscoroutine, coroutine.cr_frame.f_locals.values()):
             _close(inner)
     for _ in range(CLOSE_ATTEMPTS):
-        # Whatever its last words are, nobody is there to hear them.
+        # The process is dead, so its last exception does not matter.
         with suppress(BaseException):
             coroutine.close()
             return
@@ -73,4 +74,4 @@ def _close(coroutine: Any) -> None:
 PROCESS: ContextVar[SimulatedProcess] = ContextVar("PROCESS")
 
 NO_PROCESS = Context()
-"""The context of what belongs to no process: wires, disks, the scenario."""
+"""The context of everything that belongs to no process: the network, the disks, the scenario."""

@@ -1,7 +1,7 @@
-"""A network that keeps what is asked of the controller and what it answers, so that a scenario can show the RPCs of a KIP.
+"""A network that records the requests to the controller and its responses, so that a scenario can show the RPCs of a KIP.
 
-Shell of the tests. Nothing is changed on the way: the bytes are decoded beside the listener that receives them. Easy to get
-wrong: a response is decoded by the version of its request, so each connection remembers what it was asked.
+Shell of the tests. The tap passes all bytes on unchanged and decodes a copy of them. A response is decoded by the version of
+its request, so each connection remembers its open requests.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ SHOWN_APIS = (
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     sender: str
     request: Struct
@@ -38,7 +38,7 @@ class Exchange:
 
 
 class TappedNetwork(SimulatedNetwork):
-    """Listens in on every listener of one port."""
+    """Records the exchanges with every listener on one port."""
 
     def __init__(self, plain: SimulatedNetwork, seed: object, *, port: int) -> None:
         super().__init__(plain.loop, seed)
@@ -53,7 +53,7 @@ class TappedNetwork(SimulatedNetwork):
 
 
 class _TappedReceiver:
-    """The server's side of one connection."""
+    """Taps one connection on the server's side."""
 
     def __init__(self, connection: Connection, receiver: Receiver, exchanges: list[Exchange]) -> None:
         self._receiver = receiver

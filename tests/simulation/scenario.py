@@ -1,9 +1,9 @@
-"""Scenarios: text files of commands to a simulated cluster, with what it answered recorded below each of them.
+"""Scenarios: text files of commands to a simulated cluster, with the recorded output below each command.
 
-Shell of the tests. A line that begins with `#` is a comment, one that begins with a blank is recorded output, any other is
-a command (COMMANDS); `play` gives the file back with the output as it is now. Easy to get wrong: what is shown
-must be the same for every seed, because latencies, ids and the order of independent things differ from seed to seed, and
-from one form of the code to the next.
+Shell of the tests. A line that begins with `#` is a comment, a line that begins with a blank is recorded output, and any
+other line is a command (COMMANDS). `play` runs a file and returns it with its present output. The output must be the same
+for every seed and for every version of the code that behaves the same, so it must not show latencies, ids, or the order of
+independent events.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ INDENT = "    "
 
 
 class ScenarioFailed(AssertionError):
-    """A command could not be carried out; the text names its line."""
+    """A command failed. The text names its line."""
 
 
 def scenario_files() -> list[Path]:
-    """All scenarios, by name."""
+    """Returns all scenario files, sorted by name."""
     return sorted(FOLDER.glob("*.txt"))
 
 
 def play(text: str, *, seed: int) -> str:
-    """Carries out the commands of a scenario; returns it with what they show now."""
+    """Runs the commands of a scenario. Returns the scenario with their present output."""
     world = SimulatedWorld(seed)
     world.network = network = TappedNetwork(world.network, seed, port=CONTROLLER_PORT)
     lines: list[str] = []
@@ -51,7 +51,7 @@ def play(text: str, *, seed: int) -> str:
                         lines.append(line.rstrip())
                         lines.extend(INDENT + shown for shown in await _carry_out(run, number, line))
             except ScenarioFailed as failed:
-                # Raised below, since a TaskGroup would wrap it.
+                # Raise it below, outside the TaskGroup, which would wrap it in an ExceptionGroup.
                 failures.append(failed)
             run.close()
 

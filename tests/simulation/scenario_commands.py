@@ -1,7 +1,7 @@
-"""The commands of scenarios that do something to a simulated cluster: clients, disks, processes, network, time.
+"""The scenario commands that act on a simulated cluster: clients, disks, processes, network, time.
 
-Shell of the tests. A command is a coroutine that may return the lines to be recorded; its docstring says how it is written.
-Easy to get wrong: what a command says must not depend on the seed, so times are rounded up to steps that people think in.
+Shell of the tests. A command is a coroutine that may return output lines; its docstring shows its syntax. The output must
+not depend on the seed, so times are rounded up to a few steps.
 """
 
 import errno
@@ -51,7 +51,7 @@ command = ACTIONS.named
 
 @command("cluster")
 async def start_cluster(run: ScenarioRun, arguments: Arguments) -> None:
-    """cluster brokers=3 disks=3 [metadata.version=16] [any.configuration.key=value ...]: starts it; all brokers run then."""
+    """cluster brokers=3 disks=3 [metadata.version=16] [any.configuration.key=value ...]: returns once all brokers run."""
     brokers, disks = int(arguments.option("brokers")), int(arguments.option("disks"))
     level = int(arguments.option("metadata.version", str(DEFAULT_LEVEL)))
     await run.start(SimulatedCluster(run.world, brokers=brokers, disks=disks, overrides=arguments.others(), level=level))
@@ -82,7 +82,7 @@ async def create_topic(run: ScenarioRun, arguments: Arguments) -> list[str] | No
     if result.error_code != ErrorCode.NONE:
         return [error_name(result.error_code)]
     await run.cluster.until_in_sync(name)
-    # Directories are chosen by what is free, as the probe saw it last.
+    # Wait for the next probe: brokers place replicas by the free space that the last probe has measured.
     await run.world.sleep(1.5)
     run.forget()
     return None
@@ -112,7 +112,7 @@ async def delete_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("produce")
 async def produce(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """produce t-0 [count=10] [acks=all|1] [once]: with acks=all until acknowledged; `once`: one attempt, and its answer."""
+    """produce t-0 [count=10] [acks=all|1] [once]: retries until acknowledged; `once`: one attempt, and shows its result."""
     topic, index = partition_of(arguments.word())
     count = int(arguments.option("count", "1"))
     acks = -1 if (given := arguments.option("acks", "all")) == "all" else int(given)
@@ -131,7 +131,8 @@ async def produce(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("send records")
 async def send_records(run: ScenarioRun, arguments: Arguments) -> None:
-    """send records t-0 to=1 [acks=1]: one record to that broker, whoever leads, without waiting; `show answers` later."""
+    """send records t-0 to=1 [acks=1]: sends one record to that broker, leader or not, without waiting for the response;
+    `show answers` shows it later."""
     name, broker_id = arguments.word(), int(arguments.option("to"))
     topic, index = partition_of(name)
     batch = encode_batch([Record(key=None, value=b"sent", timestamp_ms=0)])
@@ -155,14 +156,14 @@ async def send_records(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("show answers")
 async def show_answers(run: ScenarioRun, _arguments: Arguments) -> list[str]:
-    """show answers: to what `send records` sent."""
+    """show answers: the responses to `send records` so far."""
     answers, run.answers = run.answers, []
     return answers or ["none"]
 
 
 @command("consume")
 async def consume(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """consume t-0: everything up to the high watermark, compared with what was acknowledged."""
+    """consume t-0: reads everything up to the high watermark and compares it with the acknowledged records."""
     topic, index = partition_of(arguments.word())
     found = await run.client.read_all(topic, index)
     expected = run.client.acknowledged.get((topic, index), {})
@@ -175,7 +176,7 @@ async def consume(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("fail-disk")
 async def fail_disk(run: ScenarioRun, arguments: Arguments) -> None:
-    """fail-disk broker=2 dir=1 [errno=EIO]: everything on it fails until `heal-disk`."""
+    """fail-disk broker=2 dir=1 [errno=EIO]: every operation on the disk fails until `heal-disk`."""
     run.acted_at = len(run.world.events)
     run.disk(arguments).fail_with(getattr(errno, arguments.option("errno", "EIO")))
 
@@ -188,7 +189,7 @@ def _disk_command(name: str, act: Callable[[SimulatedDisk], None]) -> None:
     command(name)(carry_out)
 
 
-# All of them: NAME broker=2 dir=1.
+# The syntax of all of these: NAME broker=2 dir=1.
 _disk_command("heal-disk", SimulatedDisk.heal)
 _disk_command("hang-disk", SimulatedDisk.hang)
 _disk_command("thaw-disk", SimulatedDisk.thaw)
@@ -203,7 +204,7 @@ _disk_command("mount-disk", SimulatedDisk.mount)
 
 @command("replace-disk")
 async def replace_disk(run: ScenarioRun, arguments: Arguments) -> None:
-    """replace-disk broker=2 dir=1: an empty one, unformatted, in its place."""
+    """replace-disk broker=2 dir=1: puts an empty, unformatted disk in its place."""
     run.look()
     disk = run.disk(arguments)
     disk.heal()
@@ -212,7 +213,7 @@ async def replace_disk(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("format")
 async def format_disks(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """format broker=2 [strictly] [log.dirs=...]: kafka-storage format --ignore-formatted; strictly: without that option."""
+    """format broker=2 [strictly] [log.dirs=...]: kafka-storage format --ignore-formatted; `strictly`: without the option."""
     broker_id = arguments.broker()
     is_strict = arguments.rest() == ["strictly"]
     said: list[str] = []
@@ -234,7 +235,7 @@ async def format_disks(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("remove-directory-id")
 async def remove_directory_id(run: ScenarioRun, arguments: Arguments) -> None:
-    """remove-directory-id broker=2 dir=1: as a disk that was formatted before KIP-858."""
+    """remove-directory-id broker=2 dir=1: makes the disk look as if it was formatted before KIP-858."""
     disk = run.disk(arguments)
     lines = disk.files()["meta.properties"].splitlines(keepends=True)
     disk.write("meta.properties", b"".join(line for line in lines if not line.startswith(b"directory.id")))
@@ -242,7 +243,7 @@ async def remove_directory_id(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("copy-meta-properties")
 async def copy_meta_properties(run: ScenarioRun, arguments: Arguments) -> None:
-    """copy-meta-properties broker=2 from=1 to=2: two directories with one id."""
+    """copy-meta-properties broker=2 from=1 to=2: gives two directories the same id."""
     broker_id = arguments.broker()
     content = run.disk_at(broker_id, arguments.option("from")).files()["meta.properties"]
     run.disk_at(broker_id, arguments.option("to")).write("meta.properties", content)
@@ -250,13 +251,13 @@ async def copy_meta_properties(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("swap-disks")
 async def swap_disks(run: ScenarioRun, arguments: Arguments) -> None:
-    """swap-disks b1/d1 b2/d1: each is mounted at the other's path."""
+    """swap-disks b1/d1 b2/d1: mounts each disk at the other's path."""
     run.world.swap_disks(f"/{arguments.word()}", f"/{arguments.word()}")
 
 
 @command("move-log")
 async def move_log(run: ScenarioRun, arguments: Arguments) -> None:
-    """move-log t-0 broker=2 from=1 to=2: by hand, while the broker is down."""
+    """move-log t-0 broker=2 from=1 to=2: moves the replica's folder to another disk, while the broker is down."""
     name, broker_id = arguments.word(), arguments.broker()
     source = run.disk_at(broker_id, arguments.option("from"))
     target = run.disk_at(broker_id, arguments.option("to"))
@@ -287,7 +288,7 @@ async def crash(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("power-cut")
 async def power_cut(run: ScenarioRun, arguments: Arguments) -> None:
-    """power-cut broker=2: dead at once, and what its disks had not synced is lost in part or whole."""
+    """power-cut broker=2: kills the broker, and loses part or all of the data that its disks had not synced."""
     run.acted_at = len(run.world.events)
     node_id = arguments.node()
     run.note_killed(node_id)
@@ -296,7 +297,7 @@ async def power_cut(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("stop")
 async def stop(run: ScenarioRun, arguments: Arguments) -> None:
-    """stop broker=2 [wait=no]: SIGTERM, and waits for its end."""
+    """stop broker=2 [wait=no]: SIGTERM, and waits until the process has ended."""
     run.acted_at = len(run.world.events)
     node_id = arguments.node()
     env = run.cluster.env(node_id)
@@ -308,7 +309,7 @@ async def stop(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("start")
 async def start(run: ScenarioRun, arguments: Arguments) -> None:
-    """start broker=2 [any.configuration.key=value ...] | start controller: on the disks that it has; does not wait."""
+    """start broker=2 [any.configuration.key=value ...] | start controller: starts it on its disks, without waiting."""
     run.acted_at = len(run.world.events)
     node_id = arguments.node()
     run.cluster.start_node(node_id, arguments.others())
@@ -339,7 +340,7 @@ def _node_name(text: str) -> str:
 
 @command("cut")
 async def cut(run: ScenarioRun, arguments: Arguments) -> None:
-    """cut 1->controller | cut 1<->2: nothing arrives in this direction, or in both."""
+    """cut 1->controller | cut 1<->2: cuts the link in this direction, or in both."""
     run.acted_at = len(run.world.events)
     sender, arrow, receiver = re.split("(<?->)", arguments.word())
     run.world.network.cut(_node_name(sender), _node_name(receiver))
@@ -349,7 +350,7 @@ async def cut(run: ScenarioRun, arguments: Arguments) -> None:
 
 @command("mend")
 async def mend(run: ScenarioRun, _arguments: Arguments) -> None:
-    """mend: ends all cuts; what was held back arrives."""
+    """mend: ends all cuts. The bytes that were held back arrive."""
     run.world.network.mend()
 
 
@@ -366,7 +367,7 @@ async def advance(run: ScenarioRun, arguments: Arguments) -> None:
 async def wait(run: ScenarioRun, arguments: Arguments) -> list[str]:
     """await EVENT [broker=2|controller] | running | in-sync t | leader t-0=2|none | dead broker=2; [within=60s]
 
-    An event is one that was logged since the last command that did something."""
+    EVENT must have been logged since the last command that acts on the cluster."""
     what = arguments.word()
     within_ns = duration_ns(arguments.option("within", "60s"))
     begun_ns = run.world.now_ns()

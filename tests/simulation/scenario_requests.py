@@ -1,7 +1,7 @@
-"""The commands of scenarios that send a request to the controller in a broker's name, to see it refused or granted.
+"""The scenario commands that send a request to the controller in a broker's name, to see it accepted or refused.
 
-Shell of the tests. What is not said is filled in as the broker would: its epoch, the epochs of the partition. Easy to get
-wrong: a heartbeat sent by hand keeps the session of a broker that is dead.
+Shell of the tests. Fields that the command does not name get the values the broker would send: its epoch, the epochs of the
+partition. A heartbeat sent this way also keeps the session of a dead broker alive.
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
@@ -41,7 +41,7 @@ command = REQUESTS.named
 
 
 def _epoch_of(run: ScenarioRun, arguments: Arguments, broker_id: int) -> int:
-    """`epoch=stale`, or the one that the controller knows."""
+    """Returns the broker epoch that the controller knows, or an older one for `epoch=stale`."""
     registration = run.cluster.state.brokers[BrokerId(broker_id)]
     return registration.epoch - (1 if arguments.option("epoch", "current") == "stale" else 0)
 
@@ -93,7 +93,7 @@ async def send_assignment(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("send isr")
 async def send_isr(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send isr t-0=1,2,3: AlterPartition in the name of the leader, with the epochs that are right."""
+    """send isr t-0=1,2,3: AlterPartition in the leader's name, with the correct epochs."""
     ((name, isr),) = arguments.others().items()
     topic, index = partition_of(name)
     part = run.cluster.partition(topic, index)
@@ -116,7 +116,7 @@ async def send_isr(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("send registration")
 async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send registration broker=9 dirs=b2/d1: BrokerRegistration of a new incarnation; `dirs=` names none."""
+    """send registration broker=9 dirs=b2/d1: BrokerRegistration of a new incarnation. `dirs=` registers no directory."""
     request = BrokerRegistrationRequest(
         broker_id=arguments.broker(),
         cluster_id=CLUSTER_ID,

@@ -1,8 +1,8 @@
-"""What the commands of a scenario act on: one cluster, its clients, and what was seen of it until now.
+"""What the commands of a scenario work on: one cluster, its clients, and how much of its output has been shown so far.
 
-Shell of the tests. A broker's first disk is `broker=2 dir=1`, its metadata disk `dir=metadata`; a node is `broker=2` or
-`controller`. Easy to get wrong: `show log`, `show records` and `show requests` show what is new since they, or `cluster` or
-`create topic`, were last used.
+Shell of the tests. A broker's first disk is written `broker=2 dir=1`, its metadata disk `dir=metadata`; a node is `broker=2`
+or `controller`. `show log`, `show records` and `show requests` each show what is new since the same command, `cluster` or
+`create topic` was last used.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ CLIENT = "client"
 
 METADATA_SEGMENT = f"__cluster_metadata-0/{0:020d}.log"
 
-# How `await` and `produce` say how long it took: close enough for people, and the same for every seed.
+# `await` and `produce` round the time they took up to one of these steps, so that it is the same for every seed.
 STEPS_NS = tuple((f"{seconds} s", seconds * NS_PER_S) for seconds in (2, 5, 10, 20, 40))
 AT_ONCE = ("50 ms", NS_PER_S // 20)
 
@@ -42,7 +42,7 @@ UNITS_NS = MappingProxyType({"ms": NS_PER_S // 1000, "s": NS_PER_S, "m": 60 * NS
 
 
 def duration_ns(text: str) -> int:
-    """`500ms`, `2s`, `1m`."""
+    """Parses `500ms`, `2s`, `1m`."""
     match = DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text} is no duration; write 500ms, 2s or 1m")
@@ -51,7 +51,7 @@ def duration_ns(text: str) -> int:
 
 @dataclass(slots=True)
 class Arguments:
-    """The words of a command and its `key=value` options. What nobody asks for is an error."""
+    """The words of a command and its `key=value` options. It is an error if a command does not use all of them."""
 
     given: list[str]
     words: list[str] = field(init=False)
@@ -84,7 +84,7 @@ class Arguments:
         return int(self.option("broker"))
 
     def node(self) -> int:
-        """`broker=2`, or the word `controller`."""
+        """Parses `broker=2` or the word `controller`."""
         if "broker" in self.options:
             return self.broker()
         word = self.word()
@@ -104,7 +104,7 @@ class CommandTable(dict[str, Command]):
     """Commands by name."""
 
     def named(self, name: str) -> Callable[[Command], Command]:
-        """Decorates the coroutine that carries out the command of this name."""
+        """Decorates the coroutine function of the command with this name."""
 
         def add(function: Command) -> Command:
             self[name] = function
@@ -114,7 +114,7 @@ class CommandTable(dict[str, Command]):
 
 
 class ScenarioRun:
-    """One cluster under the commands of one file."""
+    """One run of a scenario file on one cluster."""
 
     def __init__(self, world: SimulatedWorld, network: TappedNetwork, task_group: asyncio.TaskGroup) -> None:
         self.world = world
@@ -128,7 +128,7 @@ class ScenarioRun:
         self._seen_events = 0
         self._seen_records = 0
         self._seen_exchanges = 0
-        # When the last command began that did something: what `await` waits for comes after it.
+        # The number of events when the last command that acts on the cluster began. `await` looks at later events only.
         self.acted_at = 0
         self.meant_to_run: set[int] = set()
         self.answers: list[str] = []
@@ -147,7 +147,7 @@ class ScenarioRun:
         self._cluster = cluster
         self.meant_to_run = set(cluster.broker_ids)
         await cluster.start()
-        # Until every broker sends the heartbeats of its daily life.
+        # Wait until every broker sends its regular heartbeats.
         await self.world.sleep(1)
         self._client = SimulatedClient(cluster, self._task_group)
         self.forget()
@@ -159,16 +159,16 @@ class ScenarioRun:
             self._controller_channel.close()
 
     def start_task(self, waits: Coroutine[Any, Any, None]) -> None:
-        """What goes on beside the commands."""
+        """Starts a task that runs beside the commands."""
         self._task_group.create_task(waits)
 
     def look(self) -> Names:
-        """The names of everything that is there now."""
+        """Returns the names of all ids, including those that exist only now."""
         self.names.look(self.world._disks, self.cluster.state)
         return self.names
 
     def forget(self) -> None:
-        """What happened until now is not shown any more."""
+        """Marks everything that has happened so far as shown."""
         self._seen_events = self.acted_at = len(self.world.events)
         self._seen_records = len(self._records())
         self._seen_exchanges = sum(each.sender != CLIENT for each in self._network.exchanges)
@@ -181,7 +181,7 @@ class ScenarioRun:
         return self.world.disk(f"/b{broker_id}/{name if name == 'metadata' else f'd{name}'}")
 
     def live_broker(self) -> int:
-        """The one that clients ask; scenarios mostly hurt the first."""
+        """Returns the broker that clients ask: the last one alive, because most scenarios break the first."""
         return next(id_ for id_ in reversed(self.cluster.broker_ids) if not self.cluster.env(id_).is_dead)
 
     def note_killed(self, node_id: int) -> None:
@@ -212,7 +212,8 @@ class ScenarioRun:
         return [line for record in records if (line := record_line(self.look(), record)) is not None]
 
     def new_exchanges(self, sender: str | None, words: list[str]) -> list[str]:
-        """Those with one of the words; heartbeats where they differ from the one before of the same broker."""
+        """Returns the new exchanges that contain one of the words. A heartbeat equal to the broker's previous one is left
+        out."""
         names = self.look()
         exchanges = [each for each in self._network.exchanges if each.sender != CLIENT]
         before = {
@@ -245,7 +246,7 @@ class ScenarioRun:
 
 
 def _without_usual_heartbeats(names: Names, before: dict[str, str], exchanges: list[Exchange]) -> Iterator[Exchange]:
-    """`before` is the line of each broker's last heartbeat."""
+    """Leaves out a heartbeat that equals the broker's previous one. `before` has the line of each broker's last one."""
     for exchange in exchanges:
         if isinstance(exchange.request, BrokerHeartbeatRequest):
             line = exchange_line(names, exchange)
@@ -257,16 +258,16 @@ def _without_usual_heartbeats(names: Names, before: dict[str, str], exchanges: l
 
 
 def partition_of(text: str) -> tuple[str, int]:
-    """`t-0` as topic and partition."""
+    """Parses `t-0` into topic and partition."""
     topic, _, index = text.rpartition("-")
     return topic, int(index)
 
 
 def broker_lists(text: str) -> list[list[int]]:
-    """`1,2,3` or, one for each partition, `1,2;2,3`."""
+    """Parses `1,2,3`, or `1,2;2,3` with one list for each partition."""
     return [[int(each) for each in part.split(",")] for part in text.split(";")]
 
 
 def rounded_up(elapsed_ns: int, *steps: tuple[str, int]) -> str:
-    """The next of `steps` and STEPS_NS, in words."""
+    """Returns the name of the smallest of `steps` and STEPS_NS that is not shorter than this time."""
     return next((name for name, limit_ns in (*steps, *STEPS_NS) if elapsed_ns <= limit_ns), "a minute")

@@ -1,7 +1,7 @@
-"""The commands of scenarios that look and change nothing: metadata, records, requests, logs, disks, metrics.
+"""The scenario commands that show something and change nothing: metadata, records, requests, logs, disks, metrics.
 
-Shell of the tests. How things are said is in `scenario_views`. Easy to get wrong: what the controller has applied need not
-be what a broker has; `show partition` asks the one, `show metadata` the other.
+Shell of the tests. `scenario_views` formats the output. The controller's image may be ahead of a broker's: `show partition`
+shows the controller's, `show metadata` a broker's.
 """
 
 import re
@@ -32,7 +32,7 @@ command = SHOWS.named
 
 @command("show partition")
 async def show_partition(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show partition t-0 [t-1 ...]: as the controller has it."""
+    """show partition t-0 [t-1 ...]: the partitions in the controller's image."""
     names = run.look()
     return [
         partition_line(names, run.cluster.state, name, run.cluster.partition(*partition_of(name)))
@@ -42,7 +42,7 @@ async def show_partition(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show topic")
 async def show_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show topic t: all its partitions."""
+    """show topic t: all partitions of a topic in the controller's image."""
     topic = arguments.word()
     names = run.look()
     return [
@@ -53,7 +53,7 @@ async def show_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show broker")
 async def show_broker(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show broker 2: its process, and its registration."""
+    """show broker 2: the state of its process, and its registration."""
     broker_id = int(arguments.word())
     names = run.look()
     return in_columns(
@@ -66,7 +66,7 @@ async def show_broker(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show log")
 async def show_log(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show log [controller|broker=2] [EVENT ...]: the events that tell a story to an operator, or those that are named."""
+    """show log [controller|broker=2] [EVENT ...]: the new events that matter to an operator, or those that are named."""
     node = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
     if "controller" in arguments.words:
         arguments.words.remove("controller")
@@ -76,21 +76,21 @@ async def show_log(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show records")
 async def show_records(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show records [WORD ...]: records of the metadata log that contain one of the words, in its order."""
+    """show records [WORD ...]: the new records of the metadata log, in order; with words, those that contain one of them."""
     words = [*arguments.rest(), *(f"{key}={value}" for key, value in arguments.others().items())]
     return [line for line in run.new_records() if not words or any(word in line.split() for word in words)] or ["none"]
 
 
 @command("show requests")
 async def show_requests(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show requests [broker=2] [BrokerHeartbeat ...]: what brokers asked of the controller, and its answers."""
+    """show requests [broker=2] [BrokerHeartbeat ...]: the new requests of brokers to the controller, and its responses."""
     sender = run.cluster.name(arguments.broker()) if "broker" in arguments.options else None
     return without_repeats(run.new_exchanges(sender, arguments.rest())) or ["none"]
 
 
 @command("show metadata")
 async def show_metadata(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show metadata t from=3: what broker 3 tells a client about a topic."""
+    """show metadata t from=3: broker 3's Metadata response about a topic."""
     topic, broker_id = arguments.word(), int(arguments.option("from"))
     response = await run.client.ask(
         broker_id, MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
@@ -111,7 +111,7 @@ async def show_metadata(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show log-dirs")
 async def show_log_dirs(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show log-dirs 2: what kafka-log-dirs --describe says of the broker."""
+    """show log-dirs 2: what kafka-log-dirs --describe shows for the broker."""
     response = await run.client.ask(int(arguments.word()), DescribeLogDirsRequest(topics=None))
     return in_columns(
         [
@@ -127,7 +127,7 @@ async def show_log_dirs(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show disk")
 async def show_disk(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show disk broker=2 dir=1: the folders on it, and the clean-shutdown marker."""
+    """show disk broker=2 dir=1: the folders on the disk, and the clean shutdown marker."""
     disk = run.disk(arguments)
     marker = [".kafka_cleanshutdown"] if ".kafka_cleanshutdown" in disk.files() else []
     folders = [re.sub(r"\.[0-9a-f]{32}-", ".<hex>-", name) for name in disk.folders()]
@@ -136,7 +136,7 @@ async def show_disk(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show meta.properties")
 async def show_meta_properties(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show meta.properties broker=2: of each of its directories, by path."""
+    """show meta.properties broker=2: the file in each of its directories, by path."""
     config = run.cluster.config(arguments.broker())
     names = run.look()
     rows = []
@@ -148,7 +148,8 @@ async def show_meta_properties(run: ScenarioRun, arguments: Arguments) -> list[s
 
 @command("show metric")
 async def show_metric(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show metric NAME broker=2: what Prometheus reads; the cluster needs diskraft.prometheus.listener=0.0.0.0:9404."""
+    """show metric NAME broker=2: the samples Prometheus would get. The cluster needs
+    diskraft.prometheus.listener=0.0.0.0:9404."""
     name = arguments.word()
     (collector,) = run.cluster.env(arguments.broker()).collectors.values()
     return [

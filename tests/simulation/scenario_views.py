@@ -1,8 +1,8 @@
-"""What a scenario shows, as text for people that is the same for every seed: no ids, no epochs of brokers, no exact times.
+"""Formats the output of scenarios so that it is the same for every seed: no ids, no broker epochs, no exact times.
 
-Shell of the tests. A directory is called by the disk on which its id was first seen (`b2/d1`), wherever that disk is mounted
-later; an id that a disk gets anew has a stroke (`b2/d1'`). Easy to get wrong: what stands in the order of random ids
-(the directories of a registration) must be sorted by name before it is shown.
+Shell of the tests. A directory is named after the disk on which its id was first seen (`b2/d1`), wherever that disk is
+mounted later. If the disk gets another id, that one is marked with a prime (`b2/d1'`). Lists in the order of random ids (the
+directories of a registration) are sorted by name.
 """
 
 import re
@@ -42,7 +42,7 @@ RESERVED = {UNASSIGNED: "UNASSIGNED", LOST: "LOST", MIGRATING: "MIGRATING"}
 
 A_UUID = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
 
-# The events that tell a story to an operator; `show log NAME` shows any other.
+# The events that matter to an operator. `show log NAME` shows any other.
 STORY = frozenset(
     """
     broker_controlled_shutdown broker_fenced broker_registered_again broker_running broker_stopped broker_unfenced
@@ -54,7 +54,7 @@ STORY = frozenset(
     """.split()
 )
 
-# Fields that differ from seed to seed, or say what the line says already.
+# Fields that differ from seed to seed, or repeat what the line already says.
 HIDDEN_FIELDS = frozenset(
     """
     absence_ms advice broker_epoch elapsed_ms end_offset epoch incarnation_id listeners log_dirs renamed_to topic_id
@@ -63,19 +63,19 @@ HIDDEN_FIELDS = frozenset(
 
 A_BROKER_EPOCH = re.compile(r"broker epoch \d+")
 
-# Which operation meets a dead disk first is a matter of chance.
+# Hides which operation failed first on a dead disk, because that depends on the seed.
 AN_IO_ERROR = re.compile(r"\w+ on \S+ failed with (E[A-Z]+)")
 
 
 class Names:
-    """Names for the ids of one scenario. `look` before anything is shown."""
+    """The names of the ids in one scenario. Call `look` before showing anything."""
 
     def __init__(self) -> None:
         self._directories: dict[DirectoryId, str] = dict(RESERVED)
         self._topics: dict[TopicId, str] = {}
 
     def look(self, disks: Mapping[str, SimulatedDisk], state: MetadataState) -> None:
-        """Learns the ids that are there now."""
+        """Names the ids that exist now."""
         for path, disk in sorted(disks.items()):
             content = disk.files().get("meta.properties")
             found = parse_meta_properties(content).directory_id if content is not None else None
@@ -100,7 +100,7 @@ class Names:
         return self._topics.get(TopicId(topic_id), "unknown topic")
 
     def in_text(self, text: str) -> str:
-        """The text with names for the ids in it."""
+        """Replaces the ids in a text by their names, and hides other things that differ from seed to seed."""
         text = A_BROKER_EPOCH.sub("broker epoch N", AN_IO_ERROR.sub(r"\1", text))
         return A_UUID.sub(self._of_match, text)
 
@@ -113,7 +113,7 @@ class Names:
 
 
 def members(broker_ids: Iterable[int]) -> str:
-    """An ISR; its order means nothing."""
+    """Formats an ISR, sorted, because its order has no meaning."""
     return ",".join(map(str, sorted(broker_ids))) or "none"
 
 
@@ -156,7 +156,7 @@ def registration_line(names: Names, state: MetadataState, broker_id: int) -> str
 
 
 def metadata_records(content: bytes) -> list[Struct]:
-    """Every record of a segment of the metadata log, control records left out."""
+    """Decodes the records of a segment of the metadata log, without control records."""
     return [
         record
         for header, view in split_batches(memoryview(content), allow_partial_tail=True)
@@ -167,7 +167,7 @@ def metadata_records(content: bytes) -> list[Struct]:
 
 
 def record_line(names: Names, record: Struct) -> str | None:
-    """One record about brokers, topics or partitions; None for any other."""
+    """Formats a record about brokers, topics or partitions. Returns None for any other record."""
     match record:
         case RegisterBrokerRecord():
             return f"RegisterBroker broker={record.broker_id} LogDirs={names.directories(record.log_dirs)}"
@@ -216,7 +216,7 @@ def _partition_change_line(names: Names, record: PartitionChangeRecord) -> str:
 
 
 def exchange_line(names: Names, exchange: Exchange) -> str:
-    """A request to the controller and its answer."""
+    """Formats a request to the controller and its response."""
     question, answer = _exchange(names, exchange.request, exchange.response)
     return f"{question} -> {answer}"
 
@@ -231,7 +231,7 @@ def _replicas_of(request: AssignReplicasToDirsRequest) -> set[TopicIdPartition]:
 
 
 def with_assignments_together(exchanges: Iterable[Exchange]) -> list[Exchange]:
-    """How many requests a bunch of assignments takes is a matter of chance: here it is one."""
+    """Merges consecutive assignment requests of a broker. How many requests it needs depends on the seed."""
     together: list[Exchange] = []
     for exchange in exchanges:
         request, response = exchange.request, exchange.response
@@ -310,7 +310,7 @@ def _proposed(names: Names, request: AlterPartitionRequest) -> str:
 
 
 def _refusals(response: Any, error: str) -> str:
-    """The error of the whole, else the errors of its partitions."""
+    """Returns the error of the response, or else the errors of its partitions."""
     topics = response.topics if isinstance(response, AlterPartitionResponse) else _topics_of(response)
     codes = {error_name(partition.error_code): None for topic in topics for partition in topic.partitions}
     return error if response.error_code or not codes else ",".join(codes)
@@ -340,11 +340,11 @@ def _value(names: Names, value: Any) -> str:
 
 
 def without_repeats(lines: Sequence[str]) -> list[str]:
-    """Each run of equal lines once."""
+    """Keeps one of each run of equal lines."""
     return [line for number, line in enumerate(lines) if number == 0 or line != lines[number - 1]]
 
 
 def in_columns(rows: Collection[Sequence[str]]) -> list[str]:
-    """Rows with their cells under each other."""
+    """Aligns the cells of all rows in columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(next(iter(rows), ())))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

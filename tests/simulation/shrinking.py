@@ -1,7 +1,7 @@
-"""From a failing schedule to a short one: the shortest prefix that still fails, then every fault left out that can be.
+"""Shrinks a failing schedule: finds the shortest prefix that still fails, then leaves out every fault that is not needed.
 
-Core of the tests: it knows nothing of simulations but a function that says whether a list still fails. Easy to get wrong: a
-shorter schedule may fail in another way, so what counts as "still fails" is the caller's to say.
+Core of the tests. It knows nothing about simulations; the caller passes a function that says whether a list still fails. A
+shorter schedule may fail in another way, so the caller also decides what counts as the same failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 def shrink(items: Sequence[T], still_fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A short part of `items`, in order, that still fails. `items` as a whole is known to fail."""
+    """Returns a short part of `items`, in order, that still fails. All of `items` together are known to fail."""
     kept = _shortest_prefix(items, still_fails)
     size = len(kept) // 2
     while size > 0:
-        # The last of a shortest prefix is needed; what comes before it is tried from the latest, first in large pieces.
+        # The last item of a shortest prefix is needed. Try to leave out the others, the latest first, in large pieces first.
         end = len(kept) - 1
         while end > 0:
             begin = max(0, end - size)
@@ -28,7 +28,7 @@ def shrink(items: Sequence[T], still_fails: Callable[[Sequence[T]], bool]) -> li
 
 
 def _shortest_prefix(items: Sequence[T], still_fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """By bisection: `low` items are taken to pass, `high` items are known to fail."""
+    """Bisects: assumes that the first `low` items pass, and knows that the first `high` items fail."""
     low, high = -1, len(items)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,9 +1,9 @@
-"""A seed of trouble: a plan that was drawn beforehand is carried out on virtual time, and everything is judged.
+"""Runs one seed: carries out its plan on virtual time and checks everything.
 
-Phases: chaos (clients work while the schedule is carried out), heal (everything is repaired), converge (within a bound all
-brokers run and every replica is in sync), check. Because the schedule is plain data, a prefix of it can be run again, which
-is how a failure is shrunk. Easy to get wrong: a fault that would cost a partition its last untouched in-sync replica is
-withheld when its time comes, so leaving one fault out may let another happen.
+A run has these phases: chaos (clients work while the faults of the schedule happen), heal (everything is repaired), converge
+(within a time limit all brokers run and every replica is in sync), check. The schedule is plain data, so a part of it can be
+run again; that is how a failure is shrunk. A fault that would cost a partition its last untouched in-sync replica is
+withheld when its time comes, so leaving out one fault may let another one happen.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
 from tests.simulation.workload import ALL, Workload, WorkloadClient
 
-# From the end of the repairs to the last replica in sync.
+# The time limit from the end of the repairs until the last replica is in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
 LAST_WRITES_BOUND_SECONDS = 10.0
 REFUSAL_SECONDS = 5.0
@@ -33,13 +33,13 @@ REVIVED_TOPIC = "revived"
 ROOM_BELOW_FLOOR = 16 * 1024 * 1024
 OUTGROWTH_BOUND_SECONDS = 20.0
 UNKNOWN_LEVELS = ((METADATA_VERSION_FEATURE, LATEST_LEVEL + 1), ("group.version", 1))
-# By then every probe has looked at the space of its disk.
+# After this time every probe has measured the free space of its disk.
 PROBED_SECONDS = 3.0
 
 
 @dataclass(slots=True)
 class SeedReport:
-    """What a seed did, in numbers."""
+    """The figures of one run."""
 
     seed: int
     faults: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class SeedReport:
 
 
 def run_seed(seed: int) -> SeedReport:
-    """Runs one seed. Raises whatever is wrong: a violated invariant, a lost record, no convergence, a failed daemon."""
+    """Runs one seed. Raises if an invariant is violated, a record lost, the cluster does not converge or a daemon fails."""
     return SeedRun(draw_plan(seed)).run()
 
 
@@ -61,7 +61,7 @@ def run_seed(seed: int) -> SeedReport:
 
 
 class SeedRun:
-    """One run of a plan, with the world that it happened in for whoever wants to look at it afterwards."""
+    """One run of a plan. Its world and its history can be inspected afterwards."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -78,7 +78,7 @@ class SeedRun:
         self._lost: dict[TopicIdPartition, None] = {}
 
     def run(self) -> SeedReport:
-        """Raises what is wrong."""
+        """Runs the plan. Raises what `run_seed` raises."""
 
         async def scenario(_: SimulatedWorld) -> None:
             await self._run()
@@ -102,7 +102,7 @@ class SeedRun:
             self._lab.note("converge")
             await self._converge()
             await workload.stop()
-            # A topic may have come or gone at the last moment.
+            # The workload may have created or deleted a topic just before it stopped.
             await self._converge()
             client = WorkloadClient(self._cluster, self.history, "client-last", group)
             await self._write_once_more(client, workload.lasting_topics)
@@ -126,7 +126,7 @@ class SeedRun:
         self._count()
 
     async def _write_once_more(self, client: WorkloadClient, topics: list[str]) -> None:
-        """Every partition of these topics takes one more record."""
+        """Writes one more record to every partition of these topics."""
         deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * NS_PER_S)
         for topic in topics:
             for index in range(self.plan.workload.partitions):
@@ -139,7 +139,7 @@ class SeedRun:
                     produce = await client.produce(topic, index)
 
     async def _create_on_a_settled_cluster(self, group: asyncio.TaskGroup) -> None:
-        """A topic with as many partitions as there are disks is spread evenly over them."""
+        """Creates a topic with one partition for each disk of the cluster, and checks that it is spread evenly over them."""
         client = WorkloadClient(self._cluster, self.history, "client-placement", group)
         created = await client.create_topic("placed-last", partitions=self.plan.brokers * self.plan.disks)
         if created.topic_id is None:
@@ -168,7 +168,7 @@ class SeedRun:
         await self.world.loop.sleep_until(at_ns)
         fault = await self._moments.wait(drawn)
         if fault is None:
-            # Nothing of the kind has happened any more.
+            # The event that this fault waited for did not come.
             return
         self._untouched.look()
         reason = self._untouched.why_not(fault)
@@ -191,8 +191,8 @@ class SeedRun:
     # --- refusal -------------------------------------------------------------------------------------------------
 
     async def _lose_a_partition(self, topic: str) -> None:
-        """The disks of all replicas in sync are lost at one moment. The partition must stay without a leader, however
-        healthy the brokers are, and every other partition that kept a replica in sync must come back."""
+        """Loses the disks of all in-sync replicas at the same moment. The partition must stay without a leader, however
+        healthy the brokers are. Every other partition that kept an in-sync replica must come back."""
         part = self._cluster.partition(topic, 0)
         self._is_refusing = True
         await self._lab.lose_disks({member: self._cluster.disk_of(member, part.directory(member)) for member in part.isr})
@@ -210,12 +210,12 @@ class SeedRun:
     # --- revival -------------------------------------------------------------------------------------------------
 
     async def _revive_lost_replicas(self, group: asyncio.TaskGroup) -> None:
-        """A topic with unclean elections is created while no disk has room. Its leaders say LOST and are revived, again and
-        again, until there is room; then its partitions are led and written like any other."""
+        """Creates a topic with unclean elections while no disk has room. Its leaders report LOST and are elected again,
+        over and over, until there is room. Then its partitions must have leaders and take records like any other."""
         brokers, numbers = self._cluster.broker_ids, range(1, self._cluster.disks + 1)
         disks = [self._cluster.disk(broker_id, number) for broker_id in brokers for number in numbers]
         for disk in disks:
-            # What is there may grow, but it is below the floor for new replicas.
+            # Existing logs can still grow, but the free space is below the floor for new replicas.
             disk.fill(ROOM_BELOW_FLOOR)
         await self.world.sleep(PROBED_SECONDS)
         client = WorkloadClient(self._cluster, self.history, "client-revival", group)
@@ -266,7 +266,7 @@ class SeedRun:
     # --- heal and converge ---------------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
-        """Every fault of the schedule is mended by now; what the daemons gave up by themselves is repaired here."""
+        """Restarts the brokers that have directories offline. The faults of the schedule are all mended by now."""
         self.world.network.mend()
         for broker_id in self._cluster.broker_ids:
             if self._lab.is_alive(broker_id) and self._cluster.has_lost_directories(broker_id):
@@ -283,7 +283,7 @@ class SeedRun:
         self.report.convergence_seconds = max(taken, self.report.convergence_seconds)
 
     def _what_is_missing(self) -> str | None:
-        """What is not yet as it should be, in words; None when all is well."""
+        """Describes the first thing that has not converged yet. Returns None if everything has."""
         cluster = self._cluster
         if not cluster.is_controller_active():
             return "no active controller"
@@ -304,4 +304,4 @@ class SeedRun:
 
 
 class NotConverged(AssertionError):
-    """Everything is repaired, the bound has passed, and the cluster is not as it should be."""
+    """The cluster has not converged within the time limit, although everything is repaired."""

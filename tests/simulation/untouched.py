@@ -1,10 +1,12 @@
-"""Whether a fault may happen now: every partition keeps an in-sync replica that nothing has touched (shell of the tests).
+"""Decides whether a fault may happen now: every partition must keep an untouched in-sync replica (shell of the tests).
 
-A replica that lost something counts as *damaged* until its broker has a new incarnation, the replica was seen outside the
-ISR after that, and inside it again: then it has everything once more. As long as a damaged replica can still be in the ISR,
-another member must be untouched by any fault, lest the ISR shrinks to the one that lost its data. Easy to get wrong: a fault
-that is over still touches for a moment, since a change of the ISR that it caused may be on its way to the controller; and a
-fault of the controller touches every broker, since they are all fenced if they do not find it again in time.
+1. A replica that lost data is *damaged* until its broker has a new incarnation and the replica was then seen first outside
+   the ISR and later inside it. Then it has all records again.
+2. While a damaged replica may still be in the ISR, another ISR member must be untouched by any fault. Otherwise the ISR
+   could shrink to the replica that lost its data.
+3. A fault keeps touching its nodes for a while after it is over: an ISR change that it caused may still be in flight to the
+   controller.
+4. A fault of the controller touches every broker: they are all fenced if they do not find it again in time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,43 +23,43 @@ LOOK_SECONDS = 0.05
 SETTLE_NS = 4_000_000_000
 
 Replica = tuple[TopicId, int, int]
-"""Topic, partition, broker."""
+"""The topic, the partition and the broker."""
 
 
 @dataclass(slots=True)
 class _Damage:
-    """What is known of a replica that lost something."""
+    """The state of a replica that lost data."""
 
     epoch: BrokerEpoch | None
-    """The broker's epoch when it happened; None when it was not registered."""
+    """The broker's epoch when it happened, or None if it was not registered."""
     was_out: bool = False
-    """Whether a later incarnation was seen with this replica outside the ISR."""
+    """Whether this replica was seen outside the ISR in a later incarnation of its broker."""
 
 
 class UntouchedReplicas:
-    """Watches the controller's image and keeps the book of damages."""
+    """Watches the controller's image and tracks the damaged replicas."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._damaged: dict[Replica, _Damage] = {}
-        # With the replicas whose data it costs.
+        # The active faults, each with the replicas whose data it may destroy.
         self._active: dict[Fault, tuple[Replica, ...]] = {}
-        # Whole nodes: mending a disk takes a restart.
+        # Until when each node counts as touched. Whole nodes, because mending a disk needs a restart.
         self._touched_until: dict[int, int] = {}
         self._directories: dict[bytes, tuple[int, str]] = {}
         self._controller_settled_ns = 0
-        # Of the controller that was active last: what it knew counts as long as there is none.
+        # The image of the last active controller. It stays valid while there is none.
         self._state = MetadataState()
 
     # --- what the lab tells --------------------------------------------------------------------------------------
     def begin(self, fault: Fault) -> None:
-        """The fault happens now."""
+        """Records that the fault happens now."""
         self._active[fault] = tuple(self._replicas_on(fault)) if KINDS[fault.kind].loses_data else ()
         self._damage(self._active[fault])
 
     def end(self, fault: Fault) -> None:
-        """The fault is over. What it replaces or drops is gone by now, and not earlier."""
+        """Records that the fault is over. By now the data that it destroys is gone."""
         hit = self._active.pop(fault, ())
         if KINDS[fault.kind].loses_data:
             self._damage((*hit, *self._replicas_on(fault)))
@@ -69,7 +71,8 @@ class UntouchedReplicas:
             self._damaged[replica] = _Damage(self._epoch(replica[2]))
 
     def why_not(self, fault: Fault) -> str | None:
-        """The partition that this fault could cost its last untouched in-sync replica; None when there is none."""
+        """Returns why the fault must not happen now, for example the partition that could lose its last untouched in-sync
+        replica. Returns None if it may happen."""
         loses_data = KINDS[fault.kind].loses_data
         if loses_data and self._world.now_ns() < self._controller_settled_ns:
             return "the controller has not settled"
@@ -88,14 +91,14 @@ class UntouchedReplicas:
         return None
 
     def _mixes_up(self, one: Fault, other: Fault) -> bool:
-        """Whether a disk that is in another broker would lose what its own broker's replicas are made of, or its place."""
+        """Whether one fault has exchanged disks between two brokers, and the other one would destroy or move their data."""
         if EXCHANGED not in (one.kind, other.kind) or not {one.node, one.peer} & {other.node, other.peer} - {0}:
             return False
         return any(KINDS[fault.kind].loses_data or fault.kind == SWAPPED for fault in (one, other)) or one.kind == other.kind
 
     # --- watching ------------------------------------------------------------------------------------------------
     def look(self) -> None:
-        """Takes in the controller's present image. Called again and again."""
+        """Updates the damaged replicas from the controller's present image. Call it periodically."""
         if not self._cluster.is_controller_active():
             self._controller_settled_ns = self._world.now_ns() + SETTLE_NS
             return
@@ -123,7 +126,7 @@ class UntouchedReplicas:
                 yield topic_id, index, part
 
     def _replicas_on(self, fault: Fault) -> Iterator[Replica]:
-        """The replicas that are, or may be, on the disks of a fault."""
+        """Yields the replicas that are, or may be, on the disks of a fault."""
         self._learn_directories()
         disks = disks_of(fault, self._cluster)
         for topic_id, index, part in self._partitions():
@@ -132,7 +135,7 @@ class UntouchedReplicas:
                     yield topic_id, index, member
 
     def _disk_of(self, part: PartitionRegistration, member: BrokerId) -> str | None:
-        """The disk of a replica; None when the metadata does not say."""
+        """Returns the disk of a replica, or None if the metadata does not name a known directory."""
         place = self._directories.get(part.directory(member))
         return place[1] if place is not None and place[0] == member else None
 
@@ -158,7 +161,7 @@ class UntouchedReplicas:
         if self._state.brokers[member].fenced or self._cluster.env(member).is_dead:
             return True
         if not self._cluster.is_registered(member, self._state):
-            # The image speaks of the life before, which loses its place in the ISR when this one registers.
+            # The image has the broker's previous life, which leaves the ISR when the present life registers.
             return True
         if self._touched_until.get(member, 0) > self._world.now_ns():
             return True

@@ -1,7 +1,7 @@
-"""What a checker raises: an invariant of the cluster did not hold.
+"""The exception a checker raises when an invariant of the cluster does not hold.
 
-Shell of the tests. A module of its own, because the world that runs a scenario lets it through as it is, while everything
-else that nobody looked at becomes SimulationFailed.
+Shell of the tests. It is a module of its own because SimulatedWorld needs it too: the world raises this exception as it is,
+and turns every other unretrieved exception into SimulationFailed.
 """
 
 

@@ -1,9 +1,9 @@
 """Clients of a simulated cluster: producers, consumers, and one that creates, deletes and re-creates topics.
 
-Shell of the tests. They speak Kafka's protocol over the simulated network and know only what its answers tell: leaders come
-from Metadata, and knowledge of an older leader epoch never replaces a newer one, as in real clients. Each client is a node
-of its own (`client-1`, ...), so that its network can be cut. Easy to get wrong: a value is written at most once. What was
-not acknowledged is not tried again, because its record may be in the log already.
+Shell of the tests. They speak Kafka's protocol over the simulated network and know only what the responses contain. As in
+real clients, leaders come from Metadata responses, and an older leader epoch never replaces a newer one. Each client is a
+node of its own (`client-producer-1`, ...), so that its network can be cut. A value is sent at most once: a record that was
+not acknowledged may be in the log, so it is not sent again.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
 LATEST = -1
 ALL = -1
-# What happens to a topic at one time, True for a creation: disks that are slow may be at the one before.
+# The changes to make to a topic in a row, True for a creation. A slow disk may still be busy with the one before.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSettings:
-    """How much the clients do. Pauses are mean values in seconds; each one is drawn."""
+    """How much the clients do. Pauses are means in seconds; each pause is drawn."""
 
     producers: int = 2
     consumers: int = 1
-    # Topics that stay, and topics that are deleted and created again.
+    # The number of topics that stay, and of topics that are deleted and created again.
     topics: int = 2
     passing_topics: int = 1
     partitions: int = 3
@@ -58,7 +58,7 @@ class WorkloadSettings:
     produce_pause: float = 0.05
     poll_pause: float = 0.05
     topic_pause: float = 5.0
-    # Of the batches, how many ask for acks=1 instead of acks=all.
+    # The share of batches that are sent with acks=1 instead of acks=all.
     acks_one_share: float = 0.25
     records_max: int = 4
     value_bytes_max: int = 600
@@ -66,7 +66,7 @@ class WorkloadSettings:
 
 @dataclass(slots=True)
 class KnownPartition:
-    """What a client knows of one partition."""
+    """What a client knows about one partition."""
 
     leader: int
     leader_epoch: int
@@ -74,14 +74,14 @@ class KnownPartition:
 
 @dataclass(slots=True)
 class KnownTopic:
-    """What a client knows of one topic."""
+    """What a client knows about one topic."""
 
     topic_id: TopicId
     partitions: dict[int, KnownPartition]
 
 
 class WorkloadClient:
-    """One client. Every operation is noted in the history and none raises because of what the cluster does."""
+    """One client. It records every operation in the history, and no operation raises because of errors in the cluster."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, name: str, task_group: asyncio.TaskGroup) -> None:
         self.name = name
@@ -95,18 +95,18 @@ class WorkloadClient:
         self._written = 0
 
     def close(self) -> None:
-        """Drops every connection."""
+        """Closes every connection."""
         for channel in self._channels.values():
             channel.close()
 
     async def pause(self, mean_seconds: float) -> None:
-        """Waits for about this long."""
+        """Waits for a drawn time with this mean."""
         await self._cluster.world.sleep(self._rng.uniform(0, 2 * mean_seconds))
 
     # --- metadata ------------------------------------------------------------------------------------------------
 
     async def refresh(self, *names: str) -> None:
-        """Asks any broker for these topics; without an answer nothing changes."""
+        """Asks any broker about these topics. Without a response nothing changes."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
         )
@@ -134,7 +134,7 @@ class WorkloadClient:
     async def produce(
         self, topic: str, index: int, *, acks: int = ALL, records: int = 1, value_bytes: int = 0
     ) -> Produce | None:
-        """Writes one batch, once. None when no leader is known."""
+        """Sends one batch, once. Returns None if no leader is known."""
         found = self._leader(topic, index)
         if found is None:
             await self.refresh(topic)
@@ -182,7 +182,7 @@ class WorkloadClient:
     # --- consume -------------------------------------------------------------------------------------------------
 
     async def poll(self, topic: str, index: int, offset: int, *, topic_id: TopicId) -> Poll | None:
-        """Reads once from `offset` on, of this very topic. None when no leader of it is known."""
+        """Sends one fetch at `offset` for the topic with this id. Returns None if no leader of it is known."""
         found = self._leader(topic, index)
         if found is None or found[0].topic_id != topic_id:
             await self.refresh(topic)
@@ -217,14 +217,14 @@ class WorkloadClient:
             try:
                 operation.records = _records_from(data.records or b"", offset)
             except CorruptBatch as error:
-                # A client hands out nothing of what came, and asks again.
+                # A real client returns none of these records to its caller, and fetches again.
                 operation.outcome, operation.error = Outcome.UNKNOWN, str(error)
         else:
             await self.refresh(topic)
         return operation
 
     async def latest_offset(self, topic: str, index: int) -> LatestOffset | None:
-        """Asks for the end of a partition. None when no leader is known."""
+        """Asks for the end offset of a partition. Returns None if no leader is known."""
         found = self._leader(topic, index)
         if found is None:
             await self.refresh(topic)
@@ -256,7 +256,7 @@ class WorkloadClient:
     # --- topics --------------------------------------------------------------------------------------------------
 
     async def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3, **configs: str) -> TopicChange:
-        """Asks any broker once. Configuration keys have '_' for '.'."""
+        """Sends one CreateTopics to any broker. Write '_' for '.' in configuration keys."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -281,7 +281,7 @@ class WorkloadClient:
         return operation
 
     async def delete_topic(self, name: str) -> TopicChange:
-        """Asks any broker once."""
+        """Sends one DeleteTopics to any broker."""
         operation = TopicChange(client=self.name, begin_ns=self._env.now_ns(), topic=name, is_creation=False)
         self._history.topic_changes.append(operation)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=ADMIN_SECONDS * 1000)
@@ -303,7 +303,7 @@ class WorkloadClient:
     async def _carried_out(
         self, operation: Operation, broker_id: int, request: Any, *, seconds: float = REQUEST_SECONDS
     ) -> Any | None:
-        """The response; None, and the operation's outcome stays unknown, when there was none."""
+        """Returns the response. Returns None if there was none; the operation's outcome stays unknown."""
         try:
             response = await self._send(broker_id, request, seconds=seconds)
         except ChannelError as error:
@@ -318,7 +318,7 @@ class WorkloadClient:
             operation.outcome = Outcome.OK
             return
         operation.error = ErrorCode(error_code).name
-        # A read that ended with an error has certainly read nothing; a write with one of most errors may be there.
+        # A read that ended with an error has read nothing. A write may be in the log after most errors.
         if not isinstance(operation, Produce | TopicChange) or error_code in CERTAIN_REFUSALS:
             operation.outcome = Outcome.FAILED
 
@@ -336,7 +336,7 @@ class WorkloadClient:
 
 
 def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
-    """What a consumer would hand out: the batch may begin below the offset that was asked for. Raises CorruptBatch."""
+    """Returns the records that a consumer would return. The batch may begin below the fetch offset. Raises CorruptBatch."""
     found: list[tuple[int, bytes]] = []
     for header, view in split_batches(memoryview(records)):
         validate_integrity(header, view)
@@ -349,7 +349,7 @@ def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
 
 
 class Workload:
-    """All clients of one run. `start`, then trouble, then `stop`; the history has everything."""
+    """All clients of one run. They work between `start` and `stop`, and record every operation in the history."""
 
     def __init__(
         self,
@@ -370,11 +370,11 @@ class Workload:
 
     @property
     def topics(self) -> list[str]:
-        """Every name that a topic may have."""
+        """The names of all topics."""
         return self.lasting_topics + self.passing_topics
 
     async def start(self) -> None:
-        """Creates the topics, and returns when all clients work. The cluster must be well."""
+        """Creates the topics and starts all clients. The cluster must be healthy."""
         admin = self._new_client("client-topics")
         for name in self.topics:
             created = await self._create(admin, name)
@@ -388,7 +388,7 @@ class Workload:
             self._spawn(self._change_topics, admin)
 
     async def stop(self) -> None:
-        """Lets every operation end that is under way, and begins no more."""
+        """Waits for the running operations to end. No new ones begin."""
         self._is_over = True
         for task in self._tasks:
             await task
