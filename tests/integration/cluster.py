@@ -1,8 +1,8 @@
-"""A cluster of real daemons as the integration tests use it: made, watched, and taken away whatever happens.
+"""A cluster of real daemons for the integration tests: created, watched, and always cleaned up.
 
-`WatchedCluster` is the LocalCluster of `diskraft local` with what a test asks of it. At its end every process is gone, every
-mount and loop device too, and the logs have been read: a line that is no event, a traceback, or a critical event that the
-test did not announce fails it. Easy to get wrong: a frozen disk must be thawed before anything is taken away.
+`WatchedCluster` is the LocalCluster of `diskraft local` with helpers for tests. When `watched_cluster` exits, it has removed
+every process, mount and loop device, and it has read the logs: a line that is not an event, a traceback, or a critical event
+that the test did not expect fails the test. The cleanup thaws frozen disks first, because they could not be unmounted.
 """
 
 import json
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
-# What is told of a failed test must not hide why it failed.
+# Limits for the report of a failed test, so that it does not bury the failure itself.
 TOLD_EVENTS = 15
 TOLD_CHARACTERS = 80
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_MAX) -> T:
-    """The first result of `probe` that is neither None nor False. What is asked of other processes has no event to await."""
+    """Polls `probe` until it returns neither None nor False, and returns that. Other processes offer no event to await."""
     deadline = time.monotonic() + seconds
     while True:
         found = probe()
@@ -52,7 +52,7 @@ def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_
 
 
 def need_loop_disks(folder: Path, *, faulty: bool = False) -> None:
-    """Skips the test where no loop-mounted disks can be made; fails it in CI, where nothing may go untested unnoticed."""
+    """Skips the test if loop-mounted disks cannot be created here. In CI it fails the test, so that the gap shows."""
     reason = why_no_loop_disks(folder, faulty=faulty)
     if reason is None:
         return
@@ -62,7 +62,7 @@ def need_loop_disks(folder: Path, *, faulty: bool = False) -> None:
 
 
 def run_tool(module: str, *arguments: str, seconds: float = SECONDS_MAX) -> "subprocess.CompletedProcess[str]":
-    """One of the command line tools, or a daemon that ends by itself, in a process of its own."""
+    """Runs a command line tool, or a daemon that ends by itself, in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
@@ -75,32 +75,32 @@ def run_tool(module: str, *arguments: str, seconds: float = SECONDS_MAX) -> "sub
 
 
 class WatchedCluster(LocalCluster):
-    """A LocalCluster that a test kills pieces of."""
+    """A LocalCluster whose parts a test kills."""
 
     expected_ends: dict[str, str]
-    """Node -> pattern of the reason, for nodes that may halt."""
+    """Node -> regular expression for the reason, for nodes that may halt."""
     standstills: Standstills
-    """What the machine itself takes away, for tests that judge by time."""
+    """How long the machine itself stood still, for tests with time limits."""
 
     # --- asking --------------------------------------------------------------------------------------------------
 
     def admin(self) -> AdminClient:
-        """A client of any broker that runs."""
+        """Returns an admin client that knows the running brokers."""
         running = [node for node in self.brokers if node.pid is not None]
         return AdminClient(",".join(node.files.address for node in running))
 
     def partitions(self, topic: str) -> dict[int, MetadataResponsePartition]:
-        """What the first running broker says of the topic, by partition."""
+        """Returns a Metadata response about the topic, by partition."""
         with self.admin() as admin:
             (found,) = admin.metadata([topic]).topics
         return {part.partition_index: part for part in found.partitions}
 
     def leadership(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Leader and leader epoch of each partition."""
+        """Returns the leader and the leader epoch of each partition."""
         return {index: (part.leader_id, part.leader_epoch) for index, part in self.partitions(topic).items()}
 
     def places(self, topic: str, *, only: int | None = None) -> dict[tuple[int, int], str]:
-        """(Broker, partition) -> path of the directory that holds the replica; brokers that run, online directories."""
+        """Returns the directory path of each replica by (broker, partition), for running brokers and online directories."""
         with self.admin() as admin:
             return {
                 (broker_id, part.partition_index): result.log_dir
@@ -115,7 +115,7 @@ class WatchedCluster(LocalCluster):
     def until_in_sync(
         self, topic: str, *, size: int = 3, partitions: Sequence[int] | None = None, seconds: float = SECONDS_MAX
     ) -> None:
-        """Waits until each partition (or those) has a leader and an ISR of that size."""
+        """Waits until each partition (or each of `partitions`) has a leader and an ISR of this size."""
 
         def looks() -> bool:
             found = self.partitions(topic)
@@ -125,7 +125,7 @@ class WatchedCluster(LocalCluster):
         until(looks, f"{topic} with {size} replicas in sync", seconds=seconds)
 
     def until_placed(self, topic: str, count: int) -> dict[tuple[int, int], str]:
-        """Waits until so many replicas have their log in some directory."""
+        """Waits until `count` replicas have a log in some directory. Returns their places."""
 
         def look() -> dict[tuple[int, int], str] | None:
             found = self.places(topic)
@@ -136,33 +136,33 @@ class WatchedCluster(LocalCluster):
     # --- changing ------------------------------------------------------------------------------------------------
 
     def set_properties(self, node: LocalNode, **properties: str) -> None:
-        """Sets keys of one node's server.properties; '_' stands for '.'. The node must not run."""
+        """Sets keys in a node's server.properties. Write '_' for '.'. The node must not be running."""
         path = Path(node.files.config)
         changed = {key.replace("_", "."): value for key, value in properties.items()}
         kept = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in changed]
         path.write_text("".join(f"{line}\n" for line in [*kept, *(f"{key}={value}" for key, value in changed.items())]))
 
     def format(self, node: LocalNode) -> "subprocess.CompletedProcess[str]":
-        """What an operator does after a disk was replaced."""
+        """Formats the node's unformatted directories, as an operator does after replacing a disk."""
         arguments = ["format", "--config", node.files.config, "--cluster-id", self.cluster_id, "--ignore-formatted"]
         done = run_tool("tools.kafka.storage", *arguments)
         assert done.returncode == 0, done.stderr
         return done
 
     def expect_end(self, node: LocalNode, reason: str) -> None:
-        """From now on this node may halt for this reason (a regular expression)."""
+        """Allows this node to halt for this reason (a regular expression)."""
         self.expected_ends[node.files.name] = reason
 
     # --- judging -------------------------------------------------------------------------------------------------
 
     def all_events(self, node: LocalNode) -> Iterator[dict[str, Any]]:
-        """Every event of the node, also those before its last start."""
+        """Yields every event of the node, including those before its last start."""
         for line in Path(node.files.log).read_text().splitlines():
             if line.startswith("{"):
                 yield json.loads(line)
 
     def suspicious_lines(self) -> list[str]:
-        """Lines of the daemons' logs that nobody should ever see, unless the test announced them."""
+        """Returns the lines of the daemons' logs that should never appear, except those that the test expects."""
         found: list[str] = []
         for name, node in self.nodes.items():
             log = Path(node.files.log)
@@ -183,7 +183,7 @@ class WatchedCluster(LocalCluster):
         return expected is None or re.search(expected, str(event.get("reason"))) is None
 
     def tell(self) -> None:
-        """Prints the warnings and errors of every node, a line each, for the report of a failed test."""
+        """Prints the important events of every node, one per line, for the report of a failed test."""
         for name, node in self.nodes.items():
             if Path(node.files.log).exists():
                 events = [
@@ -197,7 +197,7 @@ class WatchedCluster(LocalCluster):
 
 
 def _brief(event: dict[str, Any]) -> str:
-    """When, what, and the fields, each no longer than what still says something."""
+    """Formats an event in one line: its time, its name, and its fields, each cut to a useful length."""
     known = ("node", "event", "level", "timestamp")
     fields = (f"{key}={str(value)[-TOLD_CHARACTERS:]}" for key, value in event.items() if key not in known)
     return " ".join((event["timestamp"].partition("T")[2], event["event"], *fields))
@@ -214,7 +214,7 @@ def watched_cluster(
     overrides: dict[str, str] | None = None,
     prepare: Callable[[WatchedCluster], None] | None = None,
 ) -> Iterator[WatchedCluster]:
-    """A running cluster. `prepare` changes it after it was formatted, before it starts."""
+    """Runs a cluster. `prepare` is called after formatting and before the start."""
     home = folder / "cluster"
     is_fine = False
     folder.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def watched_cluster(
             assert suspicious == []
             is_fine = True
         finally:
-            # First of all: whatever goes wrong in telling, no process may stay.
+            # Do this first: no process may survive, even if printing the report fails.
             end_every_fault(home)
             cluster.kill()
             if not is_fine:
@@ -245,7 +245,7 @@ def watched_cluster(
 
 @contextmanager
 def disks_taken_away(folder: Path) -> Iterator[None]:
-    """Afterwards nothing is mounted below the folder, no loop device is held and no image is left."""
+    """On exit, removes every mount, loop device and disk image below the folder."""
     try:
         yield
     finally:
@@ -258,8 +258,8 @@ def disks_taken_away(folder: Path) -> Iterator[None]:
 
 
 def end_every_fault(folder: Path) -> None:
-    """What hangs or is frozen in a cluster's folder goes on, or nothing could be unmounted."""
-    # Not deeper: to list a disk that hangs would hang too.
+    """Ends all hangs and freezes in a cluster's folder, so that its disks can be unmounted."""
+    # Do not search deeper: listing a hung disk would hang too.
     for control in folder.glob("*/*.faults"):
         faulty_image.set_mode(control, "ok")
     for watchdog in folder.glob("*/*.frozen"):
@@ -267,13 +267,13 @@ def end_every_fault(folder: Path) -> None:
 
 
 def remake_disk(path: str, *, size_mib: int, file_system: str = "ext4", faulty: bool = False) -> None:
-    """An empty disk of another kind in the place of this one. Nobody may be using it."""
+    """Replaces a disk by an empty one of another kind. No process may be using it."""
     remove_disk(Path(path))
     make_disk(Path(path), size_mib=size_mib, file_system=file_system, faulty=faulty)
 
 
 def directory_id(path: str) -> str:
-    """The id in the directory's meta.properties, as logs and metrics show it."""
+    """Returns the directory.id in meta.properties, as logs and metrics show it."""
     for line in (Path(path) / "meta.properties").read_text().splitlines():
         if line.startswith("directory.id="):
             return line.partition("=")[2]
@@ -281,14 +281,14 @@ def directory_id(path: str) -> str:
 
 
 def is_listening(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether the port accepts connections."""
     with socket.socket() as client:
         client.settimeout(5)
         return client.connect_ex((host, port)) == 0
 
 
 def open_files_under(node: LocalNode, path: str) -> list[str]:
-    """What the running node has open at or below the path, the descriptors of deleted files included."""
+    """Returns the files that a running node has open at or below the path, including deleted ones."""
     found: list[str] = []
     for link in Path(f"/proc/{node.pid}/fd").iterdir():
         try:
@@ -301,7 +301,7 @@ def open_files_under(node: LocalNode, path: str) -> list[str]:
 
 
 def stop_process(node: LocalNode) -> None:
-    """SIGSTOP: it answers nobody, and its connections stay."""
+    """SIGSTOP: the node stops answering, and its connections stay open."""
     node.signal(signal.SIGSTOP)
 
 

@@ -1,4 +1,4 @@
-"""What integration tests ask for: loop-mounted disks, or a loud word about why they cannot be had; and a clean end."""
+"""Fixtures of the integration tests: loop-mounted disks and network namespaces, or a clear skip; and cleanup on SIGTERM."""
 
 import signal
 from types import FrameType
@@ -16,23 +16,23 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clean_up_when_told_to_end() -> None:
-    """SIGTERM ends a run as Ctrl-C does: daemons, mounts and loop devices are taken away first."""
+    """Makes SIGTERM end a run like Ctrl-C, so that daemons, mounts and loop devices are removed first."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
 @pytest.fixture(scope="session")
 def loop_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Loop-mounted disks can be made here. Where not, the test is skipped, and in CI it fails."""
+    """Requires loop-mounted disks. Without them the test is skipped, and fails in CI."""
     need_loop_disks(tmp_path_factory.mktemp("trial"))
 
 
 @pytest.fixture(scope="session")
 def faulty_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same for disks whose blocks can be made to fail (FUSE)."""
+    """Requires disks whose blocks can be made to fail (FUSE). Without them the test is skipped, and fails in CI."""
     need_loop_disks(tmp_path_factory.mktemp("trial"), faulty=True)
 
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    """Network namespaces can be made and cut here. Where not, the test is skipped, and in CI it fails."""
+    """Requires network namespaces. Without them the test is skipped, and fails in CI."""
     need_network()

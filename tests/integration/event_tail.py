@@ -1,4 +1,4 @@
-"""The events of one node from a moment on, as its log file grows: what happened since, and when."""
+"""Follows the events of one node from a moment on, as its log file grows."""
 
 import json
 import time
@@ -12,7 +12,7 @@ SECONDS_MAX = 120.0
 
 
 def time_of(event: dict[str, Any]) -> float:
-    """When it was written, in seconds of wall-clock time."""
+    """Returns when the event was written, in seconds of wall-clock time."""
     return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 
@@ -26,11 +26,11 @@ class EventTail:
         self._seen: list[dict[str, Any]] = []
 
     def wait_for(self, name: str, *, seconds: float = SECONDS_MAX, **fields: object) -> float:
-        """When the first event of this name with these fields was written, in seconds of wall-clock time."""
+        """Waits for the first event of this name with these fields. Returns its wall-clock time in seconds."""
         return time_of(self.wait_for_event(name, seconds=seconds, **fields))
 
     def wait_for_event(self, name: str, *, seconds: float = SECONDS_MAX, **fields: object) -> dict[str, Any]:
-        """The first event of this name with these fields."""
+        """Waits for the first event of this name with these fields, and returns it."""
         deadline = time.monotonic() + seconds
         checked = 0
         while True:
@@ -46,7 +46,7 @@ class EventTail:
             assert time.monotonic() < deadline, f"{self._node.files.name} reported no {name} {fields} in {seconds:g} s"
 
     def has(self, name: str, **fields: object) -> bool:
-        """Whether such an event has been written by now."""
+        """Whether such an event has been written so far."""
         self._read()
         return any(
             event.get("event") == name and all(event.get(key) == value for key, value in fields.items())

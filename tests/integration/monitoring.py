@@ -1,6 +1,6 @@
-"""A real Prometheus beside a cluster, its API, and the expressions that the repository's dashboard and rules contain.
+"""Runs a real Prometheus beside a cluster, queries its API, and reads the expressions of the dashboard and the rules.
 
-Programs that are missing skip a test loudly, and fail it in CI, where nothing may go untested unnoticed.
+A missing program skips the test with a clear message. In CI it fails the test instead, so that the gap shows.
 """
 
 import json
@@ -31,14 +31,14 @@ METRIC_NAME = re.compile(r"\b(?:kafka|diskraft)_[a-z0-9_]+\b")
 
 
 def not_testable(reason: str) -> NoReturn:
-    """Skips the test, and fails it in CI."""
+    """Skips the test, or fails it in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must be able to run this: {reason}")
     pytest.skip(f"this was NOT tested: {reason}")
 
 
 def need_program(name: str, package: str) -> str:
-    """Its path."""
+    """Returns the program's path. Skips the test if the program is missing."""
     found = shutil.which(name)
     if found is None:
         not_testable(f"{name} is missing (Debian: apt install {package})")
@@ -46,7 +46,8 @@ def need_program(name: str, package: str) -> str:
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_MAX) -> T:
-    """The first result that is true: no empty list, no zero. Other processes offer no event to await."""
+    """Polls `probe` until its result is true, so neither empty nor zero, and returns that. Other processes offer no event to
+    await."""
     deadline = time.monotonic() + seconds
     while True:
         found = probe()
@@ -70,18 +71,18 @@ class Prometheus:
             return False
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series of an instant query; an expression that is wrong fails the test."""
+        """Runs an instant query. Returns the labels and the value of each series. An invalid expression fails the test."""
         found = self._get("query", query=expression)
         return [(series["metric"], float(series["value"][1])) for series in found["result"]]
 
     def value(self, expression: str) -> float | None:
-        """The only value, or None where there is no series."""
+        """Returns the value of the only series, or None if there is no series."""
         found = self.query(expression)
         assert len(found) <= 1, (expression, found)
         return found[0][1] if found else None
 
     def firing(self, name: str) -> list[dict[str, str]]:
-        """The labels of each firing alert of this name."""
+        """Returns the labels of each firing alert of this name."""
         alerts = self._get("alerts")["alerts"]
         return [alert["labels"] for alert in alerts if alert["state"] == "firing" and alert["labels"]["alertname"] == name]
 
@@ -95,10 +96,10 @@ class Prometheus:
 
 @contextmanager
 def prometheus_beside(cluster: LocalCluster, folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """Runs Prometheus with the repository's rules on these targets; ends it whatever happens."""
+    """Runs Prometheus with the repository's rules on these targets, and always ends it."""
     program = need_program("prometheus", "prometheus")
     folder.mkdir()
-    # What differs from deploy/prometheus/prometheus.yml is where the nodes are and how often they are asked.
+    # This differs from deploy/prometheus/prometheus.yml only in the targets and the intervals.
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],
@@ -130,19 +131,19 @@ def prometheus_beside(cluster: LocalCluster, folder: Path, targets: Sequence[str
 
 
 def scrape(target: str) -> str:
-    """What a node shows."""
+    """Returns a node's metrics in the text format."""
     with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
         return bytes(answer.read()).decode()
 
 
 def exposed_names(exposition: str) -> set[str]:
-    """The names of all metrics in it."""
+    """Returns the names of all metrics in the text."""
     lines = (line for line in exposition.splitlines() if line and not line.startswith("#"))
     return {re.split(r"[{ ]", line, maxsplit=1)[0] for line in lines}
 
 
 def dashboard_expressions() -> list[str]:
-    """Every PromQL expression of the dashboard, with Grafana's variables filled in."""
+    """Returns every PromQL expression of the dashboard, with Grafana's variables filled in."""
     dashboard = json.loads(DASHBOARD.read_text())
     found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     found += [annotation["expr"] for annotation in dashboard["annotations"]["list"]]
@@ -155,5 +156,5 @@ def dashboard_expressions() -> list[str]:
 
 
 def rule_expressions() -> list[str]:
-    """Every PromQL expression of the alerts, as Prometheus' own tool reads them."""
+    """Returns every PromQL expression of the alerts."""
     return re.findall(r"^ +expr: (?:>-\n)?((?:.|\n)*?)\n +(?:for|labels):", RULES.read_text(), re.MULTILINE)

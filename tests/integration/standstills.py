@@ -1,7 +1,7 @@
-"""How long the machine itself stood still, so that nobody is blamed for it who is judged by time.
+"""Measures how long the machine itself stood still, so that tests with time limits do not blame the daemons for it.
 
-A host that gives its guests no time, or whose disk has other things to do, stops everything at once. A thread writes and
-syncs a block on a disk that nothing is done to, over and over; what it loses, everybody loses.
+A host that gives its guests no CPU time, or whose disk is busy, stops everything at once. A thread keeps writing and syncing
+a block on a disk that no test breaks. When this thread loses time, all processes lose it.
 """
 
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 
 INTERVAL_SECONDS = 0.05
-# New each time, as the blocks of a growing disk image are: what is only overwritten waits for nobody's journal.
+# Appended each time, so that every sync waits for the file system's journal, like the blocks of a growing disk image.
 BLOCK = bytes(4096)
-# More than this between two rounds is the machine's doing. Less is for whoever sets a bound to allow for.
+# A longer time between two rounds is the machine's fault. Time limits in tests must allow for anything shorter.
 USUAL_SECONDS = 0.25
 
 
@@ -41,10 +41,10 @@ class Standstills:
         self._path.unlink()
 
     def seconds_since(self, began: float) -> float:
-        """What was lost since that time of the monotonic clock, in seconds."""
+        """Returns how many seconds were lost since `began`, a time of the monotonic clock."""
         with self._lock:
             gaps = [*self._gaps, (time.monotonic(), time.monotonic() - self._last)]
-        # What stood still before is not the concern of whoever asks.
+        # Do not count the part of a gap before `began`.
         since = (min(gap, ended - began) for ended, gap in gaps)
         return sum(gap - USUAL_SECONDS for gap in since if gap > USUAL_SECONDS)
 

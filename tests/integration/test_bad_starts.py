@@ -1,7 +1,7 @@
-"""What a daemon says when it cannot start: exit status 1, one line on stderr that names the thing and the way out.
+"""A daemon that cannot start: exit status 1, and one line on stderr that names the cause and the fix.
 
-Every start here is a process of its own. Its log, one JSON object a line, shares stderr; the one line is what is left when
-the events are taken out of it.
+Every start here is a process of its own. Its log (one JSON object per line) goes to stderr too; the tests look at the one
+line that is not an event.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ OTHER_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 @dataclass(slots=True)
 class Prepared:
-    """A broker that is formatted and would start, were it not for what a test spoils."""
+    """A formatted broker that would start if the test did not break something."""
 
     home: Path
     properties: dict[str, str]
@@ -51,13 +51,13 @@ class Prepared:
         return self.home / "metadata"
 
     def write(self, **changes: str | None) -> None:
-        """Writes server.properties with these changes ('_' for '.'); None takes a key away."""
+        """Writes server.properties with these changes ('_' for '.'). None removes a key."""
         renamed = {key.replace("_", "."): value for key, value in changes.items()}
         lines = [f"{key}={value}\n" for key, value in (self.properties | renamed).items() if value is not None]
         self.config.write_text("".join(lines))
 
     def format(self) -> None:
-        """Here in this process: there are many of these tests."""
+        """Formats in this process, which is faster than a new one, and there are many of these tests."""
         assert storage.main(["format", "--config", str(self.config), "--cluster-id", CLUSTER_ID]) == 0
 
 
@@ -80,7 +80,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 
 def refusal(config: Path) -> str:
-    """Starts the daemon, demands that it refuses in the way of the house, and returns the one line."""
+    """Starts the daemon, checks that it refuses to start with exit status 1 and one line, and returns that line."""
     return one_line(run_tool("tools.node.server_start", str(config), seconds=30))
 
 
@@ -99,14 +99,14 @@ def one_line(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
-    """The path, and what the kernel says."""
+    """The line names the path and the kernel's error."""
     line = refusal(tmp_path / "missing.properties")
     assert str(tmp_path / "missing.properties") in line
     assert "No such file" in line
 
 
 def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
-    """Root may read everything, so a folder stands for the unreadable file."""
+    """Root can read every file, so the test uses a folder instead of an unreadable file."""
     line = refusal(tmp_path)
     assert str(tmp_path) in line
     assert "directory" in line
@@ -114,7 +114,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"node.id=\\u12\n", b"node.id=\xff\xfe\n"])
 def test_a_configuration_that_is_no_properties_file(tmp_path: Path, content: bytes) -> None:
-    """The path, and that it is no properties file."""
+    """The line names the path and says that it is not a properties file."""
     config = tmp_path / "server.properties"
     config.write_bytes(content)
     line = refusal(config)
@@ -139,7 +139,7 @@ def test_a_configuration_that_is_no_properties_file(tmp_path: Path, content: byt
 def test_a_bad_value_is_refused_with_the_file_the_key_and_what_is_allowed(
     prepared: Prepared, changes: dict[str, str | None], words: list[str]
 ) -> None:
-    """The file, the key, the value and what is allowed."""
+    """The line names the file, the key, the value and the allowed values."""
     prepared.write(**changes)
     line = refusal(prepared.config)
     for word in [str(prepared.config), *words]:
@@ -147,7 +147,7 @@ def test_a_bad_value_is_refused_with_the_file_the_key_and_what_is_allowed(
 
 
 def test_a_port_that_is_taken(prepared: Prepared) -> None:
-    """The key, the value, and that somebody has the address."""
+    """The line names the key and the value, and says that the address is in use."""
     with socket.create_server(("127.0.0.1", prepared.port)):
         line = refusal(prepared.config)
     assert f"listeners=PLAINTEXT://127.0.0.1:{prepared.port}" in line
@@ -156,7 +156,7 @@ def test_a_port_that_is_taken(prepared: Prepared) -> None:
 
 
 def test_a_metrics_port_that_is_taken(prepared: Prepared) -> None:
-    """The same for the listener of the metrics, which is bound before anybody relies on the broker."""
+    """The same for the metrics listener, which is bound before the broker serves requests."""
     (port,) = free_ports(1)
     prepared.write(diskraft_prometheus_listener=f"127.0.0.1:{port}")
     with socket.create_server(("127.0.0.1", port)):
@@ -226,7 +226,7 @@ SPOILED: dict[str, tuple[Callable[[Prepared], None], list[str]]] = {
 
 @pytest.mark.parametrize("name", SPOILED)
 def test_a_directory_that_must_not_be_used(prepared: Prepared, name: str) -> None:
-    """The directory, what is wrong with it, and what to do. Nothing was written into it."""
+    """The line names the directory, the problem and the fix."""
     spoil, words = SPOILED[name]
     spoil(prepared)
     line = refusal(prepared.config)
@@ -235,7 +235,7 @@ def test_a_directory_that_must_not_be_used(prepared: Prepared, name: str) -> Non
 
 
 def test_every_data_directory_unusable(prepared: Prepared) -> None:
-    """Nothing is left to serve: all of them are named with their reasons."""
+    """The line names all of them with their reasons, because no directory is left to serve."""
     for path in (prepared.first, prepared.second):
         write_properties(path, "version=9\n")
     line = refusal(prepared.config)
@@ -245,7 +245,7 @@ def test_every_data_directory_unusable(prepared: Prepared) -> None:
 
 
 def test_a_file_in_the_place_of_a_directory_starts_offline(prepared: Prepared) -> None:
-    """It is not ours to judge what became of that disk; when it is the only one, the start is refused."""
+    """The broker treats such a directory as offline. If it is the only one, the broker refuses to start."""
     put_a_file_there(prepared)
     prepared.write(log_dirs=str(prepared.second))
     line = refusal(prepared.config)
@@ -255,7 +255,7 @@ def test_a_file_in_the_place_of_a_directory_starts_offline(prepared: Prepared) -
 
 @contextlib.contextmanager
 def locked_like_apache_kafka(path: Path) -> Iterator[None]:
-    """A JVM's FileChannel.tryLock is a POSIX record lock on the whole file, which is what lockf takes."""
+    """Locks the directory as Apache Kafka does: FileChannel.tryLock is a POSIX record lock on the whole file, like lockf."""
     descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -266,7 +266,8 @@ def locked_like_apache_kafka(path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("which", ["disk-1", "disk-2", "metadata"])
 def test_a_directory_that_another_process_holds(prepared: Prepared, which: str) -> None:
-    """Apache Kafka's included. The directory and the lock are named; kafka-storage refuses it in the same way."""
+    """The other process may be Apache Kafka. The line names the directory and the lock file. kafka-storage refuses it in the
+    same way."""
     path = prepared.home / which
     with locked_like_apache_kafka(path):
         line = refusal(prepared.config)
@@ -279,7 +280,7 @@ def test_a_directory_that_another_process_holds(prepared: Prepared, which: str) 
 
 
 def test_a_second_process_on_the_directories_of_a_running_broker(tmp_path: Path) -> None:
-    """The second one refuses, the first one serves on; when the first has ended, the second may start."""
+    """The second process refuses to start and the first keeps serving. Once the first has ended, a new one can start."""
     with watched_cluster(tmp_path, brokers=1, disks=2, loop=False) as cluster:
         broker = cluster.broker(1)
         line = refusal(Path(broker.files.config))
@@ -292,8 +293,8 @@ def test_a_second_process_on_the_directories_of_a_running_broker(tmp_path: Path)
 
 
 def test_a_second_process_with_the_node_id_of_a_running_broker(tmp_path: Path) -> None:
-    """Other directories and another port, but the same node.id: the controller refuses it while the first one lives, it
-    says so, and the first one is not disturbed."""
+    """It has other directories and another port, but the same node.id. The controller refuses to register it while the first
+    one is alive; it reports that and ends, and the first one is not disturbed."""
     (port,) = free_ports(1)
     with watched_cluster(tmp_path, brokers=1, disks=1, loop=False) as cluster:
         broker = cluster.broker(1)

@@ -1,4 +1,4 @@
-"""`diskraft demo` as anybody would run it, on both kinds of disks."""
+"""Runs `diskraft demo` as a user would, on both kinds of disks."""
 
 import json
 import os
@@ -27,17 +27,17 @@ KEYS = [
 
 @pytest.mark.root
 def test_the_demo_on_loop_mounted_disks(loop_disks: None, tmp_path: Path) -> None:
-    """The file system is shut down in the kernel; everything else as in the demo's own words."""
+    """The demo kills a disk by shutting down its file system in the kernel."""
     run_demo(tmp_path, "loop-mounted")
 
 
 def test_the_demo_on_plain_directories(tmp_path: Path) -> None:
-    """The directory is renamed away and an empty one put in its place, which the identity check must notice."""
+    """The demo renames the directory and puts an empty one in its place, which the probe's identity check must notice."""
     run_demo(tmp_path, "plain directories", "--plain")
 
 
 def run_demo(folder: Path, says: str, *arguments: str) -> None:
-    """Runs it and demands what the issue demands of it."""
+    """Runs the demo and checks its output, its report and its duration."""
     started = time.monotonic()
     with disks_taken_away(folder):
         done = subprocess.run(
@@ -59,6 +59,6 @@ def run_demo(folder: Path, says: str, *arguments: str) -> None:
     assert report["read_back"] >= report["acknowledged"]
     assert report["read_back"] - report["duplicated"] >= report["acknowledged"]
     assert report["partitions_in_failed_directory"] > 0
-    # An idle disk is found by the probe, once a second; here somebody writes.
+    # The probe finds a dead idle disk within its interval of a second. This disk is in use, so a write may find it earlier.
     assert 0 <= report["detect_ms"] <= report["leaders_moved_ms"] <= report["first_ack_ms"] < 10_000
     assert not (folder / "demo").exists(), "the demo left its folder behind"

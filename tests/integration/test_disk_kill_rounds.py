@@ -1,8 +1,8 @@
-"""Disks that die by the dozen under acks=all load: nothing acknowledged is lost, however often.
+"""Kills many disks under acks=all load: no acknowledged record is lost.
 
-DISKRAFT_DISK_KILLS says how many rounds (6 by default; 300 take half an hour), DISKRAFT_DISK_KILL_SEED repeats a run's
-choices. One broker at a time is hit, so that every record keeps an in-sync replica on disks that nobody touched: one of its
-disks dies, or one dies and the process is killed before it could tell, or all of its disks lose power at once.
+DISKRAFT_DISK_KILLS sets the number of rounds (6 by default; 300 take half an hour). DISKRAFT_DISK_KILL_SEED repeats the
+choices of a run. Each round hits one broker, so that every record keeps an in-sync replica on untouched disks: one of its
+disks dies, or one dies and the process is killed before it can report it, or all its disks lose power at once.
 """
 
 import os
@@ -29,9 +29,9 @@ OVERRIDES = {
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "6000",
 }
-# Small segments: what is synced and what is not changes all the time.
+# Small segments, so that logs roll and sync often.
 TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "65536"}
-# After a pause there is much to send, and a batch larger than a segment would be refused for good.
+# After a pause the producer sends large batches, and a batch larger than a segment would be refused permanently.
 CLIENT = {"batch.size": 16384}
 WAYS: list[Callable[[Path], None]] = [
     disk_faults.cut_power,
@@ -46,7 +46,7 @@ WAYS: list[Callable[[Path], None]] = [
     disk_faults.run_out_of_blocks,
 ]
 XFS, FAULTY = 1, 2
-"""Which of a broker's disks are of a kind of their own."""
+"""The indexes of a broker's XFS disk and of its disk with failing blocks."""
 
 pytestmark = [
     pytest.mark.lab,
@@ -59,14 +59,14 @@ pytestmark = [
 
 
 def test_rounds_of_dying_disks(tmp_path: Path) -> None:
-    """After each round every replica comes back in sync; everything acknowledged so far is read every few rounds."""
+    """After each round every replica comes back in sync. Every few rounds all acknowledged records are read."""
     rng = random.Random(SEED)
     print(f"DISKRAFT_DISK_KILLS={KILLS} DISKRAFT_DISK_KILL_SEED={SEED}")
     disks = 0
     with watched_cluster(tmp_path, disks=3, overrides=OVERRIDES, prepare=with_other_disks) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs=TOPIC_CONFIG)
         for broker in cluster.brokers:
-            # All of its disks at once, or the only one that was left.
+            # A round may kill all disks of the broker.
             cluster.expect_end(broker, "the last log directory")
         with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS, rate=300, size=300, options=CLIENT) as writer:
             writer.wait_for_acks()
@@ -92,7 +92,7 @@ def with_other_disks(cluster: WatchedCluster) -> None:
 
 
 def one_round(cluster: WatchedCluster, rng: random.Random, number: int) -> int:
-    """Lets one broker suffer, and brings it back as an operator would. Returns how many disks died."""
+    """Kills disks of one broker, and brings it back as an operator would. Returns how many disks died."""
     broker = rng.choice(cluster.brokers)
     kind = rng.choice(("one disk", "one disk", "one disk and the process", "power cut"))
     if kind == "one disk":
@@ -119,7 +119,7 @@ def one_round(cluster: WatchedCluster, rng: random.Random, number: int) -> int:
 
 
 def is_possible(way: Callable[[Path], None], broker: LocalNode, path: Path) -> bool:
-    """Not every disk can fail in every way."""
+    """Whether this disk can fail in this way."""
     if way in (disk_faults.fail_reads, disk_faults.fail_writes, disk_faults.hang_blocks, disk_faults.run_out_of_blocks):
         return str(path) == broker.files.data_dirs[FAULTY]
     return way is not disk_faults.make_read_only or str(path) != broker.files.data_dirs[XFS]

@@ -1,4 +1,4 @@
-"""The disk lab on the kernel's own loop devices: disks are made, die with everything open on them, come back and go."""
+"""The disk lab on the kernel's loop devices: it creates disks, kills them while files are open, revives and removes them."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ EIO = rf"\[Errno {errno.EIO}\]"
 
 @pytest.fixture
 def lab(loop_disks: None, tmp_path: Path) -> Iterator[Path]:
-    """A folder for disks. Whatever a test left, neither mount nor loop device stays behind."""
+    """A folder for disks. Afterwards every mount and loop device in it is removed."""
     yield tmp_path
     for point in mounts_under(tmp_path):
         unmount_lazily(point)
@@ -47,7 +47,7 @@ def file_system_at(path: Path) -> str:
 
 
 def test_a_disk_is_made_and_removed_without_a_trace(lab: Path) -> None:
-    """A file system of its own, of the size that was asked for, below folders that did not exist."""
+    """The disk has a file system of its own with the requested size, below folders that did not exist."""
     path = lab / "new" / "disk-1"
     disk = make_disk(path, size_mib=16)
     assert disk.is_mounted
@@ -62,7 +62,7 @@ def test_a_disk_is_made_and_removed_without_a_trace(lab: Path) -> None:
 
 
 def test_what_is_there_already_is_not_hidden(lab: Path) -> None:
-    """A second disk at the same place, and a folder with files in it, are refused; an empty folder is taken."""
+    """An empty folder may become a disk. An existing disk or a folder with files in it may not."""
     (lab / "empty").mkdir()
     make_disk(lab / "empty", size_mib=16)
     with pytest.raises(ToolError, match="is already a disk"):
@@ -80,7 +80,7 @@ def test_what_is_there_already_is_not_hidden(lab: Path) -> None:
     ("size_mib", "file_system", "text"), [(0, "ext4", "mkfs.ext4"), (16, "ntfs", "unknown file system ntfs")]
 )
 def test_a_disk_that_cannot_be_made_leaves_nothing(lab: Path, size_mib: int, file_system: str, text: str) -> None:
-    """One line that says why, and no half of a disk."""
+    """The error is one line with the reason, and no part of a disk is left."""
     with pytest.raises(ToolError, match=text) as caught:
         make_disk(lab / "disk", size_mib=size_mib, file_system=file_system)
     assert "\n" not in str(caught.value)
@@ -88,7 +88,7 @@ def test_a_disk_that_cannot_be_made_leaves_nothing(lab: Path, size_mib: int, fil
 
 
 def test_killing_a_disk_fails_everything_that_is_open_on_it(lab: Path) -> None:
-    """From the return on: writes, syncs and new files end with EIO, while listing still succeeds and proves nothing."""
+    """After the kill, writes, syncs and new files fail with EIO. Listing the disk still succeeds and proves nothing."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "file").open("wb", buffering=0) as file:
@@ -105,7 +105,7 @@ def test_killing_a_disk_fails_everything_that_is_open_on_it(lab: Path) -> None:
 
 
 def test_a_dead_disk_comes_back_with_what_was_synced(lab: Path) -> None:
-    """The kill is a power cut: the journal is replayed, and what was only in memory is lost."""
+    """The kill is like a power cut: the journal is replayed, and data that was only in memory is lost."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "synced").open("wb") as file:
@@ -121,7 +121,7 @@ def test_a_dead_disk_comes_back_with_what_was_synced(lab: Path) -> None:
 
 
 def test_a_disk_in_use_is_neither_revived_nor_removed(lab: Path) -> None:
-    """Somebody still holds a file: one line that says what to do; afterwards it works."""
+    """While a file is open, the error says what to do. After closing the file it works."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "file").open("wb"):
@@ -135,11 +135,11 @@ def test_a_disk_in_use_is_neither_revived_nor_removed(lab: Path) -> None:
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_a_replaced_disk_is_empty_and_of_the_same_kind(lab: Path, file_system: str) -> None:
-    """Same size, same file system, also where the path has a blank in it; nothing of the old content."""
+    """The new disk has the same size and file system and none of the old content. The path may contain a blank."""
     if shutil.which(f"mkfs.{file_system}", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
         pytest.skip(f"mkfs.{file_system} is not installed, this was NOT tested")
     path = lab / "my disk"
-    # The smallest that both file systems take.
+    # The smallest size that both file systems accept.
     made = make_disk(path, size_mib=320, file_system=file_system)
     (path / "meta.properties").write_text("version=1\n")
     kill_disk(path)
@@ -151,7 +151,7 @@ def test_a_replaced_disk_is_empty_and_of_the_same_kind(lab: Path, file_system: s
 
 
 def test_what_is_no_disk_is_left_alone(lab: Path) -> None:
-    """A plain folder: none of the verbs touches it."""
+    """No action of the lab touches a plain folder."""
     (lab / "plain").mkdir()
     for act in (kill_disk, revive_disk, replace_disk, remove_disk):
         with pytest.raises(ToolError, match="is not a disk of the lab"):
@@ -160,7 +160,7 @@ def test_what_is_no_disk_is_left_alone(lab: Path) -> None:
 
 
 def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
-    """The image is there: it cannot be killed, the message says how to mount it, and it can be removed."""
+    """Its image still exists. The disk cannot be killed, and the message says how to mount it. It can be removed."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     unmount_lazily(path)
@@ -171,13 +171,13 @@ def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
 
 
 def test_the_trial_leaves_nothing(lab: Path) -> None:
-    """Whether disks can be made is found by making one."""
+    """`why_no_loop_disks` finds out by creating a disk, and removes it again."""
     assert why_no_loop_disks(lab) is None
     assert list(lab.iterdir()) == []
 
 
 def test_every_verb_of_the_command_line_takes_several_disks(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every verb for two disks at once, and the status of a failure."""
+    """Runs every action on two disks at once, and checks the exit status of a failure."""
     paths = [str(lab / "disk-1"), str(lab / "disk-2")]
     for action in ("make --size 16", "kill", "revive", "replace", "remove"):
         assert main(["disks", *action.split(), *paths]) == 0
@@ -203,7 +203,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def codes_of_fsync(path: Path, times: int) -> list[int]:
-    """Writes new blocks, then syncs so often: the errno of each sync, 0 for none."""
+    """Writes new blocks, then syncs `times` times. Returns the errno of each sync, 0 for success."""
     codes = []
     with (path / "synced").open("ab", buffering=0) as file:
         file.write(bytes(1 << 20))
@@ -218,7 +218,7 @@ def codes_of_fsync(path: Path, times: int) -> list[int]:
 
 
 def test_a_faulty_disk_works_and_leaves_nothing(lab: Path, faulty: Path) -> None:
-    """Until it is told to fail it is a disk like any other, and what serves it goes with it."""
+    """It works like any other disk until a fault is set. Removing the disk also removes the process that serves it."""
     assert codes_of_fsync(faulty, 2) == [0, 0]
     revive_disk(faulty)
     assert (faulty / "synced").stat().st_size == 1 << 20
@@ -230,7 +230,7 @@ def test_a_faulty_disk_works_and_leaves_nothing(lab: Path, faulty: Path) -> None
 
 
 def test_blocks_that_cannot_be_written(faulty: Path) -> None:
-    """Writing succeeds, syncing does not, and what was synced before is there when the disk is healed and mounted again."""
+    """Writes succeed and syncs fail. Data that was synced before is there after the disk is healed and mounted again."""
     write_synced(faulty / "kept", b"kept")
     disk_faults.fail_writes(faulty)
     assert codes_of_fsync(faulty, 2) == [errno.EIO, errno.EIO]
@@ -240,7 +240,7 @@ def test_blocks_that_cannot_be_written(faulty: Path) -> None:
 
 
 def test_blocks_that_cannot_be_read(faulty: Path) -> None:
-    """What is cached can be read and everything can be written; only a read of the blocks gives EIO."""
+    """Cached data can be read and everything can be written. Only reading the blocks fails, with EIO."""
     write_synced(faulty / "file", b"x" * 4096)
     disk_faults.fail_reads(faulty)
     assert (faulty / "file").read_bytes() == b"x" * 4096
@@ -252,7 +252,7 @@ def test_blocks_that_cannot_be_read(faulty: Path) -> None:
 
 
 def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
-    """Nobody heals the disk, and the sync comes back all the same, when the time is over."""
+    """The sync returns when the time is over, although the test does not heal the disk."""
     disk_faults.hang_blocks(faulty, seconds=0.5)
     began = time.monotonic()
     assert codes_of_fsync(faulty, 1) == [0]
@@ -260,7 +260,7 @@ def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
 
 
 def test_slow_blocks_delay_a_sync_and_fail_nothing(faulty: Path) -> None:
-    """Every block takes its time, none fails."""
+    """Every block is delayed, and none fails."""
     disk_faults.slow_blocks(faulty, delay_ms=100)
     began = time.monotonic()
     assert codes_of_fsync(faulty, 1) == [0]
@@ -269,7 +269,8 @@ def test_slow_blocks_delay_a_sync_and_fail_nothing(faulty: Path) -> None:
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_one_fsync_tells_of_lost_data_and_the_next_succeeds(lab: Path, file_system: str) -> None:
-    """A thin volume runs out of blocks while the kernel writes back. This is why no fsync may be tried again."""
+    """A thin volume runs out of blocks while the kernel writes back. The next fsync succeeds although the data is lost,
+    which is why the daemons never retry an fsync."""
     path = lab / "thin"
     make_disk(path, size_mib=320 if file_system == "xfs" else 32, file_system=file_system, faulty=True)
     disk_faults.run_out_of_blocks(path)
@@ -281,7 +282,7 @@ def test_one_fsync_tells_of_lost_data_and_the_next_succeeds(lab: Path, file_syst
     "shut_down", [disk_faults.cut_power, disk_faults.shut_down_flushing, disk_faults.shut_down_flushing_journal]
 )
 def test_three_ways_to_shut_down(lab: Path, file_system: str, shut_down: Callable[[Path], None]) -> None:
-    """All give EIO to whoever syncs; only the one that flushes keeps what was not synced."""
+    """After each of them fsync fails with EIO. Only the one that flushes keeps unsynced data."""
     path = lab / "disk"
     make_disk(path, size_mib=320 if file_system == "xfs" else 16, file_system=file_system)
     (path / "unsynced").write_bytes(b"x" * 4096)
@@ -296,7 +297,7 @@ def test_three_ways_to_shut_down(lab: Path, file_system: str, shut_down: Callabl
 
 
 def test_a_file_system_that_makes_itself_read_only(lab: Path) -> None:
-    """Every change gives EROFS, reads go on, and mounting again is the way out."""
+    """Every change fails with EROFS, and reads still work. Mounting the disk again ends it."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     (path / "file").write_bytes(b"kept")
@@ -309,7 +310,7 @@ def test_a_file_system_that_makes_itself_read_only(lab: Path) -> None:
 
 
 def test_a_disk_without_room(lab: Path) -> None:
-    """Full, then healed; without inodes, then healed."""
+    """Fills the disk and heals it, then uses up its inodes and heals it again."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     disk_faults.fill(path)
@@ -328,7 +329,7 @@ def test_a_disk_without_room(lab: Path) -> None:
 
 
 def test_a_freeze_has_an_end(lab: Path) -> None:
-    """The watchdog thaws the disk although nobody heals it; healing it before is as good."""
+    """The watchdog thaws the disk if the test does not heal it first."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     disk_faults.freeze(path, seconds=0.5)
@@ -342,7 +343,7 @@ def test_a_freeze_has_an_end(lab: Path) -> None:
 
 
 def test_disks_that_are_not_where_they_were(lab: Path) -> None:
-    """Vanished, swapped and back, and a fresh one: what is open stays on the disk it was opened on."""
+    """Disks are swapped and swapped back, replaced by a fresh one, and unmounted. An open file stays on its disk."""
     first, second = lab / "first", lab / "second"
     for path in (first, second):
         make_disk(path, size_mib=16)
@@ -361,7 +362,7 @@ def test_disks_that_are_not_where_they_were(lab: Path) -> None:
 
 
 def test_every_way_to_kill_from_the_command_line(lab: Path, faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each name does something that `heal` or `revive` undoes; those for two disks and for faulty disks say so."""
+    """`heal` or `revive` undoes every way. A way that needs two disks or a faulty disk says so in its error."""
     plain = lab / "plain"
     make_disk(plain, size_mib=16)
     for how in disk_faults.HOWS:

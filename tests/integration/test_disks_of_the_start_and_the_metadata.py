@@ -1,5 +1,5 @@
-"""Faults where there is no running directory to take offline: a disk that fails before the broker starts, and the disk of
-the metadata log, on a broker and on the controller."""
+"""Faults other than those of a running data directory: a disk that fails before the broker starts, and the disk of the
+metadata log, on a broker and on the controller."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -52,8 +52,8 @@ Strike = Callable[[Path], None]
     ids=lambda strike: strike.__name__,
 )
 def test_a_broker_starts_with_a_disk_that_fails(tmp_path: Path, strike: Strike) -> None:
-    """Nothing of the disk is in the cache. The broker starts without that directory, says so, and serves what is on the
-    other; when the disk works again the next start finds everything."""
+    """Nothing on the disk is cached. The broker starts without that directory, logs that, and serves the replicas on the
+    other one. Once the disk works again, the next start finds everything."""
 
     def with_a_faulty_disk(cluster: WatchedCluster) -> None:
         remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=64, faulty=True)
@@ -100,7 +100,7 @@ NO_READS = MetadataFault(disk_faults.fail_reads, 2.5)
 NO_BLOCKS = MetadataFault(disk_faults.run_out_of_blocks, 8.0)
 HANG = MetadataFault(disk_faults.hang_blocks, DEADLINE_MS / 1000 + 2.5, heal_disk, "ETIMEDOUT")
 FREEZE = MetadataFault(disk_faults.freeze, DEADLINE_MS / 1000 + 2.5, heal_disk, "ETIMEDOUT")
-# What is left of the log's last block has to be used up first.
+# Writes succeed until the last block of the log is full.
 FULL = MetadataFault(disk_faults.fill, 20.0, make_room)
 METADATA_FAULTS = [
     *(("controller", fault) for fault in (CUT_POWER, NO_WRITES, NO_READS, NO_BLOCKS, HANG, FREEZE, FULL)),
@@ -140,7 +140,7 @@ def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: Me
             writer.wait_for_acks()
             if role == "broker":
                 assert of_controller.wait_for_event("broker_fenced")["reason"] == "the broker asked for it"
-            # No process ends while a thread of it hangs in the kernel.
+            # Heal the disk first: a process cannot end while one of its threads hangs in the kernel.
             heal_disk(path)
             assert node.wait_until_ended() == 1
             fault.recover(path)
@@ -156,7 +156,7 @@ def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: Me
 
 @contextmanager
 def cluster_with_metadata_disk(folder: Path, role: str) -> Iterator[tuple[WatchedCluster, LocalNode, Path]]:
-    """One node has its metadata log on a disk of its own, whose blocks can be made to fail."""
+    """Runs a cluster in which one node has its metadata log on a separate disk, whose blocks can be made to fail."""
     made: list[tuple[LocalNode, Path]] = []
 
     def on_a_disk_of_its_own(cluster: WatchedCluster) -> None:

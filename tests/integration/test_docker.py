@@ -1,7 +1,7 @@
-"""docker-compose.yml as a person uses it: up, produce and consume from this machine, lose volumes, and down without a trace.
+"""Uses docker-compose.yml as a user would: up, produce and consume from this machine, lose volumes, and down.
 
-One volume of the cluster is a loop-mounted disk, so that it can really die. BASE_IMAGE and PROMETHEUS_IMAGE name other
-images than the public ones, for machines that reach no registry.
+One volume of the cluster is a loop-mounted disk, so that it can really die. On machines without access to a registry, set
+BASE_IMAGE and PROMETHEUS_IMAGE to local images.
 """
 
 import json
@@ -37,7 +37,7 @@ OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
 
 
 def run(*command: str, check: bool = True, seconds: float = 300) -> str:
-    """What the command prints. A failure shows all of it."""
+    """Runs a command and returns its stdout. A failure shows all output."""
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds, stdin=subprocess.DEVNULL
     )
@@ -47,7 +47,7 @@ def run(*command: str, check: bool = True, seconds: float = 300) -> str:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[str]:
-    """The image of this checkout, gone afterwards; the ones that it is used with stay."""
+    """Builds the image of this checkout, and removes it afterwards. The base image and Prometheus's image stay."""
     need_program("docker", "docker.io")
     if not run("docker", "info", "--format", "{{.ServerVersion}}", check=False).strip():
         not_testable("no Docker engine answers")
@@ -61,7 +61,7 @@ def image() -> Iterator[str]:
     if "PIP_INDEX_URL" in os.environ:
         arguments += ["--build-arg", "PIP_INDEX_URL"]
     command = ("docker", "build", "--quiet", "--file", "deploy/Dockerfile", *arguments)
-    # The first stage has a name of its own, so that it can be removed too.
+    # Tag the first stage, so that it can be removed too.
     run(*command, "--target", "build", "--tag", BUILD_STAGE, ".")
     run(*command, "--tag", IMAGE, ".")
     size, base_size = image_size(IMAGE), image_size(base)
@@ -80,7 +80,7 @@ def image_size(name: str) -> int:
 
 @contextmanager
 def container(image: str, *options: str) -> Iterator[str]:
-    """A container that runs in the background, and goes with its volumes."""
+    """Runs a container in the background. Removes it and its volumes afterwards."""
     name = run("docker", "run", "--detach", *options, image).strip()
     try:
         yield name
@@ -93,7 +93,7 @@ def health(name: str) -> str:
 
 
 def test_without_configuration_it_is_a_node_that_ends_in_order(image: str) -> None:
-    """The node of both roles becomes healthy, serves its tools, runs as nobody in particular, and SIGTERM reaches it."""
+    """The combined node becomes healthy, serves its tools, runs as an unprivileged user, and shuts down on SIGTERM."""
     with container(image) as name:
         until(lambda: health(name) == "healthy", "the node is healthy")
         assert run("docker", "exec", name, "id", "--user").strip() == str(APPUSER)
@@ -107,7 +107,7 @@ def test_without_configuration_it_is_a_node_that_ends_in_order(image: str) -> No
 
 
 def test_a_configuration_that_is_wrong_is_one_line(image: str) -> None:
-    """Status 1, and no traceback."""
+    """The container exits with status 1 and no traceback."""
     done = subprocess.run(
         ["docker", "run", "--rm", "--env", "KAFKA_PROCESS_ROLES=brokr", image],
         capture_output=True,
@@ -124,7 +124,7 @@ def test_a_configuration_that_is_wrong_is_one_line(image: str) -> None:
 
 
 class Compose:
-    """The project of docker-compose.yml, with ports of its own and a loop-mounted disk as one volume."""
+    """The project of docker-compose.yml, with free ports and a loop-mounted disk as one volume."""
 
     def __init__(self, override: Path) -> None:
         ports = free_ports(4)
@@ -154,7 +154,7 @@ class Compose:
         return output
 
     def container(self, service: str) -> str:
-        """The id of the service's container, running or not."""
+        """Returns the id of the service's container, running or not."""
         label = f"label=com.docker.compose.service={service}"
         one_off = "label=com.docker.compose.oneoff=False"
         names = run("docker", "ps", "--all", "--quiet", "--filter", LABEL, "--filter", label, "--filter", one_off).split()
@@ -167,7 +167,7 @@ class Compose:
 
 
 def compose_command() -> list[str]:
-    """Compose v2 where the client has it, else v1."""
+    """Returns the command of Compose v2 if it is installed, or else of v1."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60).returncode == 0:
         return ["docker", "compose"]
     return [need_program("docker-compose", "docker-compose")]
@@ -190,7 +190,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def compose(image: str, disk: Path, tmp_path: Path) -> Iterator[Compose]:
-    """The cluster, up; gone afterwards whatever happened."""
+    """The Compose project. It is always removed afterwards, with its volumes."""
     override = tmp_path / "override.yml"
     options = {"type": "none", "o": "bind", "device": str(disk)}
     override.write_text(json.dumps({"volumes": {"broker-2-data-1": {"driver_opts": options}}}))
@@ -202,13 +202,13 @@ def compose(image: str, disk: Path, tmp_path: Path) -> Iterator[Compose]:
 
 
 def left_over() -> list[str]:
-    """Containers, volumes and networks of the project."""
+    """Returns the containers, volumes and networks of the project that still exist."""
     commands = (("ps", "--all"), ("volume", "ls"), ("network", "ls"))
     return [name for command in commands for name in run("docker", *command, "--quiet", "--filter", LABEL).split()]
 
 
 def produce(bootstrap: str, values: range) -> None:
-    """Every record is acknowledged by all in-sync replicas."""
+    """Produces these values with acks=all. All must be acknowledged."""
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000})
     for value in values:
@@ -223,7 +223,7 @@ def produce(bootstrap: str, values: range) -> None:
 
 
 def consumed(bootstrap: str, count: int) -> list[int]:
-    """So many records from the beginning, sorted."""
+    """Consumes `count` records from the beginning, and returns their values sorted."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
     found: list[int] = []
@@ -242,7 +242,7 @@ def consumed(bootstrap: str, count: int) -> list[int]:
 
 
 def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) -> None:
-    """The whole life of the cluster, in one test because every part needs the one before."""
+    """Goes through the whole life of the cluster in one test, because every step needs the one before."""
     compose("up", "--detach", "--no-build")
     compose.wait_until_healthy("controller", "broker-1", "broker-2", "broker-3", "prometheus")
     create_topic(compose.bootstrap, TOPIC, partitions=PARTITIONS)
@@ -253,7 +253,7 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
 
     replace_a_volume(compose)
 
-    # A disk that dies under a volume. The broker goes on with its others, nothing that was acknowledged is lost.
+    # The disk under a volume dies. The broker continues with its other directories, and no acknowledged record is lost.
     kill_disk(disk)
     dead = {"instance": "broker-2:9404", "logDirectory": "/var/lib/kafka/data-1"}
     until(lambda: offline_directories(compose) == [dead], "Prometheus shows the dead disk")
@@ -261,7 +261,7 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     produce(compose.bootstrap, range(100, 200))
     assert consumed(compose.bootstrap, 200) == list(range(200))
 
-    # The way that needs no loop device, as docs/operations.md has it.
+    # Another way to lose a directory, without a loop device, described in docs/operations.md.
     compose("exec", "-T", "--user", "root", "broker-3", "chmod", "000", "/var/lib/kafka/data-0")
     locked = {"instance": "broker-3:9404", "logDirectory": "/var/lib/kafka/data-0"}
     until(lambda: offline_directories(compose) == [dead, locked], "Prometheus shows both")
@@ -279,7 +279,7 @@ def offline_directories(compose: Compose) -> list[dict[str, str]]:
 
 
 def replace_a_volume(compose: Compose) -> None:
-    """A volume that is empty among formatted ones keeps the broker from starting, until it is formatted by intention."""
+    """An empty volume among formatted ones keeps the broker from starting until an operator formats it."""
     path = "/var/lib/kafka/data-2"
     compose("stop", "broker-1")
     compose("run", "--rm", "--no-deps", "--user", "root", "broker-1", "sh", "-c", f"rm -r {path}/*")
@@ -295,7 +295,7 @@ def replace_a_volume(compose: Compose) -> None:
 
 
 def test_both_generations_of_compose_accept_the_file() -> None:
-    """Whichever is installed; neither variables nor a .env file are needed."""
+    """Uses the Compose version that is installed. The file needs neither variables nor a .env file."""
     known = [["docker-compose"]] if shutil.which("docker-compose") else []
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60).returncode == 0:
         known.append(["docker", "compose"])

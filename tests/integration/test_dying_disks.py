@@ -1,4 +1,4 @@
-"""Disks that die under load (shutdown ioctl): everything with a live in-sync replica stays writable, nothing is lost."""
+"""Disks die under load (shutdown ioctl): every partition with a live in-sync replica stays writable, and nothing is lost."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ PARTITIONS = 9
 
 
 def test_disks_dying_one_after_another(tmp_path: Path) -> None:
-    """Six of nine disks die, one at a time, so that each partition keeps one live replica. After each death every
-    partition acknowledges (acks=all), and whoever led outside of the dead directory leads on in the same epoch."""
+    """Six of nine disks die, one at a time, so that each partition keeps a live replica. After each death every partition
+    acknowledges (acks=all), and every leader outside the dead directory keeps leading in the same epoch."""
     with watched_cluster(tmp_path) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "1"})
         places = cluster.until_placed(TOPIC, 3 * PARTITIONS)
@@ -33,7 +33,7 @@ def test_disks_dying_one_after_another(tmp_path: Path) -> None:
 
 
 def victims(cluster: WatchedCluster, places: dict[tuple[int, int], str]) -> list[tuple[int, str]]:
-    """Two disks of each broker, alternating, such that every partition keeps a replica on the disks that are left."""
+    """Picks two disks of each broker, in turns, so that every partition keeps a replica on the remaining disks."""
     chosen: list[tuple[int, str]] = []
     for turn in range(2):
         for broker in cluster.brokers:
@@ -50,7 +50,7 @@ def victims(cluster: WatchedCluster, places: dict[tuple[int, int], str]) -> list
 def kill_and_check(
     cluster: WatchedCluster, writer: Writer, places: dict[tuple[int, int], str], broker_id: int, path: str
 ) -> None:
-    """One death. `places` loses the replicas that died."""
+    """Kills one disk and checks the consequences. Removes the dead replicas from `places`."""
     lost = {index for (owner, index), place in places.items() if owner == broker_id and place == path}
     before = cluster.leadership(TOPIC)
     led = {index for index in lost if before[index][0] == broker_id}
@@ -70,7 +70,7 @@ def kill_and_check(
             for part in parts.values()
         )
 
-    # Also the condition for the next death: what is in sync is what lives.
+    # The next disk may die only once every ISR consists of the live replicas.
     until(is_told, f"every ISR is what lives after {path} died")
     after = cluster.leadership(TOPIC)
     assert {index: was for index, was in after.items() if index not in led} == {
@@ -80,7 +80,7 @@ def kill_and_check(
 
 
 def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
-    """When the last data directory dies the broker exits with status 1 and one reason; the others serve on."""
+    """When its last data directory dies, the broker exits with status 1 and one reason. The others keep serving."""
     with watched_cluster(tmp_path, disks=2) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)
@@ -90,7 +90,7 @@ def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
             for path in broker.files.data_dirs:
                 kill_disk(Path(path))
             assert broker.wait_until_ended() == 1
-            # The controller was told before the end, so nobody waits for a session of nine seconds.
+            # The broker informs the controller before it exits, so clients do not wait for its session of nine seconds.
             writer.wait_for_acks(seconds=5)
             writer.stop()
         halts = [event for event in cluster.all_events(broker) if event["event"] == "node_halted"]

@@ -1,4 +1,4 @@
-"""Every fault of the lab on a leader's disk and on a follower's disk, under load (tests/integration/faults/matrix.py)."""
+"""Runs every fault of the lab on a leader's and on a follower's disk, under load (tests/integration/faults/matrix.py)."""
 
 import time
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from tools.lab.disk_lab import heal_disk
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
 
 SLOW_SECONDS = 4.0
-# One of each kind: how it is noticed, and how the disk comes back.
+# One case for each way to notice a fault and each way to bring the disk back.
 BRIEF = {
     "power cut, ext4",
     "shutdown, journal only, xfs",
@@ -55,7 +55,7 @@ assert {case.name for case in CASES} >= BRIEF
 
 
 class Clusters:
-    """The one cluster that all cases share. A case that fails leaves nothing for the next to stumble over."""
+    """The cluster that all cases share. After a failed case the next one gets a new cluster."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -92,16 +92,16 @@ def clusters(faulty_disks: None, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("case", MATRIX)
 def test_a_disk_fails_under_load(clusters: Clusters, case: Case, role: str) -> None:
-    """The directory is offline within its bound, nothing acknowledged is lost, other directories notice nothing, and the
-    way back in docs/operations.md leads back."""
+    """The directory is offline within its time limit, no acknowledged record is lost, other directories are not affected,
+    and the recovery in docs/operations.md works."""
     with clusters.current() as matrix:
         clusters.rows.append(go_through(matrix, case, role))
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_two_disks_change_places_under_load(clusters: Clusters, role: str) -> None:
-    """Both directories are offline within the probe's interval, nothing is written to the wrong disk, and with each disk
-    at its place again everything is there."""
+    """Both directories are offline within the probe's interval, and nothing is written to the wrong disk. Once the disks are
+    back in place, all records are there."""
     with clusters.current() as matrix:
         matrix.until_whole()
         broker, first, inside = matrix.victim(EXT4, role)
@@ -126,8 +126,8 @@ def test_two_disks_change_places_under_load(clusters: Clusters, role: str) -> No
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("disk", [FAULTY_EXT4, FAULTY_XFS], ids=["ext4", "xfs"])
 def test_a_slow_disk_stays(clusters: Clusters, disk: int, role: str) -> None:
-    """Every block takes 100 ms: probes and syncs are slow and come to their end. Nobody takes the directory offline, every
-    partition goes on being acknowledged, also in it, and nobody leaves an ISR."""
+    """Every block takes 100 ms, so probes and syncs are slow but succeed. The directory stays online, every partition keeps
+    acknowledging, including those on this disk, and no replica leaves an ISR."""
     with clusters.current() as matrix:
         matrix.until_whole()
         broker, path, inside = matrix.victim(disk, role)

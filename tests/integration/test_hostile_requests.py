@@ -1,5 +1,7 @@
-"""Requests with any values in them, and damaged ones, to the ports of real daemons: each is answered, or its connection is
-closed with one line in the log; nobody dies, nobody's memory grows, and everybody else is served on.
+"""Sends requests with random values, and damaged ones, to the ports of real daemons.
+
+The daemon answers each of them, or closes the connection with one line in the log. No daemon dies, its memory does not grow,
+and other clients are still served.
 """
 
 import asyncio
@@ -26,14 +28,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 REQUESTS = 400
 AT_ONCE = 40
-# Some requests ask to be kept waiting for a minute. Their peers lose patience and go, which a daemon has to bear as well.
+# Some requests ask the daemon to wait for a minute. The client gives up earlier, which the daemon must handle too.
 PATIENCE_SECONDS = 1
 MEMORY_GROWTH_MAX = 96 * 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
 def names_of(cluster: WatchedCluster) -> ClusterNames:
-    """What a well-informed stranger could know."""
+    """Returns the names and ids that a well-informed attacker could know."""
     with cluster.admin() as admin:
         topics = admin.metadata(None).topics
     events = list(cluster.all_events(cluster.controller))
@@ -51,7 +53,7 @@ def names_of(cluster: WatchedCluster) -> ClusterNames:
 
 
 async def ask(port: int, request: bytes) -> tuple[str, str]:
-    """What came of a request, and our own address as the daemon logs it."""
+    """Sends a request. Returns its outcome, and the client's address as the daemon logs it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     name = "{}:{}".format(*writer.get_extra_info("sockname")[:2])
     try:
@@ -72,7 +74,7 @@ async def ask(port: int, request: bytes) -> tuple[str, str]:
 
 
 async def besiege(port: int, stream: Iterator[bytes]) -> dict[str, str]:
-    """Address of each connection -> what came of it."""
+    """Sends all requests. Returns the outcome by the client's address of each connection."""
     outcomes: dict[str, str] = {}
 
     async def one_after_the_other() -> None:
@@ -96,7 +98,7 @@ def resident_bytes(node: LocalNode) -> int:
 
 
 def warnings_by_peer(cluster: WatchedCluster, node: LocalNode) -> Counter[str]:
-    """How many lines above info the daemon wrote about each peer."""
+    """Counts the log lines above info about each peer."""
     events: Iterator[dict[str, Any]] = cluster.all_events(node)
     return Counter(event["peer"] for event in events if "peer" in event and event["level"] not in ("debug", "info"))
 
@@ -105,7 +107,7 @@ def warnings_by_peer(cluster: WatchedCluster, node: LocalNode) -> Counter[str]:
 def test_hostile_requests_are_answered_or_cost_their_own_connection(
     tmp_path: Path, role: str, apis: Sequence[ApiKey]
 ) -> None:
-    """Hundreds of requests, forty at a time. At its end the cluster's logs hold no traceback."""
+    """Sends hundreds of requests, forty at a time. `watched_cluster` checks that the logs have no traceback."""
     with watched_cluster(tmp_path, brokers=2, disks=2, loop=False) as cluster:
         with cluster.admin() as admin:
             create_topic(",".join(f"127.0.0.1:{node.files.port}" for node in cluster.brokers), "t", replication_factor=2)
@@ -114,7 +116,7 @@ def test_hostile_requests_are_answered_or_cost_their_own_connection(
         pids = {name: each.pid for name, each in cluster.nodes.items()}
         rng = random.Random(858)
         stream = requests(vocabulary_of(names_of(cluster), rng), rng, apis)
-        # Once before: what is compiled and cached at first use is no growth.
+        # Warm up first, so that code compiled and cached at first use does not count as growth.
         asyncio.run(besiege(node.files.port, itertools.islice(stream, REQUESTS // 4)))
         before = resident_bytes(node)
         outcomes = asyncio.run(besiege(node.files.port, itertools.islice(stream, REQUESTS)))
@@ -125,6 +127,6 @@ def test_hostile_requests_are_answered_or_cost_their_own_connection(
         warnings = warnings_by_peer(cluster, node)
         closed = [name for name, outcome in outcomes.items() if outcome == "closed"]
         assert {name: warnings[name] for name in closed if warnings[name] != 1} == {}
-        # A stranger who knows a broker's epoch can speak for it; what the broker says next counts again.
+        # An attacker who knows a broker's epoch can send requests in its name. The broker's next requests repair that.
         until(lambda: {1, 2} <= known_brokers(cluster), "both brokers known as before")
         print(json.dumps({"role": role, **counts, "grown_mb": (resident_bytes(node) - before) >> 20}))

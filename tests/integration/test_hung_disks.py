@@ -1,5 +1,5 @@
-"""Disks that hang (fsfreeze, or blocks that never come back): threads block in the kernel where no signal reaches them,
-and nobody else may notice."""
+"""Disks that hang (fsfreeze, or blocks that never complete): threads block in the kernel where no signal reaches them, and
+other disks must not be affected."""
 
 import signal
 from collections.abc import Callable
@@ -23,7 +23,7 @@ TIMEOUT_MS = 3000
 OVERRIDES = {
     "diskraft.log.dir.operation.timeout.ms": str(TIMEOUT_MS),
     "broker.heartbeat.interval.ms": "500",
-    # Fencing by session is not what these tests are about, and a machine may be busy.
+    # Long, because these tests are not about session timeouts and the machine may be busy.
     "broker.session.timeout.ms": "18000",
 }
 
@@ -31,8 +31,8 @@ OVERRIDES = {
 @pytest.mark.usefixtures("faulty_disks")
 @pytest.mark.parametrize("hangs", [frozen, hanging])
 def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path], AbstractContextManager[None]]) -> None:
-    """The other disk is dead already. The process leaves although a thread hangs: its port is closed, its connections
-    are at their end, and the lock of its healthy directory is free."""
+    """The other disk is dead already. The process halts although a thread hangs: its port is closed, its connections end,
+    and the lock of its healthy directory is free."""
 
     def with_blocks_that_can_hang(cluster: WatchedCluster) -> None:
         remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=128, faulty=True)
@@ -50,7 +50,7 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path
             with connected(broker) as client, hangs(Path(hung)):
                 assert_gone_while_stuck(broker, client, healthy=[broker.files.metadata_dir])
                 writer.wait_for_acks()
-                # Not because its session ended: its last words were heard.
+                # The controller fenced it because of its last heartbeat, not because its session timed out.
                 assert fenced_reason(cluster) == "every log directory is lost"
             assert broker.wait_until_ended() == 1
             writer.stop()
@@ -58,8 +58,8 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path
 
 
 def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None:
-    """SIGTERM: a controlled shutdown of what is healthy, then the process leaves although a thread hangs. Its port is closed
-    and its healthy directories are free while the kernel still holds the process; nothing waits for the disk."""
+    """On SIGTERM the broker shuts down its healthy directories and exits although a thread hangs. Its port is closed and its
+    healthy directories are unlocked while the kernel still keeps the process. Nothing waits for the disk."""
     with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)
@@ -84,5 +84,5 @@ def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None
 
 
 def fenced_reason(cluster: WatchedCluster) -> str:
-    """Why the controller fenced the broker that halted."""
+    """Returns why the controller fenced the broker that halted."""
     return str(cluster.controller.wait_for("broker_fenced")["reason"])

@@ -1,8 +1,8 @@
-"""kill -9 of random daemons, the controller included, under acks=all load: nothing acknowledged is lost.
+"""Kills random daemons (kill -9), including the controller, under acks=all load: no acknowledged record is lost.
 
-DISKRAFT_KILL_ROUNDS says how many rounds (15 by default; 100 takes some minutes), DISKRAFT_KILL_SEED repeats a run's
-choices. A killed process leaves its data in the page cache, so whatever was acknowledged must be there whichever of them
-die together, and the tail of a log may be torn but never wrong.
+DISKRAFT_KILL_ROUNDS sets the number of rounds (15 by default; 100 take some minutes). DISKRAFT_KILL_SEED repeats the choices
+of a run. A killed process leaves its data in the page cache, so every acknowledged record must survive no matter which
+daemons die together. The tail of a log may be torn but never wrong.
 """
 
 import os
@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 20 * ROUNDS)]
 
 
 def test_rounds_of_kill_9(tmp_path: Path) -> None:
-    """One or two daemons die at a random moment, also in the middle of their start, and come back; after every few rounds
-    everything acknowledged so far is read. In the end every replica is in sync again."""
+    """One or two daemons die at a random moment, sometimes in the middle of their start, and come back. Every few rounds all
+    acknowledged records are read. In the end every replica is in sync again."""
     rng = random.Random(SEED)
     print(f"DISKRAFT_KILL_ROUNDS={ROUNDS} DISKRAFT_KILL_SEED={SEED}")
     overrides = {"broker.heartbeat.interval.ms": "300", "broker.session.timeout.ms": "3000"}
@@ -48,12 +48,12 @@ def test_rounds_of_kill_9(tmp_path: Path) -> None:
 
 
 def one_round(cluster: WatchedCluster, rng: random.Random, number: int) -> None:
-    """Kills, waits a moment, starts again; and once in a while kills a second time while the daemon is starting."""
+    """Kills daemons, waits a while, and starts them again. Sometimes kills one a second time while it is starting."""
     victims = rng.sample(list(cluster.nodes.values()), rng.choice((1, 1, 1, 2)))
     time.sleep(rng.uniform(0.0, 0.7))
     for victim in victims:
         victim.kill()
-    # Sometimes longer than the session: then the controller fences, or, restarted late, has to be found again.
+    # Sometimes longer than the session timeout, so that the controller fences the broker.
     away = rng.choice((0.0, 0.3, rng.uniform(0.0, 5.0)))
     during_start = rng.random() < 0.3
     print(f"round {number}: {', '.join(each.files.name for each in victims)} for {away:.1f} s, {during_start=}")

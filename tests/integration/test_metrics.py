@@ -1,4 +1,4 @@
-"""The Prometheus endpoint of a broker, asked as Prometheus asks it, while disks die and hang."""
+"""Scrapes the metrics endpoints of a broker and the controller, as Prometheus does, while disks die and hang."""
 
 import urllib.request
 from pathlib import Path
@@ -20,7 +20,7 @@ OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
 
 
 def scrape(port: int, *, seconds: float = 10) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """(Name, labels) -> value of every sample."""
+    """Scrapes the endpoint. Returns the value of every sample by name and labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=seconds) as answer:
         assert answer.status == 200
         text = answer.read().decode()
@@ -36,8 +36,8 @@ def value(port: int, name: str, **labels: str) -> float | None:
 
 
 def test_metrics_tell_of_a_dead_disk_and_answer_while_another_hangs(tmp_path: Path) -> None:
-    """logdirectoryoffline of the dead disk goes from 0 to 1 and stays, with the counts that belong to it; while another
-    disk hangs, before and after its deadline, each scrape is answered and shows the operation that waits."""
+    """logdirectoryoffline of the dead disk goes from 0 to 1 and stays there, and the counts agree. While another disk hangs,
+    before and after its deadline, every scrape is answered and shows the waiting operation."""
     broker_port, controller_port = free_ports(2)
 
     def with_metrics(cluster: WatchedCluster) -> None:
@@ -81,6 +81,6 @@ def test_metrics_tell_of_a_dead_disk_and_answer_while_another_hangs(tmp_path: Pa
 
 
 def age_of(port: int, path: str) -> float | None:
-    """How long the oldest operation on the directory has waited, in seconds."""
+    """Returns how long the oldest operation on the directory has waited, in seconds."""
     labels = {"logDirectory": path, "directoryId": directory_id(path)}
     return value(port, "kafka_log_logdir_oldest_operation_age_seconds", **labels)

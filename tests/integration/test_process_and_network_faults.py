@@ -1,4 +1,4 @@
-"""Processes that are killed or stopped and ways that are cut, under load: each node in a network namespace of its own."""
+"""Kills and stops processes and cuts links under load, with each node in a network namespace of its own."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ NAMES = ["broker-1", "broker-2", "broker-3", "controller"]
 
 @dataclass(slots=True)
 class Case:
-    """The cluster, its network, and a client that writes."""
+    """The cluster, its network, and a writing client."""
 
     cluster: WatchedCluster
     ways: Network
@@ -69,7 +69,7 @@ class Case:
 
 @contextmanager
 def case(folder: Path, *, disks: int = 1, loop: bool = False) -> Iterator[Case]:
-    """Under load from the beginning to the end; nothing acknowledged may be lost, and in the end all is in sync."""
+    """Runs a cluster under load. In the end no acknowledged record may be lost, and every replica must be in sync."""
     with (
         network(NAMES) as ways,
         watched_cluster(
@@ -99,7 +99,8 @@ def case(folder: Path, *, disks: int = 1, loop: bool = False) -> Iterator[Case]:
 
 
 def seconds_until_fenced(made: Case, node_id: int, happen: Callable[[], None]) -> float:
-    """Lets it happen; when the controller fenced that broker, and only that one: when its session was over."""
+    """Calls `happen`. Returns after how many seconds the controller has fenced this broker, which must be when its session
+    times out. No other broker may be fenced."""
     events = made.of_controller()
     struck, struck_monotonic = time.time(), time.monotonic()
     happen()
@@ -112,7 +113,7 @@ def seconds_until_fenced(made: Case, node_id: int, happen: Callable[[], None]) -
 
 @pytest.mark.parametrize("victim", [LEADER, FOLLOWER])
 def test_a_killed_broker_is_fenced_when_its_session_is_over(tmp_path: Path, victim: int) -> None:
-    """Fenced when its session is over and not much later, everything is acknowledged without it, and it comes back."""
+    """It is fenced soon after its session timeout, every partition acknowledges without it, and it comes back."""
     with case(tmp_path) as made:
         node = made.cluster.broker(victim)
         fenced = seconds_until_fenced(made, victim, node.kill)
@@ -124,8 +125,8 @@ def test_a_killed_broker_is_fenced_when_its_session_is_over(tmp_path: Path, vict
 
 @pytest.mark.parametrize("victim", [pytest.param(LEADER, marks=pytest.mark.brief), FOLLOWER])
 def test_a_stopped_broker_that_goes_on_acknowledges_nothing_it_no_longer_leads(tmp_path: Path, victim: int) -> None:
-    """SIGSTOP: its connections stay and new ones are accepted by the kernel, but nothing is answered. Woken up after others
-    lead, it acknowledges nothing on the strength of what it knew, and joins again by itself."""
+    """SIGSTOP: its connections stay and the kernel accepts new ones, but the broker answers nothing. Resumed after others
+    have become leaders, it acknowledges nothing as the old leader, and rejoins by itself."""
     with case(tmp_path) as made:
         node = made.cluster.broker(victim)
         fenced = seconds_until_fenced(made, victim, lambda: stop_process(node))
@@ -138,8 +139,8 @@ def test_a_stopped_broker_that_goes_on_acknowledges_nothing_it_no_longer_leads(t
 
 @pytest.mark.parametrize(("direction", "victim"), [("to", LEADER), ("from", LEADER), ("both", LEADER), ("both", FOLLOWER)])
 def test_a_broker_cut_off_from_its_controller_is_fenced_and_comes_back(tmp_path: Path, victim: int, direction: str) -> None:
-    """The way is cut in one direction or both, while clients and brokers reach each other. The broker is fenced and what
-    it leads is led elsewhere; when the way is mended it is unfenced and in sync."""
+    """The link to the controller is cut in one direction or both, while clients and brokers still reach each other. The
+    broker is fenced and its partitions get other leaders. Once the link is mended, it is unfenced and in sync again."""
     with case(tmp_path) as made:
         name = f"broker-{victim}"
 
@@ -157,8 +158,8 @@ def test_a_broker_cut_off_from_its_controller_is_fenced_and_comes_back(tmp_path:
 
 
 def test_a_leader_alone_with_its_clients_has_nothing_acknowledged(tmp_path: Path) -> None:
-    """Cut off from the controller and from the other brokers, it can still be written to and still believes that it leads.
-    Nothing that it took alone was acknowledged, and what was acknowledged elsewhere is what everybody reads."""
+    """A leader cut off from the controller and the other brokers still receives writes and believes that it leads. It
+    acknowledges none of them alone, and all consumers read what the new leaders have acknowledged."""
     with case(tmp_path) as made:
         name = f"broker-{LEADER}"
         others = [other for other in NAMES if other != name]
@@ -172,8 +173,8 @@ def test_a_leader_alone_with_its_clients_has_nothing_acknowledged(tmp_path: Path
 
 @pytest.mark.parametrize("direction", ["to", "from"])
 def test_a_follower_that_does_not_hear_its_leader_leaves_the_isr_unfenced(tmp_path: Path, direction: str) -> None:
-    """Cut between a follower and one leader, one way: it leaves the ISR of what that one leads when its time is over, and
-    writing goes on; it is not fenced, and comes back."""
+    """The link between a follower and one leader is cut one way. The follower leaves the ISR of that leader's partitions
+    after the lag timeout, and writes continue. It is not fenced, and comes back."""
     with case(tmp_path) as made:
         leader, follower = f"broker-{LEADER}", f"broker-{FOLLOWER}"
         events = made.of_controller()
@@ -190,8 +191,8 @@ def test_a_follower_that_does_not_hear_its_leader_leaves_the_isr_unfenced(tmp_pa
 
 @pytest.mark.brief
 def test_reset_connections_are_made_again_before_a_session_ends(tmp_path: Path) -> None:
-    """For a moment whatever a broker sends another one and the controller is answered with a reset: it connects again
-    before anybody's time is over."""
+    """For a moment everything a broker sends to another broker and to the controller is answered with a reset. It reconnects
+    before any timeout expires."""
     with case(tmp_path) as made:
         first = f"broker-{LEADER}"
         of_broker, of_controller = EventTail(made.cluster.broker(LEADER)), made.of_controller()
@@ -206,8 +207,8 @@ def test_reset_connections_are_made_again_before_a_session_ends(tmp_path: Path) 
 
 @pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.brief)])
 def test_a_leader_that_cannot_report_its_failed_disk_ends_at_the_failure_timeout(tmp_path: Path, how: str) -> None:
-    """A directory with leaders fails while the controller cannot be reached: after log.dir.failure.timeout.ms the broker is
-    gone. Its port is closed and its connections end, even with a thread that hangs in the disk."""
+    """A directory with leaders fails while the controller is unreachable. After log.dir.failure.timeout.ms the broker halts.
+    Its port is closed and its connections end, even if a thread hangs in the disk."""
     with case(tmp_path, disks=2, loop=True) as made:
         broker = made.cluster.broker(LEADER)
         led = {index for index, brokers in ASSIGNMENTS.items() if brokers[0] == LEADER}
@@ -232,7 +233,7 @@ def test_a_leader_that_cannot_report_its_failed_disk_ends_at_the_failure_timeout
 
 
 def ended(made: Case, events: EventTail, broker: LocalNode, path: str) -> None:
-    """It failed, it waited, it went."""
+    """Checks that the directory went offline, and that the broker halted after log.dir.failure.timeout.ms."""
     offline = events.wait_for("log_dir_offline", log_dir=path)
     halted = events.wait_for("node_halted") - offline
     until(lambda: not is_listening(broker.files.port, broker.files.host), "the port is closed", seconds=2)

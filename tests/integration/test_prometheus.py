@@ -1,7 +1,7 @@
 """A real Prometheus with the repository's rules watches a real cluster whose disk dies.
 
-One cluster for the module, three brokers with three loop-mounted disks each: it is looked at, loses a disk, and is looked at
-again. The tests then ask what Prometheus has seen of it.
+The module uses one cluster of three brokers with three loop-mounted disks each. Prometheus scrapes it before and after one
+disk dies. The tests then check what Prometheus has recorded.
 """
 
 import subprocess
@@ -38,7 +38,7 @@ OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A cluster that lost a disk, and who watched."""
+    """A cluster that lost a disk, and what Prometheus recorded."""
 
     prometheus: Prometheus
     targets: list[str]
@@ -50,7 +50,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """See the module's docstring. Nothing is left of it."""
+    """Runs the cluster, kills a disk, and removes everything afterwards. See the module docstring."""
     need_program("prometheus", "prometheus")
     folder = tmp_path_factory.mktemp("prometheus")
     reason = why_no_loop_disks(folder)
@@ -71,7 +71,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def serve_metrics(cluster: LocalCluster) -> list[str]:
-    """Gives every node a listener for Prometheus; the targets in the order of the nodes."""
+    """Gives every node a metrics listener. Returns the targets in the order of the nodes."""
     targets = [f"127.0.0.1:{port}" for port in free_ports(len(cluster.nodes))]
     for node, target in zip(cluster.nodes.values(), targets, strict=True):
         with Path(node.files.config).open("a") as lines:
@@ -80,7 +80,7 @@ def serve_metrics(cluster: LocalCluster) -> list[str]:
 
 
 def tell(cluster: LocalCluster, prometheus: Prometheus, targets: list[str]) -> Story:
-    """Waits for nine directories online, kills one, waits for Prometheus to see it."""
+    """Waits until nine directories are online, kills one, and waits until Prometheus has seen it."""
     until(lambda: prometheus.value("sum(up)") == len(targets), "every node is scraped")
     until(lambda: prometheus.query(OFFLINE), "directories are seen")
     until(lambda: prometheus.query("kafka_log_log_size"), "logs are seen")
@@ -101,7 +101,7 @@ def tell(cluster: LocalCluster, prometheus: Prometheus, targets: list[str]) -> S
 
 
 def test_nine_directories_are_online_and_after_one_dies_eight(story: Story) -> None:
-    """And no alert fires before."""
+    """No alert fires before the disk dies."""
     assert story.online_before == 9
     assert story.alerts_before == []
     assert story.prometheus.value(f"count({OFFLINE} == 0)") == 8
@@ -122,7 +122,7 @@ def test_the_alert_names_the_broker_and_the_disk(story: Story) -> None:
 
 
 def test_no_partition_went_offline_and_the_controller_stays(story: Story) -> None:
-    """Two of three replicas of each partition live on."""
+    """Each affected partition keeps two of its three replicas."""
     assert story.prometheus.value("max(kafka_controller_kafkacontroller_offlinepartitionscount)") == 0
     assert story.prometheus.firing("PartitionOffline") == []
     assert story.prometheus.firing("NoActiveController") == []
@@ -134,7 +134,7 @@ def test_no_partition_went_offline_and_the_controller_stays(story: Story) -> Non
 
 
 def test_every_expression_names_metrics_that_the_nodes_show(story: Story) -> None:
-    """A panel or an alert over a name that nobody exposes would stay empty for ever."""
+    """A panel or an alert with a metric that no node exposes would stay empty forever."""
     live = set().union(*(exposed_names(scrape(target)) for target in story.targets))
     expressions = dashboard_expressions() + rule_expressions()
     assert len(expressions) > 20
@@ -144,7 +144,7 @@ def test_every_expression_names_metrics_that_the_nodes_show(story: Story) -> Non
 
 
 def test_every_panel_of_the_dashboard_has_something_to_show(story: Story) -> None:
-    """Prometheus evaluates each expression and finds series; the annotation marks only what is a minute old."""
+    """Prometheus finds series for each expression. The annotation shows only failures that are at most a minute old."""
     annotation = [expression for expression in dashboard_expressions() if " unless " in expression]
     assert len(annotation) == 1
     for expression in dashboard_expressions():
@@ -152,7 +152,7 @@ def test_every_panel_of_the_dashboard_has_something_to_show(story: Story) -> Non
 
 
 def test_the_exposition_passes_promtool(story: Story) -> None:
-    """All that it may find is how Kafka itself spells labels and names."""
+    """promtool may complain only about Kafka's own spelling of labels and names."""
     promtool = need_program("promtool", "prometheus")
     for target in story.targets:
         done = subprocess.run(
@@ -169,7 +169,7 @@ def test_the_exposition_passes_promtool(story: Story) -> None:
     ids=" ".join,
 )
 def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
-    """Configuration, rules, and the tests that say when each rule fires."""
+    """Checks the configuration and the rules, and runs the tests of when each rule fires."""
     promtool = need_program("promtool", "prometheus")
     done = subprocess.run([promtool, *arguments], cwd=FILES, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

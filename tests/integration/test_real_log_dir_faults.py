@@ -31,7 +31,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture
 def disk(loop_disks: None, tmp_path: Path) -> Iterator[Path]:
-    """A disk of 32 MiB. Whatever became of it, neither mount nor loop device is left."""
+    """A disk of 32 MiB. Its mount and loop device are always removed afterwards."""
     path = tmp_path / "disk"
     make_disk(path, size_mib=32)
     yield path
@@ -41,7 +41,7 @@ def disk(loop_disks: None, tmp_path: Path) -> Iterator[Path]:
 
 
 class Owner:
-    """A log directory and what it told."""
+    """A log directory and the errors it reported."""
 
     def __init__(self, env: RealEnvironment, path: Path, *, timeout_ms: int = 10_000) -> None:
         log_dir = env.log_dir(str(path), operation_timeout_ns=timeout_ms * 1_000_000)
@@ -67,8 +67,8 @@ async def failing_code(pending: object) -> int:
 
 
 async def test_a_disk_that_dies_under_open_files(env: RealEnvironment, disk: Path) -> None:
-    """After the shutdown ioctl every kind of operation fails with EIO, on open files too; once the directory is given up
-    the disk can be unmounted, and what had been synced is there when it comes back."""
+    """After the shutdown ioctl every kind of operation fails with EIO, including those on open files. Once the directory is
+    offline, the disk can be unmounted, and the synced data is there when it comes back."""
     owner = Owner(env, disk)
     log_dir = owner.log_dir
     await log_dir.attach()
@@ -97,7 +97,7 @@ async def test_a_disk_that_dies_under_open_files(env: RealEnvironment, disk: Pat
 
 
 async def test_an_idle_disk_that_died_is_found_by_the_probe_alone(env: RealEnvironment, disk: Path) -> None:
-    """Listing, stat and statvfs go on as if nothing had happened; the probe does not."""
+    """list, stat and statvfs still succeed on the dead disk. The probe fails."""
     owner = Owner(env, disk)
     await owner.log_dir.attach()
     kill_disk(disk)
@@ -110,7 +110,7 @@ async def test_an_idle_disk_that_died_is_found_by_the_probe_alone(env: RealEnvir
 
 
 async def test_sendfile_from_a_dead_disk_ends_the_connection(env: RealEnvironment, disk: Path) -> None:
-    """The pages are still cached, but the file system refuses them: the error comes out of sendfile, on the loop."""
+    """The pages are still cached, but the file system refuses to read them. sendfile raises the error on the event loop."""
     owner = Owner(env, disk)
     await owner.log_dir.attach()
     file = await owner.log_dir.open("a", create=True)
@@ -146,8 +146,9 @@ async def test_sendfile_from_a_dead_disk_ends_the_connection(env: RealEnvironmen
 
 
 async def test_a_disk_that_hangs(env: RealEnvironment, disk: Path, tmp_path: Path) -> None:
-    """Frozen, a write blocks in the kernel where no signal reaches it. Its deadline passes, the directory is given up and
-    its lock released, another directory and the loop notice nothing; after the thaw the threads close everything."""
+    """On a frozen disk a write blocks in the kernel where no signal reaches it. Its deadline passes, the directory goes
+    offline and its lock is released. Another directory and the event loop are not delayed. After the thaw the threads close
+    everything."""
     owner, other = Owner(env, disk, timeout_ms=1000), Owner(env, tmp_path / "other")
     log_dir, healthy = owner.log_dir, other.log_dir
     await log_dir.attach()
@@ -177,8 +178,8 @@ async def test_a_disk_that_hangs(env: RealEnvironment, disk: Path, tmp_path: Pat
 
 
 async def test_a_disk_that_fills_up(env: RealEnvironment, disk: Path) -> None:
-    """Appends succeed until one does not; what was acknowledged is there, the failed one left nothing behind, and the
-    verdict is full, not failed."""
+    """Appends succeed until one fails. The successful ones are there, the failed one leaves nothing in the file, and the
+    error is classified as full, not as failed."""
     owner = Owner(env, disk)
     await owner.log_dir.attach()
     file = await owner.log_dir.open("a", create=True)
@@ -198,8 +199,8 @@ async def test_a_disk_that_fills_up(env: RealEnvironment, disk: Path) -> None:
 
 
 async def test_a_mount_that_vanishes(env: RealEnvironment, disk: Path) -> None:
-    """After a lazy unmount the path is an empty folder of the parent file system, where writes would succeed: everything
-    stays relative to the held directory, and the probe says that it is no longer what is at the path."""
+    """After a lazy unmount the path is an empty folder of the parent file system, where writes would succeed. All operations
+    stay on the open directory, and the probe reports that the path now leads elsewhere."""
     owner = Owner(env, disk)
     await owner.log_dir.attach()
     unmount_lazily(disk)

@@ -1,4 +1,4 @@
-"""A dead disk is replaced as docs/operations.md says, and brokers start with a disk that cannot be used."""
+"""Replaces a dead disk as docs/operations.md describes, and starts brokers with a disk that cannot be used."""
 
 import shutil
 import subprocess
@@ -18,8 +18,9 @@ TOPIC = "t"
 
 
 def test_a_replaced_disk_is_filled_again_and_nobody_starts_empty(tmp_path: Path) -> None:
-    """Stop, empty disk, format --ignore-formatted, start, under load: the replicas come back by replication. Then the
-    other brokers end, so that the one with the new disk leads everything: what it has must be everything."""
+    """Under load: stops the broker, puts in an empty disk, runs format --ignore-formatted and starts the broker. The
+    replicas come back by replication. Then the other brokers stop, so that this one leads every partition: it must have
+    every record."""
     with watched_cluster(tmp_path) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "1"})
         broker = cluster.broker(1)
@@ -44,7 +45,7 @@ def test_a_replaced_disk_is_filled_again_and_nobody_starts_empty(tmp_path: Path)
             cluster.until_in_sync(TOPIC)
             writer.wait_for_acks()
             writer.stop()
-        # A replica that was on the dead disk may be anywhere on this broker now, but nowhere twice.
+        # A replica from the dead disk may be in any directory of this broker now, but only in one.
         assert len(cluster.places(TOPIC, only=1)) == 9
         for other in (2, 3):
             assert cluster.broker(other).stop() == 0
@@ -69,7 +70,7 @@ def write_garbage(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [shut_down, remount_read_only, write_garbage])
 def test_a_broker_with_one_of_two_disks_unusable(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    """It starts, leads nothing on that disk and is in no ISR there; on the other disk it leads and follows as before,
+    """It starts. Its replicas on that disk do not lead and are in no ISR. On the other disk it leads and follows as before,
     and every partition can be written."""
     with watched_cluster(tmp_path, disks=2) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
@@ -96,7 +97,7 @@ def test_a_broker_with_one_of_two_disks_unusable(tmp_path: Path, spoil: Callable
             assert parts[index].offline_replicas == [1]
         assert {index for (owner, index), _ in cluster.places(TOPIC, only=1).items() if owner == 1} == alive
         assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(6))
-        # It leads again what it can: nobody else is left there.
+        # With the other brokers stopped, it leads every partition that it has on the usable disk.
         stop_the_others(cluster)
         after = cluster.partitions(TOPIC)
         assert {index for index, part in after.items() if part.leader_id == 1} == alive

@@ -1,4 +1,4 @@
-"""Brokers that end and start again: killed with a torn log, in order, and in order too slowly."""
+"""Restarts brokers: killed with torn logs, shut down cleanly, and shut down too slowly. Restarts the controller too."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ FAST = {"broker.heartbeat.interval.ms": "500"}
 
 
 def active_segment(places: dict[tuple[int, int], str], broker_id: int, index: int) -> Path:
-    """The newest segment of a replica."""
+    """Returns the newest segment of a replica."""
     folder = Path(places[broker_id, index]) / f"{TOPIC}-{index}"
     return max(folder.glob("*.log"))
 
@@ -30,7 +30,7 @@ def append_garbage(segment: Path) -> None:
 
 
 def append_half_a_batch(segment: Path) -> None:
-    """A batch whose length says more than there is, as a write that was cut short leaves it."""
+    """Appends a batch that is shorter than its length field says, like a write that was cut short."""
     data = segment.read_bytes()
     with segment.open("ab") as file:
         file.write(data[:80])
@@ -47,15 +47,15 @@ def cut_the_end_off(segment: Path) -> None:
 
 
 def zeros_at_the_end(segment: Path) -> None:
-    """What a file system leaves that grew the file and never wrote its data."""
+    """Appends zeros, like a file system that extended the file but did not write its data."""
     with segment.open("ab") as file:
         file.write(bytes(5000))
 
 
 def test_torn_tails_are_cut_to_the_last_valid_batch_after_a_crash(tmp_path: Path) -> None:
-    """A killed broker finds garbage, half a batch, a flipped byte, a missing end and zeros at the ends of its logs. Each
-    log is cut to its last valid batch, which is logged; the rest comes back by replication. Then the others end, and what
-    this broker has is everything that was acknowledged, byte for byte what the former leaders have."""
+    """A killed broker finds garbage, half a batch, a flipped byte, a missing end and zeros at the ends of its logs. It
+    truncates each log to its last valid batch and logs that. The rest comes back by replication. Then the other brokers
+    stop, and this broker must have every acknowledged record, byte for byte like the former leaders."""
     wounds = [append_garbage, append_half_a_batch, flip_a_byte_near_the_end, cut_the_end_off, zeros_at_the_end]
     partitions = len(wounds)
     with watched_cluster(tmp_path, disks=2, loop=False, overrides=FAST) as cluster:
@@ -86,8 +86,8 @@ def test_torn_tails_are_cut_to_the_last_valid_batch_after_a_crash(tmp_path: Path
 
 
 def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_path: Path) -> None:
-    """SIGTERM under load: the leaders move before the process ends with status 0, no client sees an error, the markers are
-    there, and the next start recovers nothing and is a clean one for the controller."""
+    """SIGTERM under load: the leaders move before the process exits with status 0, no client sees an error, and the clean
+    shutdown markers exist. The next start recovers no log, and the controller sees a clean restart."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)
@@ -104,7 +104,7 @@ def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_pat
             parts = cluster.partitions(TOPIC)
             writer.stop()
         assert all(part.leader_id != 1 and 1 not in part.isr_nodes for part in parts.values())
-        # A broker that had only vanished would be missed after the session timeout, 9 s.
+        # Without a controlled shutdown the controller would notice only after the session timeout, 9 s.
         assert pause < 6, f"a partition stood still for {pause:.1f} s"
         assert writer.errors == {}
         assert all(marker.exists() for marker in markers)
@@ -121,7 +121,7 @@ def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_pat
 
 
 def order_of(cluster: WatchedCluster, broker: LocalNode) -> list[str]:
-    """The events of the shutdown, of controller and broker together, by time."""
+    """Returns the names of the shutdown's events, from the controller and the broker, by time."""
     names = ("broker_controlled_shutdown", "broker_fenced", "broker_stopped")
     events: list[dict[str, Any]] = [
         event for node in (cluster.controller, broker) for event in cluster.all_events(node) if event["event"] in names
@@ -130,7 +130,7 @@ def order_of(cluster: WatchedCluster, broker: LocalNode) -> list[str]:
 
 
 def test_everybody_shuts_down_in_order(tmp_path: Path) -> None:
-    """A whole cluster stopped and started: exit statuses 0, nothing to recover, everything there."""
+    """Stops and starts the whole cluster: all exit statuses are 0, no log is recovered, and no record is lost."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
         promises = write_some(cluster.bootstrap, TOPIC, partitions=6, count=300)
@@ -145,8 +145,8 @@ def test_everybody_shuts_down_in_order(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_a_shutdown_that_hangs(tmp_path: Path) -> None:
-    """The controller is stopped (SIGSTOP), so nobody can take the leaders over and the broker waits. A second SIGTERM ends
-    it at once, with status 1 and one line; what it had acknowledged is there."""
+    """The controller is paused (SIGSTOP), so it cannot move the leaders, and the broker waits. A second SIGTERM ends the
+    broker at once, with status 1 and one line. No acknowledged record is lost."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
         promises = write_some(cluster.bootstrap, TOPIC, partitions=6, count=300)
@@ -168,7 +168,7 @@ def test_a_second_signal_ends_a_shutdown_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_shutdown_without_a_controller_gives_up_at_its_timeout(tmp_path: Path) -> None:
-    """diskraft.controlled.shutdown.timeout.ms bounds the wait: status 1 and the reason."""
+    """The broker waits no longer than diskraft.controlled.shutdown.timeout.ms, then exits with status 1 and logs why."""
     overrides = FAST | {"diskraft.controlled.shutdown.timeout.ms": "1500"}
     with watched_cluster(tmp_path, brokers=1, disks=1, loop=False, overrides=overrides) as cluster:
         broker = cluster.broker(1)
@@ -185,9 +185,9 @@ def test_a_shutdown_without_a_controller_gives_up_at_its_timeout(tmp_path: Path)
 
 
 def test_a_restarted_controller_knows_everything_it_knew(tmp_path: Path) -> None:
-    """Snapshots are forced by a small metadata.log.max.record.bytes.between.snapshots and the old log is let go. After
-    kill -9 of the controller everything that clients can see is as it was, topics can be created, deleted and written;
-    a broker whose metadata log was wiped fetches the snapshot and knows all of it too."""
+    """A small metadata.log.max.record.bytes.between.snapshots forces snapshots, and the old log is deleted. After kill -9 of
+    the controller, clients see the same metadata as before, and topics can be created, deleted and written. A broker whose
+    metadata log was wiped fetches the snapshot and has the same metadata too."""
     overrides = FAST | {
         "metadata.log.max.record.bytes.between.snapshots": "3000",
         "metadata.log.segment.bytes": "8192",
@@ -201,7 +201,7 @@ def test_a_restarted_controller_knows_everything_it_knew(tmp_path: Path) -> None
         cluster.controller.wait_for("metadata_snapshot_written")
         before = everything(cluster)
         cluster.controller.kill()
-        # Nobody needs the controller for this.
+        # Producing does not need the controller.
         promises |= write_some(cluster.bootstrap, f"{TOPIC}-3", partitions=4, count=200, first=200)
         cluster.controller.start()
         cluster.controller.wait_for("controller_active")
@@ -215,7 +215,7 @@ def test_a_restarted_controller_knows_everything_it_knew(tmp_path: Path) -> None
 
 
 def everything(cluster: WatchedCluster) -> dict[str, tuple[object, ...]]:
-    """Each topic with its id and partitions, once everything is in sync."""
+    """Waits until every topic is in sync. Returns the id and the partitions of each."""
     with cluster.admin() as admin:
         topics = admin.metadata().topics
     for topic in topics:
@@ -231,13 +231,13 @@ def everything(cluster: WatchedCluster) -> dict[str, tuple[object, ...]]:
 
 
 def log_was_cut(node: LocalNode) -> bool:
-    """Whether the first segment is gone."""
+    """Whether the first segment of the node's metadata log has been deleted."""
     folder = Path(node.files.metadata_dir) / "__cluster_metadata-0"
     return not (folder / f"{0:020}.log").exists()
 
 
 def wipe_metadata_and_restart(cluster: WatchedCluster, promises: Promises) -> None:
-    """One broker loses its metadata log, but not its data."""
+    """Wipes one broker's metadata log, but not its data, and restarts it."""
     broker = cluster.broker(2)
     known = everything(cluster)
     assert broker.stop() == 0

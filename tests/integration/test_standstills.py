@@ -1,4 +1,4 @@
-"""A machine whose disk stands still is seen, and for how long."""
+"""Standstills notices that the machine's disk stands still, and measures for how long."""
 
 import time
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Mounts that go away or change places under a running broker: the path is fine, only it is no longer the same disk.
+"""Mounts that vanish or change places under a running broker: the path still works, but leads to another disk.
 
-Nothing of this gives an error to anybody who writes: an empty folder of the parent file system takes records as well. Only
-comparing what is held with what is at the path tells, and the probe does that also when nobody writes.
+A write gets no error from this: an empty folder of the parent file system accepts records just as well. Only a comparison of
+the open directory with the path reveals it. The probe makes this comparison even when the disk is idle.
 """
 
 import os
@@ -21,8 +21,8 @@ FAST = {"broker.heartbeat.interval.ms": "500"}
 
 
 def test_swapped_mounts_are_noticed_on_idle_disks(tmp_path: Path) -> None:
-    """Two disks of a broker change places. Both directories go offline although nobody uses them, the third serves on.
-    Started again, the broker takes each disk for what its meta.properties says, and everything is there."""
+    """Two disks of a broker change places. Both directories go offline although they are idle, and the third keeps serving.
+    After a restart the broker identifies each disk by its meta.properties, and all records are there."""
     with watched_cluster(tmp_path, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
         promises = write_some(cluster.bootstrap, TOPIC, partitions=9, count=900)
@@ -54,7 +54,7 @@ def comes_back_with_everything(cluster: WatchedCluster, promises: Promises) -> N
 
 
 def test_a_renamed_directory_is_noticed(tmp_path: Path) -> None:
-    """Plain directories: renamed away, with an empty one in its place, as the demo does it without root."""
+    """Renames a plain directory away and puts an empty one in its place, as the demo does without root."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)

@@ -1,9 +1,8 @@
-"""A client under whose eyes daemons and disks die: what it was promised has to be there afterwards.
+"""Clients that write while daemons and disks die, and check afterwards that every acknowledged record is there.
 
 `Writer` is a librdkafka producer (acks=all, no idempotence) that writes numbered records at a steady rate and remembers the
-partition and offset of every acknowledgement. `assert_nothing_lost` reads all partitions and demands each of them, with its
-number, at the very offset that was acknowledged. Easy to get wrong: a record that was refused may be in the log all the
-same, so only acknowledgements are promises.
+partition and offset of every acknowledgement. `assert_nothing_lost` reads all partitions and checks that each acknowledged
+record is at its offset, with its number. A record that got an error may be in the log too, so only acknowledgements count.
 """
 
 import threading
@@ -20,20 +19,21 @@ LEADER_CHANGES = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    # What the client says while it asks for metadata, and when the broker that it asks has just gone.
+    # librdkafka reports these while it refreshes metadata, and when the broker it asks has just died.
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._TRANSPORT,
 )
-# A broker that is stopped, or whose followers went elsewhere, gives no error that would make a client look for a new leader.
+# A broker that is stopped, or whose followers have left, returns no error that makes the client look for a new leader.
 IMPATIENT = {"socket.timeout.ms": 2000, "request.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 1000}
-# Brokers die here by the dozen, and librdkafka would tell of every one of them on stderr.
+# Many brokers die in these tests, and librdkafka would log each of them to stderr.
 QUIET = {"log_level": 0}
 Promises = dict[tuple[int, int], int]
-"""(Partition, offset) -> number of the record."""
+"""(Partition, offset) -> number of the acknowledged record."""
 
 
 class Writer:
-    """Writes until it is stopped, record n to partition n modulo `partitions`, or to those of `only` in turn."""
+    """Writes until it is stopped. Record n goes to partition n modulo `partitions`, or to the partitions of `only` in
+    turn."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Writer:
             assert self._producer.flush(SECONDS_MAX) == 0, f"records are still unanswered after {SECONDS_MAX:g} s"
 
     def stop(self) -> None:
-        """No more records; waits for the answers to those that were sent."""
+        """Stops writing and waits for the responses to all sent records."""
         self._stopped.set()
         self._thread.join()
         assert self._producer.flush(SECONDS_MAX) == 0, f"records are still unanswered after {SECONDS_MAX:g} s"
@@ -113,14 +113,14 @@ class Writer:
             )
 
     def forget_pauses(self) -> None:
-        """Measures from now on."""
+        """Restarts the measurement of pauses."""
         with self._changed:
             self.pauses.clear()
             now = time.monotonic()
             self._last_ack = dict.fromkeys(self._partitions, now)
 
     def longest_pause(self, partitions: Collection[int]) -> float:
-        """Seconds without an acknowledgement, of the worst of these partitions, until now."""
+        """Returns the longest time in seconds that any of these partitions went without an acknowledgement so far."""
         with self._changed:
             now = time.monotonic()
             return max(max(self.pauses.get(part, 0.0), now - self._last_ack[part]) for part in partitions)
@@ -141,7 +141,7 @@ class Writer:
                 partition = self._partitions[number % len(self._partitions)]
                 self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered(number))
             except BufferError:
-                # The client's own queue is full: it drains as answers come in.
+                # The client's own queue is full. It drains as responses arrive.
                 self._producer.poll(0.05)
             else:
                 return
@@ -165,7 +165,7 @@ class Writer:
 
 
 def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first: int = 0, size: int = 0) -> Promises:
-    """Writes so many records and returns what was acknowledged, which must be all of them."""
+    """Writes `count` records, all of which must be acknowledged. Returns them by place."""
     producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "retry.backoff.ms": 20})
     promises: Promises = {}
     errors: list[str] = []
@@ -190,7 +190,7 @@ def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first
 
 
 def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Promises:
-    """Everything in these partitions; demands that they are readable from 0 to their end without a gap."""
+    """Reads everything in these partitions. Fails unless they can be read from offset 0 to their end without a gap."""
     consumer = Consumer(
         QUIET
         | {
@@ -226,7 +226,8 @@ def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Prom
 
 
 def end_offset(consumer: Consumer, topic: str, index: int) -> int:
-    """Where the partition ends. This call of the client does not ask again by itself when the leader has just changed."""
+    """Returns the end offset of the partition. Retries here, because this call of the client does not retry after a leader
+    change."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         try:
@@ -234,12 +235,12 @@ def end_offset(consumer: Consumer, topic: str, index: int) -> int:
         except KafkaException as error:
             if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
                 raise
-        # With nothing assigned the client does not look for leaders by itself.
+        # Make the client look for the leader: without an assignment it does not do so by itself.
         consumer.list_topics(topic, timeout=SECONDS_MAX)
 
 
 def assert_nothing_lost(bootstrap: str, topic: str, promises: Promises, *, partitions: Collection[int]) -> None:
-    """Every acknowledged record of these partitions is there, at the offset that was acknowledged."""
+    """Checks that every acknowledged record of these partitions is at its offset."""
     found = read_all(bootstrap, topic, partitions=partitions)
     kept = {place: number for place, number in promises.items() if place[0] in set(partitions)}
     lost = {place: number for place, number in kept.items() if found.get(place) != number}
