@@ -1,9 +1,9 @@
-"""Finds the files, sections, symbols and make targets that a page, a comment or a docstring names and that do not exist.
+"""Finds citations of files, sections, symbols and make targets that do not exist, in pages, comments and docstrings.
 
-What is checked in a page: relative links with their anchors; in backticks, paths, `path::symbol`, `Class.attribute` and
-`make target`. In comments and docstrings: paths, names of pages and the headings that follow them in quotation marks,
-modules by their dotted name, and identifiers in backticks, which must occur somewhere in the code. Paths count from the
-root of the repository; one that starts in the middle ("core/lease") must be the end of a path.
+In pages it checks relative links with their anchors, and in backticks paths, `path::symbol`, `Class.attribute` and
+`make target`. In comments and docstrings it checks paths, pages with the headings that follow in quotation marks, dotted
+module names, and identifiers in backticks, which must occur somewhere in the code. Paths are relative to the root of the
+repository; a path that starts in the middle ("core/lease") must be the end of one.
 """
 
 import ast
@@ -16,7 +16,7 @@ from pathlib import Path
 
 PACKAGES = ("analytics", "broker", "common", "controller", "tests", "tools")
 SUFFIXES = (".py", ".md", ".txt", ".yml", ".toml", ".json")
-# What a run makes and no repository holds.
+# Folders that runs create and that are not in the repository.
 GENERATED = ("build/",)
 
 _PACKAGE = "|".join(PACKAGES)
@@ -38,32 +38,32 @@ _MODULE_IN_PROSE = re.compile(rf"(?<![\w./@-])((?:{_PACKAGE})(?:\.[a-z_]\w*)+)(?
 
 
 def headings(page: str) -> list[str]:
-    """The headings of a page, code blocks left out."""
+    """Returns the headings of a page, ignoring code blocks."""
     return _HEADING.findall(re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL))
 
 
 def anchor(heading: str) -> str:
-    """The anchor that GitHub makes of a heading."""
+    """Returns the anchor that GitHub generates for a heading."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 @dataclass
 class Repository:
-    """What may be cited. Paths are relative to the root, with / between the parts; folders end in /."""
+    """Everything that may be cited. Paths are relative to the root, with / as the separator. Folders end in /."""
 
     paths: set[str]
     make_targets: set[str]
     pages: dict[str, str]
-    # Top-level names of each module, and of each class its attributes, by path.
+    # The top-level names of each module, by its path, and the attributes of each class, by its name.
     symbols: dict[str, set[str]] = field(default_factory=dict)
     attributes: dict[str, set[str]] = field(default_factory=dict)
-    # Everything that the code calls by a name, texts included.
+    # Every name that occurs in the code, including string constants.
     names: set[str] = field(default_factory=set)
-    # Keys of server.properties look like modules: "broker.session.timeout.ms".
+    # The keys of server.properties, which look like modules: "broker.session.timeout.ms".
     keys: set[str] = field(default_factory=set)
 
     def add_module(self, path: str, tree: ast.Module) -> None:
-        """Notes what the module defines and which names it uses."""
+        """Collects the names that a module defines and uses."""
         self.symbols[path] = set(_defined(tree.body))
         for node in ast.walk(tree):
             match node:
@@ -90,7 +90,7 @@ class Repository:
         self.names.update(path.removesuffix(".py").split("/"))
 
     def has_path(self, path: str) -> bool:
-        """Whether there is such a file or folder, from the root or as the end of a path."""
+        """Whether such a file or folder exists, relative to the root or as the end of a path."""
         if path.startswith(GENERATED):
             return True
         wanted = path.rstrip("/")
@@ -107,12 +107,12 @@ class Repository:
         return name in self.symbols.get(path, ()) and (not attribute or self.has_attribute(name, attribute))
 
     def has_attribute(self, class_name: str, attribute: str) -> bool:
-        """Whether a class of this name, or one that it is derived from, has the attribute."""
+        """Whether a class of this name, or one of its base classes, has the attribute."""
         own = self.attributes.get(class_name, set())
         return attribute in own or any(self.has_attribute(base, attribute) for base in own & set(self.attributes))
 
     def has_module(self, dotted: str) -> bool:
-        """Whether this is a package, a module, or something that one defines."""
+        """Whether this is a package, a module, or a name that one of them defines."""
         parts = dotted.split(".")
         for length in range(len(parts), 0, -1):
             path = "/".join(parts[:length])
@@ -159,7 +159,7 @@ def _set_on_self(node: ast.ClassDef) -> Iterator[str]:
 
 
 def wrong_in_page(repository: Repository, path: str, page: str) -> list[str]:
-    """What the page names and is not there, each with its line."""
+    """Returns what a page cites and does not exist, each with its line."""
     found: list[str] = []
 
     def report(position: int, what: str) -> None:
@@ -213,7 +213,7 @@ def _wrong_in_span(repository: Repository, page: str, span: str) -> str | None:
     member = _CLASS_ATTRIBUTE.fullmatch(span)
     if member:
         return None if repository.has_attribute(member[1], member[2]) else span
-    # What stands for something else ends the path: `tests/fuzz/found/<target>/`.
+    # A placeholder ends the path: `tests/fuzz/found/<target>/`.
     path = span.partition("<")[0]
     if _PATH.fullmatch(path) and ("/" in path or path.endswith(SUFFIXES)):
         is_there = repository.has_path(path) or repository.has_path(_joined(page, path))
@@ -222,7 +222,7 @@ def _wrong_in_span(repository: Repository, page: str, span: str) -> str | None:
 
 
 def wrong_in_code(repository: Repository, path: str, source: str) -> list[str]:
-    """What comments and docstrings of a module name and is not there, each with its line."""
+    """Returns what comments and docstrings of a module cite and does not exist, each with its line."""
     return [f"{path}:{line} {wrong}" for line, text in prose(source) for wrong in _wrong_in_prose(repository, text)]
 
 
@@ -250,7 +250,7 @@ def _wrong_in_prose(repository: Repository, text: str) -> Iterator[str]:
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
-    """The comments and docstrings of a module with their lines. Comments of several lines come as one."""
+    """Yields the comments and docstrings of a module with their lines. A comment of several lines is yielded as one."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
@@ -270,7 +270,7 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def read_repository(root: Path, files: Iterable[str]) -> Repository:
-    """The repository as it stands; `files` are its paths."""
+    """Reads the repository. `files` are its paths."""
     paths = set(files)
     folders = {"/".join(path.split("/")[:length]) + "/" for path in paths for length in range(1, path.count("/") + 1)}
     repository = Repository(

@@ -1,4 +1,4 @@
-"""Every file, section, symbol and make target that a page, a comment or a docstring names exists; see `citations`."""
+"""Every file, section, symbol and make target that a page, a comment or a docstring cites must exist; see `citations`."""
 
 import re
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from common.configuration.settings import keys_of
 from tests.architecture.citations import PACKAGES, Repository, headings, read_repository, wrong_in_code, wrong_in_page
 from tests.architecture.test_house_rules import ROOT
 
-# Names in backticks that no code has: classes of Kafka, examples, and a figure whose name a benchmark puts together.
+# Names in backticks that do not occur in the code: classes of Kafka, examples, and a figure whose name is built at run time.
 FOREIGN = frozenset(
     """
     ApiKeys ApiVersionManager KafkaApis KafkaPrincipal LogManager NetworkClient NetworkReceive RequestChannel SocketServer
     XxxRequest XxxResponse a_b snapshot_load
     """.split()
 )
-# The key that node.id had in the time of ZooKeeper.
+# The former key of node.id, from the time of ZooKeeper.
 FORMER_KEYS = frozenset({"broker.id"})
 
 
 def repository_files() -> Iterator[str]:
-    """What a clone holds, as far as it may be cited; a folder of the environment or of a build is none of it."""
+    """Yields the files of the repository that may be cited, without virtual environments and build folders."""
     for path in sorted(ROOT.glob("*")):
         if path.is_file():
             yield path.name
@@ -43,7 +43,7 @@ def repository() -> Repository:
 
 @pytest.mark.slow
 def test_what_pages_name_exists() -> None:
-    """Links and their anchors, paths, `path::symbol`, `Class.attribute`, `make target`."""
+    """Checks links with their anchors, paths, `path::symbol`, `Class.attribute` and `make target` in all pages."""
     pages = repository().pages
     assert len(pages) >= 7
     assert [wrong for path, page in pages.items() for wrong in wrong_in_page(repository(), path, page)] == []
@@ -52,7 +52,7 @@ def test_what_pages_name_exists() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_what_comments_name_exists(package: str) -> None:
-    """Paths, pages and their headings, modules, identifiers in backticks."""
+    """Checks paths, pages with their headings, modules, and identifiers in backticks in all comments and docstrings."""
     modules = [path for path in sorted(repository().symbols) if path.startswith(f"{package}/")]
     assert modules
     found = [wrong for path in modules for wrong in wrong_in_code(repository(), path, (ROOT / path).read_text())]
@@ -86,7 +86,7 @@ def test_what_comments_name_exists(package: str) -> None:
     ],
 )
 def test_a_wrong_citation_in_a_page_is_found(text: str, is_wrong: bool) -> None:
-    """Planted into a page at the root."""
+    """Plants citations into a page at the root and checks which are reported."""
     assert len(wrong_in_page(repository(), "README.md", f"# Title\n\n{text}\n")) == is_wrong
 
 
@@ -108,7 +108,7 @@ def test_a_wrong_citation_in_a_page_is_found(text: str, is_wrong: bool) -> None:
         ("common.parts", False),
         ("common.parties", True),
         ("broker.session.timeout.ms", False),
-        # In two pieces, or the name would occur in the code: here.
+        # In two pieces: otherwise the name would occur in the code right here.
         ("`is_connected" + "_to_nothing`", True),
         ("`written_offset`", False),
         ("`MetadataState.replay`", False),
@@ -116,21 +116,21 @@ def test_a_wrong_citation_in_a_page_is_found(text: str, is_wrong: bool) -> None:
     ],
 )
 def test_a_wrong_citation_in_code_is_found(text: str, is_wrong: bool) -> None:
-    """Planted as a docstring, as a comment, and as a comment of two lines."""
+    """Plants citations into a docstring, a comment and a comment of two lines, and checks which are reported."""
     split = text.replace(" ", "\n# ", 1)
     for source in (f'"""Says\n{text}."""\n', f"x = 1\n# Says {text}.\n", f"# {split}\nx = 1\n"):
         assert len(wrong_in_code(repository(), "common/planted.py", source)) == is_wrong, source
 
 
 def test_headings_are_told_apart() -> None:
-    """Two equal headings of a page would share their anchor, and a citation would lead to the first."""
+    """Two equal headings on a page would share an anchor, and a citation would always lead to the first."""
     for path, page in repository().pages.items():
         found = headings(page)
         assert len(set(found)) == len(found), path
 
 
 def test_the_numbers_of_rules_are_counted() -> None:
-    """The sentence at the top of docs/KIPS.md, and the numbers of its rows."""
+    """The totals in the sentence at the top of docs/KIPS.md are right, and its rows are numbered without gaps."""
     page = repository().pages["docs/KIPS.md"]
     rows = re.findall(r"^\| (\d+)\.(\d+) \| [^|]+ \| ([^|]*) \| [^|]*\|$", page, re.MULTILINE)
     assert len(rows) == len(re.findall(r"^\| \d", page, re.MULTILINE))
@@ -149,7 +149,7 @@ def test_the_numbers_of_rules_are_counted() -> None:
 
 
 def test_every_implemented_rule_is_shown() -> None:
-    """A rule that has a module has a test or a scenario too."""
+    """Every rule with a module also names a test or a scenario."""
     page = repository().pages["docs/KIPS.md"]
     rows = re.findall(r"^\| (\d+\.\d+) \| [^|]+ \| `[^|]+` \| ([^|]*) \|$", page, re.MULTILINE)
     assert len(rows) > 100

@@ -1,4 +1,4 @@
-"""The pages keep up with the code: events in ARCHITECTURE.md, keys in docs/configuration.md."""
+"""The pages match the code: events in ARCHITECTURE.md, configuration keys in docs/configuration.md."""
 
 import ast
 import dataclasses
@@ -13,7 +13,7 @@ LEVELS = {"debug", "info", "warning", "error", "critical"}
 
 
 def logged_events() -> set[str]:
-    """First arguments of `….log.<level>("event")`, and of the controller's own ControllerEvent("event")."""
+    """Returns the first arguments of `….log.<level>("event")` and of the controller's ControllerEvent("event")."""
     found: set[str] = set()
     for _, tree in modules(*DAEMON_PACKAGES, "tools"):
         for node in ast.walk(tree):
@@ -27,14 +27,14 @@ def logged_events() -> set[str]:
 
 
 def documented_events() -> set[str]:
-    """The first column of the table of events."""
+    """Returns the first column of the table of events."""
     section = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Events\n")[2]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {event for cell in cells for event in re.findall(r"`([a-z_]+)`", cell)}
 
 
 def first_arguments() -> set[str]:
-    """Every text that production code gives to any call first. Some events are logged by a helper."""
+    """Returns every string that is the first argument of some call in production code. Some events are logged by helpers."""
     return {
         node.args[0].value
         for _, tree in modules(*DAEMON_PACKAGES, "tools")
@@ -45,19 +45,19 @@ def first_arguments() -> set[str]:
 
 
 def test_every_event_is_in_the_table() -> None:
-    """An operator who greps for an event finds what it means."""
+    """An operator who greps for an event finds its meaning."""
     events = logged_events()
     assert len(events) > 50
     assert sorted(events - documented_events()) == []
 
 
 def test_every_event_in_the_table_is_logged() -> None:
-    """A name that nothing logs any more would be waited for in vain."""
+    """Otherwise an operator might wait for an event that nothing logs any more."""
     assert sorted(documented_events() - logged_events() - first_arguments()) == []
 
 
 def test_every_key_is_in_the_page_of_the_configuration() -> None:
-    """Ours with their meaning, Kafka's with the default; those without effect are listed."""
+    """The page lists every key, with the right default, and the keys without effect."""
     page = (ROOT / "docs" / "configuration.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]+) \|", page.partition("\n## Keys of a topic\n")[0], re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(ServerConfig)}

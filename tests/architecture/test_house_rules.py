@@ -1,6 +1,6 @@
-"""The rules of the house that import contracts cannot see: banned calls, broad handlers, docstrings, core without async.
+"""House rules that import contracts cannot check: banned calls, broad exception handlers, docstrings, no async in cores.
 
-Each rule reads the syntax tree of every module of the daemons and lists the places that break it.
+Each test reads the syntax trees of the production modules and lists the places that break its rule.
 """
 
 import ast
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DAEMON_PACKAGES = ("common", "controller", "broker")
 PACKAGES = (*DAEMON_PACKAGES, "analytics", "tools")
-# Handlers, what carries requests, and what passes them on.
+# Request handlers, the network and protocol layers, and the forwarding of requests.
 KNOW_VERSIONS = (
     "broker/controller_link/forwarding.py",
     "broker/requests/",
@@ -23,10 +23,10 @@ KNOW_VERSIONS = (
     "common/protocol/",
     "controller/requests.py",
 )
-# Only here may the process touch its surroundings.
+# The only package that may access the clock, files, the network and randomness.
 ENVIRONMENT = "common/environment/"
 
-# Lets others have their turn, and looks at no clock.
+# Yields to other tasks without looking at a clock.
 GIVES_WAY = "asyncio.sleep(0)"
 BANNED_CALLS = {
     "asyncio.create_task": "tasks live in a TaskGroup",
@@ -66,7 +66,7 @@ def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
 
 
 def test_daemons_make_no_banned_call() -> None:
-    """Time, tasks, files and randomness come from the environment alone."""
+    """Daemons get time, tasks, files and randomness only from the environment."""
     found = [
         f"{path}:{node.lineno} {name}: {BANNED_CALLS[name]}"
         for path, tree in modules(*DAEMON_PACKAGES)
@@ -78,7 +78,7 @@ def test_daemons_make_no_banned_call() -> None:
 
 
 def test_random_is_only_a_type_outside_the_environment() -> None:
-    """`random.Random` may be named in a signature; nothing may be drawn from the module."""
+    """`random.Random` may appear in signatures, but no module may call functions of `random`."""
     found = [
         f"{path}:{node.lineno} {ast.unparse(node)}"
         for path, tree in modules(*DAEMON_PACKAGES)
@@ -93,7 +93,7 @@ def test_random_is_only_a_type_outside_the_environment() -> None:
 
 
 def test_no_broad_exception_handler() -> None:
-    """An unexpected exception ends the daemon; nobody may swallow it on the way."""
+    """An unexpected exception must end the daemon, so no handler may swallow it."""
     broad = {"", "Exception", "BaseException"}
     found = [
         f"{path}:{node.lineno}"
@@ -112,14 +112,14 @@ def is_core(path: str) -> bool:
 
 @cache
 def core_modules() -> tuple[str, ...]:
-    """The modules and packages that the import contract "core" lists: the one list of them."""
+    """Returns the modules and packages in the import contract "core", the only list of them."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     [contract] = [each for each in settings["tool"]["importlinter"]["contracts"] if each["id"] == "core"]
     return tuple(contract["source_modules"])
 
 
 def test_a_module_that_calls_itself_core_is_held_to_it() -> None:
-    """The first line of a docstring says "(core)" exactly where the import contract covers the module."""
+    """The first line of a module docstring says "(core)" if and only if the import contract covers the module."""
     says = re.compile(r"\(core\b")
     found = {
         path: (says.search(docstring.splitlines()[0]) is not None, is_core(path))
@@ -132,7 +132,7 @@ def test_a_module_that_calls_itself_core_is_held_to_it() -> None:
 
 
 def test_core_modules_are_plain_functions() -> None:
-    """A core never awaits: it has no coroutine and no await."""
+    """A core never awaits: it has no coroutine functions."""
     found = [
         f"{path}:{node.lineno}"
         for path, tree in modules(*PACKAGES)
@@ -144,7 +144,7 @@ def test_core_modules_are_plain_functions() -> None:
 
 
 def test_only_handlers_look_at_the_version_of_a_request() -> None:
-    """Below the handlers a request is the same whatever its version: the codec and the connections alone know it."""
+    """Only the codec, the connections and the handlers know a request's version. The code below them does not."""
     found = [
         f"{path}:{node.lineno}"
         for path, tree in modules(*PACKAGES)
@@ -156,7 +156,7 @@ def test_only_handlers_look_at_the_version_of_a_request() -> None:
 
 
 def test_handlers_compare_a_version_with_a_named_first_version() -> None:
-    """A bare number would not say what begins with it."""
+    """A bare number would not say which feature begins with that version."""
     compared = [
         (f"{path}:{node.lineno} {ast.unparse(node)}", [ast.unparse(each) for each in (node.left, *node.comparators)])
         for path, tree in modules(*DAEMON_PACKAGES)
@@ -169,22 +169,22 @@ def test_handlers_compare_a_version_with_a_named_first_version() -> None:
 
 
 def is_named_api_version(node: ast.AST) -> bool:
-    """Whether this is a variable, an attribute or an argument of that name."""
+    """Whether this is a variable, an attribute or an argument named api_version."""
     name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None)
     return isinstance(name, str) and name.lstrip("_") == "api_version"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_module_says_what_it_is(package: str) -> None:
-    """A newcomer finds in the first lines what a module holds. Empty package files are exempt."""
+    """Every module has a docstring that says what it contains. Empty package files are exempt."""
     missing = [path for path, tree in modules(package) if tree.body and ast.get_docstring(tree) is None]
     assert missing == []
 
 
 def test_daemon_modules_hold_no_mutable_state() -> None:
-    """Many nodes live in one process of the simulator: a module-level list, dict or set would join them.
+    """The simulator runs many nodes in one process, and a module-level list, dict or set would be shared between them.
 
-    Upper-case names are constants by convention and are never written; everything else at module level is suspect.
+    Upper-case names are constants by convention and are never modified.
     """
     mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
     found = [
