@@ -1,7 +1,7 @@
-"""A broker in a thread that answers what a test says, for tools that block.
+"""A fake broker in threads, for tests of blocking tools. It returns the responses that the test provides.
 
-One thread accepts, one more serves each connection; requests are answered one by one. ApiVersions is answered from the
-APIs that have an answer, unless the test gives it an answer of its own.
+One thread accepts connections, and one more serves each connection, one request at a time. The response to ApiVersions lists
+the APIs that have an answer, unless the test provides its own.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from common.protocol.registry import APIS
 
 
 class LastBytes(bytes):
-    """Sent as they are; then the connection ends."""
+    """Bytes to send as they are before closing the connection."""
 
 
-# The response, or bytes that are sent as they are; None ends the connection.
+# Returns the response, or bytes to send as they are, or None to close the connection.
 Answer = Callable[[Any], Any]
 
 
 class FakeBroker:
-    """`requests` keeps what came, ApiVersions aside. Close it, or use it in a with statement."""
+    """`requests` records all requests except ApiVersions. Call `close`, or use it in a with statement."""
 
     def __init__(self, answers: Mapping[ApiKey, Answer]) -> None:
         self.answers = dict(answers)
@@ -46,8 +46,8 @@ class FakeBroker:
         self.close()
 
     def close(self) -> None:
-        """Ends every connection and waits for the threads."""
-        # Wakes the thread that waits for connections; closing alone would not.
+        """Closes every connection and waits for the threads."""
+        # Closing alone would not wake the thread that waits for connections.
         self._socket.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         self._socket.close()

@@ -1,4 +1,4 @@
-"""What all tools share: command lines, versions, and how a tool ends."""
+"""What all tools share: command lines, versions, and exit statuses."""
 
 from importlib import metadata
 
@@ -18,14 +18,14 @@ def parser() -> ToolParser:
 
 
 def test_a_good_command_line() -> None:
-    """Both ways to give a value."""
+    """An option's value may follow after a blank or after an equals sign."""
     assert parser().parse_args(["--bootstrap-server", "h:1"]).bootstrap_server == "h:1"
     assert parser().parse_args(["--bootstrap-server=h:1", "act"]).action == "act"
 
 
 @pytest.mark.parametrize("given", [[], ["--bootstrap-server", "h:1", "--top", "x"], ["--boot", "h:1"], ["act"]])
 def test_a_wrong_command_line_is_status_1(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Kafka's status, and options are written out, since an abbreviation may mean another one tomorrow."""
+    """The status is Kafka's. Abbreviated options are refused, because a later option could make them ambiguous."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(given)
     assert caught.value.code == 1
@@ -36,7 +36,7 @@ def test_a_wrong_command_line_is_status_1(given: list[str], capsys: pytest.Captu
 
 
 def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
-    """On stdout, with what the tool is for."""
+    """The help goes to stdout and says what the tool does."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(["--help"])
     assert caught.value.code == 0
@@ -44,7 +44,7 @@ def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_version_is_the_packages_or_unknown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the installed package; a source tree that never was installed says so."""
+    """Prints the version of the installed package. A source tree that was never installed says so."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(["--version"])
     assert caught.value.code == 0
@@ -58,7 +58,8 @@ def test_the_version_is_the_packages_or_unknown(capsys: pytest.CaptureFixture[st
 
 
 def test_how_a_tool_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its own status; 1 and one line for what a person can mend; 130 for Ctrl-C; a traceback for our own bugs."""
+    """A tool ends with its own status, with 1 and one line for a ToolError, with 130 for Ctrl-C, or with a traceback for a
+    bug."""
 
     def fails(error: BaseException) -> int:
         raise error

@@ -1,4 +1,4 @@
-"""The tables of `diskraft reports` for people."""
+"""The tables that `diskraft reports` prints for people."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def failure(*partitions: tuple[str, int], source: str = "segment") -> dict[str, 
 
 
 def test_failures_are_one_row_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """Partitions as ranges topic by topic, ids whole, and what only a snapshot knows as "before"."""
+    """A row has the partitions as ranges by topic and the full ids. A failure known only from a snapshot shows "before"."""
     moved = failure(("b", 5), ("a", 1), ("a", 0), ("a", 2), ("a", 9))
     print_failures([moved, failure(source="snapshot")])
     words = capsys.readouterr().out.split()
@@ -30,7 +30,7 @@ def test_failures_are_one_row_each(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_failure_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """Instead of an empty table; on stderr where stdout is for programs."""
+    """Prints a sentence instead of an empty table, to stderr if stdout is for programs."""
     print_failures([], to_stderr=True)
     captured = capsys.readouterr()
     assert (captured.out, captured.err.strip()) == ("", "no directory has failed")
