@@ -1,4 +1,4 @@
-"""Skips the tests of a module where the extra `analytics` or Java is missing; in CI nothing may be missing."""
+"""Skips the tests of a module if the extra `analytics` or Java is missing. In CI that is an error."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def need(*missing: str | None) -> None:
-    """At the top of a module, with what `analytics.requirements` says is missing."""
+    """Call this at the top of a module with the results of `analytics.requirements`."""
     lines = [line for line in missing if line is not None]
     if lines and os.environ.get("CI"):
         raise RuntimeError(f"CI runs every test: {'; '.join(lines)}")

@@ -1,4 +1,4 @@
-"""Metadata directories made by hand: batches appended to segments, snapshots beside them, and what retention deletes."""
+"""Builds metadata directories by hand: appends batches to segments and writes snapshots."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ START_MS = 1_700_000_000_000
 
 
 def numbered(numbering: Numbering) -> list[KnownRecord]:
-    """The first records of a cluster with this numbering."""
+    """Returns the first records of a cluster with this numbering."""
     records: list[KnownRecord] = [FeatureLevelRecord(name="metadata.version", feature_level=21)]
     if numbering is Numbering.KIP858:
         records.append(FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=1))
@@ -26,7 +26,7 @@ def numbered(numbering: Numbering) -> list[KnownRecord]:
 
 
 class MetadataDir:
-    """A directory whose log is written here; each append is one batch."""
+    """A metadata directory that a test writes. Each append writes one batch."""
 
     def __init__(self, path: Path, *, numbering: Numbering = Numbering.KIP858, cluster_id: str = CLUSTER_ID) -> None:
         self.path = path
@@ -40,23 +40,23 @@ class MetadataDir:
         self.segment = self.roll()
 
     def roll(self) -> Path:
-        """The next batch begins a new segment."""
+        """Begins a new segment."""
         self.segment = self.folder / segment_file(self.next_offset)
         self.segment.touch()
         return self.segment
 
     def append(self, *records: KnownRecord, after_ms: int = 1000) -> int:
-        """One batch; returns its first offset. Each record is in the newest version of its type, or in 1 for partitions."""
+        """Appends one batch and returns its first offset. Records have the newest version of their type, partitions 1."""
         return self.append_frames(*(self._frame(record) for record in records), after_ms=after_ms)
 
     def append_frames(self, *frames: bytes, after_ms: int = 1000) -> int:
-        """One batch of records that are encoded already."""
+        """Appends one batch of encoded records and returns its first offset."""
         self.now_ms += after_ms
         batch = encode_values_batch(frames, base_offset=self.next_offset, leader_epoch=self.epoch, timestamp_ms=self.now_ms)
         return self.append_bytes(bytes(batch), len(frames))
 
     def append_leader_change(self) -> int:
-        """What a new controller writes first."""
+        """Appends the leader change of a new controller and returns its offset."""
         self.epoch += 1
         batch = encode_control_batch(
             [LeaderChangeMessage(leader_id=100)],
@@ -67,7 +67,7 @@ class MetadataDir:
         return self.append_bytes(bytes(batch), 1)
 
     def append_bytes(self, content: bytes, offsets: int) -> int:
-        """Whatever it is, as if it were a batch of so many offsets."""
+        """Appends any bytes, and counts them as a batch with this many offsets."""
         first = self.next_offset
         with self.segment.open("ab") as file:
             file.write(content)
@@ -75,7 +75,7 @@ class MetadataDir:
         return first
 
     def snapshot(self, *records: KnownRecord, end_offset: int | None = None) -> Path:
-        """A snapshot in place of everything below `end_offset`, which is the log's end by default."""
+        """Writes a snapshot of everything below `end_offset`, by default the log's end."""
         end = self.next_offset if end_offset is None else end_offset
         encoder = SnapshotEncoder(epoch=LeaderEpoch(self.epoch), numbering=self.numbering, written_ms=self.now_ms + 500)
         entries = [ApiMessageAndVersion(record, newest_version(record)) for record in records]
@@ -89,7 +89,7 @@ class MetadataDir:
 
 
 def newest_version(record: KnownRecord) -> int:
-    """Without the versions that bring eligible leader replicas, which nothing here writes."""
+    """Returns the newest version, except those that add eligible leader replicas, which nothing here writes."""
     last = message_schema(type(record)).versions.last
     return 1 if type(record).__name__ in ("PartitionRecord", "PartitionChangeRecord") else last
 

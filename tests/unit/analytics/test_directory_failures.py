@@ -1,4 +1,4 @@
-"""Failed directories from the registrations of brokers, record by record as the log has them."""
+"""Finding failed directories in the registration records of brokers."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def step(
     lost: Sequence[str] | None = None,
     source: str = "segment",
 ) -> Step:
-    """A record at this offset, written in the second of the same number."""
+    """Returns a record at this offset, written at the same number of seconds."""
     return Step(
         type=type_,
         offset=offset,
@@ -56,41 +56,43 @@ def changed(offset: int, *log_dirs: str, group: int | None = None, broker: int =
 
 
 def told(*steps: Step) -> list[tuple[str, int, int, int | None]]:
-    """Directory, broker, group and until of each failure."""
+    """Returns the directory, the broker, the group and the end group of each failure."""
     failures = find_directory_failures(steps)
     return [(each.directory_id, each.broker_id, each.group, each.until_group) for each in failures]
 
 
 def test_what_a_change_drops_has_failed() -> None:
-    """One, then two at once, each once only; a change that names no directories changes none."""
+    """One directory fails, then two at once. Each is reported once. A change without directories changes none."""
     steps = (registered(1, "A", "B", "C", "D"), changed(2), changed(5, "A", "C", "D"), changed(6, "A"), changed(7, "A"))
     assert told(*steps) == [("B", 1, 5, None), ("C", 1, 6, None), ("D", 1, 6, None)]
 
 
 def test_brokers_do_not_mix() -> None:
-    """Each has its own list."""
+    """Each broker has its own list of directories."""
     assert told(registered(1, "A"), registered(2, "B", "C", broker=2), changed(3, "C", broker=2)) == [("B", 2, 3, None)]
 
 
 def test_the_same_incarnation_that_leaves_one_out_has_lost_it() -> None:
-    """A registration that is sent again; one without any directory is of an older metadata.version and says nothing."""
+    """A repeated registration that lacks a directory reports it as lost. One without any directory comes from an older
+    metadata.version and reports nothing."""
     assert told(registered(1, "A", "B"), registered(4, "B")) == [("A", 1, 4, None)]
     assert told(registered(1, "A", "B"), registered(4)) == []
 
 
 def test_a_new_incarnation_begins_anew_and_ends_the_failure() -> None:
-    """What it lacks was dead at its start, which is no failure under way; what it has again may fail again."""
+    """A directory that it lacks was dead before it started, which is not a new failure. A directory that it has again may
+    fail again."""
     steps = (registered(1, "A", "B"), changed(2, "A"), registered(5, "B", incarnation="j"), changed(8, "C"))
     assert told(*steps) == [("B", 1, 2, 5), ("B", 1, 8, None)]
 
 
 def test_a_removed_broker_ends_the_failure() -> None:
-    """Nothing after that is because of the directory."""
+    """Later changes are not caused by the directory."""
     assert told(registered(1, "A", "B"), changed(2, "A"), step(UNREGISTER, 6)) == [("B", 1, 2, 6)]
 
 
 def test_a_failure_in_a_transaction_has_the_time_of_its_begin() -> None:
-    """The partitions come in batches before the registration; together they are one group."""
+    """The partition changes come in batches before the registration change. Together they are one group."""
     steps = (
         registered(1, "A", "B"),
         step(BEGIN, 10, broker=None, group=10),
@@ -102,7 +104,7 @@ def test_a_failure_in_a_transaction_has_the_time_of_its_begin() -> None:
 
 
 def test_what_was_aborted_or_has_not_ended_never_happened() -> None:
-    """The directory fails when the second attempt is complete."""
+    """The directory has failed only when the second transaction is complete."""
     aborted = (step(BEGIN, 10, broker=None), changed(11, "A", group=10), step(ABORT, 12, broker=None, group=10))
     unfinished = (step(BEGIN, 20, broker=None), changed(21, "A", group=20))
     steps = (registered(1, "A", "B"), *aborted, *unfinished)
@@ -112,7 +114,8 @@ def test_what_was_aborted_or_has_not_ended_never_happened() -> None:
 
 
 def test_a_snapshot_tells_what_was_lost_before() -> None:
-    """At the beginning from its lost set, in the middle from the difference too; the time is the latest possible."""
+    """A snapshot at the beginning reports its lost set; one in the middle also reports the difference to the log before. The
+    time of such a failure is the latest possible."""
     snapshot = step(REGISTER, 50, ["A"], incarnation="i", lost=["B", "C"], source=SNAPSHOT)
     assert told(snapshot, changed(60, "A")) == [("B", 1, 50, None), ("C", 1, 50, None)]
     assert told(registered(1, "A", "B", "C"), changed(5, "A", "B"), snapshot) == [("C", 1, 5, None), ("B", 1, 50, None)]
@@ -121,7 +124,7 @@ def test_a_snapshot_tells_what_was_lost_before() -> None:
 
 
 def test_the_form_for_programs() -> None:
-    """UTC with milliseconds and a Z; None where nothing changed."""
+    """Times are UTC with milliseconds and a Z. Without partition changes, last_change_ms is None."""
     failure = DirectoryFailure("B", 1, datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), 30, 10, "segment")
     assert failure.as_json() == {
         "directory_id": "B",

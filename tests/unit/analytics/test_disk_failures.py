@@ -1,4 +1,4 @@
-"""The report by Spark on an exported log that is written here, with known answers. One session serves all tests."""
+"""Spark's report on an exported log with known failures. All tests share one Spark session."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ from analytics.disk_failures import report_disk_failures  # noqa: E402
 from analytics.export import export_metadata  # noqa: E402
 from analytics.spark import spark_session  # noqa: E402
 
-# Starting Spark alone takes seconds, on a busy machine many.
+# Starting Spark alone takes seconds, and longer on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -42,7 +42,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def partition(number: int, places: dict[int, int], *, isr: list[int], topic_number: int = 1) -> PartitionRecord:
-    """`places` says in which directory each replica is, 0 for UNASSIGNED; the first of the ISR leads."""
+    """`places` maps each replica to its directory, 0 for UNASSIGNED. The first ISR member leads."""
     return PartitionRecord(
         partition_id=number,
         topic_id=topic_id(topic_number),
@@ -60,7 +60,7 @@ def change(number: int, *, topic_number: int = 1, **fields: Any) -> PartitionCha
 
 
 def online(broker_id: int, *directories: int) -> BrokerRegistrationChangeRecord:
-    """What is left of the broker's directories."""
+    """Returns a registration change with the directories that are still online."""
     return BrokerRegistrationChangeRecord(broker_id=broker_id, log_dirs=[directory(each) for each in directories])
 
 
@@ -82,7 +82,7 @@ def dead(directories: dict[int, int]) -> list[tuple[str, int]]:
 
 
 def begin(path: Path, numbering: Numbering = Numbering.KIP858) -> MetadataDir:
-    """Three brokers; directory 1x belongs to broker 1 and so on. Partitions of `a` and one of `late`."""
+    """Writes three brokers (directory 1x belongs to broker 1, and so on), and partitions of the topics `a` and `late`."""
     made = MetadataDir(path, numbering=numbering)
     made.append(*numbered(numbering))
     made.append(register(1, directories=[directory(11), directory(12), directory(13)]))
@@ -99,7 +99,7 @@ def begin(path: Path, numbering: Numbering = Numbering.KIP858) -> MetadataDir:
         topic(2, "late"),
         partition(0, {1: 0, 2: 21}, isr=[1, 2], topic_number=2),
     )
-    # An ordinary life before: a replica falls behind and comes back, a replica is added without a word about directories.
+    # Ordinary changes before: a replica falls behind and catches up, and a replica is added without directories.
     made.append(change(0, isr=[2, 3], leader=2))
     made.append(change(0, isr=[1, 2, 3], leader=1))
     made.append(change(5, replicas=[1, 3, 2]))
@@ -108,7 +108,8 @@ def begin(path: Path, numbering: Numbering = Numbering.KIP858) -> MetadataDir:
 
 
 def fail_11(made: MetadataDir) -> int:
-    """Directory 11 of broker 1: in one batch with a change elsewhere, and a late assignment. Returns the time."""
+    """Fails directory 11 of broker 1, in one batch with an unrelated change, followed by a late assignment. Returns the
+    time of the failure."""
     made.append(
         change(0, isr=[2, 3], leader=2),
         change(1, isr=[2, 3]),
@@ -137,7 +138,8 @@ def report(spark: SparkSession, made: MetadataDir, out: Path) -> list[dict[str, 
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_a_failed_directory_and_exactly_what_it_disturbed(spark: SparkSession, tmp_path: Path, numbering: Numbering) -> None:
-    """Not the change in another directory, nor the ISR change before or after, nor the partition whose ISR lacked it."""
+    """The report leaves out the change in another directory, the ISR changes before and after, and the partition whose ISR
+    did not have the replica."""
     made = begin(tmp_path / "metadata", numbering)
     failed_ms = fail_11(made)
     (found,) = report(spark, made, tmp_path / "out")
@@ -149,7 +151,7 @@ def test_a_failed_directory_and_exactly_what_it_disturbed(spark: SparkSession, t
 
 
 def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSession, tmp_path: Path) -> None:
-    """A long history: each later event must not change what is told of the earlier ones, and adds what is its own."""
+    """A long history. Each later event adds its own row or changes and leaves the earlier rows as they are."""
     made = begin(tmp_path / "metadata")
     fail_11(made)
     # Directory 22 does not fail: the transaction is aborted.
@@ -161,16 +163,16 @@ def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSessio
         change(1, leader=-1), change(0, topic_number=2, leader=-1), online(2, 22), EndTransactionRecord(), after_ms=20
     )
     export_metadata(made.path, tmp_path / "out")
-    # Reported once more: a leader that came back to the dead directory is moved again.
+    # The failure is reported again: a leader that came back to the dead directory is moved away once more.
     made.append(change(4, leader=-1), after_ms=150)
-    # Two directories at once, of which one is empty; partition 5 kept its places when a replica was added.
+    # Two directories fail at once, and one of them is empty. Partition 5 kept its directories when a replica was added.
     made.append(change(5, isr=[3, 2], leader=3), online(1, 12))
-    # Broker 2 starts again with both of its directories; what then happens in 21 is none of the failure.
+    # Broker 2 restarts with both directories. Later changes in directory 21 do not belong to the failure.
     made.append(register(2, directories=[directory(21), directory(22)], incarnation=2, epoch=200))
     made.append(change(0, topic_number=2, leader=2))
     made.append(change(0, topic_number=2, leader=-1))
     assert len(report(spark, made, tmp_path / "out")) == 3
-    # Retention leaves a hole, behind which a snapshot says that 32 is lost too.
+    # Retention leaves a hole. The snapshot after it says that directory 32 is lost too.
     made.append(online(3, 31))
     made.snapshot(
         *numbered(Numbering.KIP858),
@@ -197,7 +199,7 @@ def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSessio
 
 
 def test_a_log_without_failures(spark: SparkSession, tmp_path: Path) -> None:
-    """An empty list, and an error for a folder that holds no export."""
+    """The report is an empty list. A folder without an export is an error."""
     assert report(spark, begin(tmp_path / "metadata"), tmp_path / "out") == []
     with pytest.raises(AnalyticsError, match="holds no export"):
         report_disk_failures(spark, tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""The export into Parquet files: rows, files that appear whole, continuing, damage, and one export at a time."""
+"""The export to Parquet: its rows, atomic files, continuing an export, damaged logs, and one export at a time."""
 
 import fcntl
 from datetime import UTC, datetime
@@ -49,7 +49,7 @@ def partition(number: int) -> KnownRecord:
 
 
 def rows_in(out: Path) -> list[dict[str, Any]]:
-    """As any reader of Parquet finds them: the folder as a whole, files by name."""
+    """Reads all rows of the folder, as any Parquet reader does, with the files in order of their names."""
     found: list[dict[str, Any]] = pq.read_table(out).to_pylist()
     return found
 
@@ -63,7 +63,7 @@ def names_in(out: Path) -> list[str]:
 
 
 def test_one_row_for_each_record(made: MetadataDir, tmp_path: Path) -> None:
-    """Types survive the file: times are UTC with milliseconds, lists are lists, nulls are nulls."""
+    """The file keeps the types: times are UTC with milliseconds, lists are lists, nulls are nulls."""
     out = tmp_path / "out"
     assert export_metadata(made.path, out) == Summary(first_offset=0, next_offset=6, records=6, files=1)
     rows = rows_in(out)
@@ -81,7 +81,7 @@ def test_one_row_for_each_record(made: MetadataDir, tmp_path: Path) -> None:
 
 
 def test_a_second_export_continues(made: MetadataDir, tmp_path: Path) -> None:
-    """Nothing new makes no file; what is new makes one file of its own, and no offset is there twice."""
+    """Without new records it writes no file. New records get a file of their own, and no offset occurs twice."""
     out = tmp_path / "out"
     export_metadata(made.path, out)
     assert export_metadata(made.path, out) == Summary(first_offset=6, next_offset=6)
@@ -95,7 +95,7 @@ def test_a_second_export_continues(made: MetadataDir, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_a_continued_export_knows_numbering_and_transaction(tmp_path: Path, numbering: Numbering) -> None:
-    """Both were chosen by records that only the first export read."""
+    """Both come from records that only the first export has read."""
     made = MetadataDir(tmp_path / "metadata", numbering=numbering)
     made.append(*numbered(numbering), topic(1), BeginTransactionRecord())
     begin = made.next_offset - 1
@@ -109,7 +109,7 @@ def test_a_continued_export_knows_numbering_and_transaction(tmp_path: Path, numb
 
 
 def test_a_long_log_fills_several_files(made: MetadataDir, tmp_path: Path) -> None:
-    """A file ends with the batch that fills it; small row groups and chunks give the same rows."""
+    """A file ends after the batch that fills it."""
     for number in range(10):
         made.append(partition(number), NoOpRecord())
     summary = export_metadata(made.path, tmp_path / "out", rows_per_file=8)
@@ -118,7 +118,7 @@ def test_a_long_log_fills_several_files(made: MetadataDir, tmp_path: Path) -> No
 
 
 def test_groups_and_chunks_are_cut_without_loss(made: MetadataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With sizes so small that every boundary occurs."""
+    """Uses sizes so small that every boundary occurs."""
     monkeypatch.setattr(parquet_output, "ROWS_PER_CHUNK", 2)
     monkeypatch.setattr(parquet_output, "ROWS_PER_GROUP", 4)
     for number in range(5):
@@ -129,7 +129,7 @@ def test_groups_and_chunks_are_cut_without_loss(made: MetadataDir, tmp_path: Pat
 
 
 def test_a_snapshot_has_a_file_of_its_own(made: MetadataDir, tmp_path: Path) -> None:
-    """It stands for the offsets that are gone: all its rows have the last of them and the time of that record."""
+    """The snapshot replaces the deleted offsets: all its rows have the last of these offsets and that record's time."""
     made.snapshot(*numbered(Numbering.KIP858), register(1, directories=[directory(1)], lost=[directory(2)]), topic(1))
     snapshot_ms = made.now_ms
     made.segment.unlink()
@@ -147,7 +147,7 @@ def test_a_snapshot_has_a_file_of_its_own(made: MetadataDir, tmp_path: Path) -> 
 
 
 def test_a_file_gets_its_name_when_it_is_whole(made: MetadataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until then readers see nothing, and an export that is interrupted leaves nothing."""
+    """Readers never see an incomplete file, and an interrupted export leaves none."""
     out = tmp_path / "out"
     seen: list[list[str]] = []
 
@@ -170,7 +170,7 @@ def test_a_file_gets_its_name_when_it_is_whole(made: MetadataDir, tmp_path: Path
 
 
 def test_what_a_killed_export_left_is_removed(made: MetadataDir, tmp_path: Path) -> None:
-    """A half-written file under the temporary name is neither read nor kept."""
+    """A half-written file under the temporary name is not read, and it is removed."""
     out = tmp_path / "out"
     out.mkdir()
     (out / ".writing.parquet").write_bytes(b"half a file")
@@ -180,7 +180,7 @@ def test_what_a_killed_export_left_is_removed(made: MetadataDir, tmp_path: Path)
 
 
 def test_what_comes_before_damage_is_exported(made: MetadataDir, tmp_path: Path) -> None:
-    """Then the damage is told, each time; when it is mended the export goes on behind what it has."""
+    """Each export then reports the damage. Once it is repaired, the next export continues after the last exported offset."""
     good = made.segment.read_bytes()
     made.append(partition(1))
     whole = made.segment.read_bytes()
@@ -195,7 +195,7 @@ def test_what_comes_before_damage_is_exported(made: MetadataDir, tmp_path: Path)
 
 
 def test_a_log_that_was_cut_back_is_not_mixed_with_the_old_one(made: MetadataDir, tmp_path: Path) -> None:
-    """The last exported offset has another epoch in the log now."""
+    """The last exported offset now has another epoch in the log."""
     export_metadata(made.path, tmp_path / "out")
     other = MetadataDir(tmp_path / "other")
     other.epoch = 5
@@ -206,7 +206,7 @@ def test_a_log_that_was_cut_back_is_not_mixed_with_the_old_one(made: MetadataDir
 
 
 def test_two_clusters_are_not_mixed(made: MetadataDir, tmp_path: Path) -> None:
-    """The cluster's id is compared; another node of the same cluster may continue."""
+    """The export compares the cluster id. Another node of the same cluster may continue an export."""
     export_metadata(made.path, tmp_path / "out")
     other = MetadataDir(tmp_path / "other", cluster_id="another")
     with pytest.raises(AnalyticsError, match="belongs to another"):
@@ -217,7 +217,7 @@ def test_two_clusters_are_not_mixed(made: MetadataDir, tmp_path: Path) -> None:
 
 
 def test_only_one_export_writes_into_a_folder(made: MetadataDir, tmp_path: Path) -> None:
-    """The second one says so and writes nothing."""
+    """The second export fails with an error and writes nothing."""
     out = tmp_path / "out"
     out.mkdir()
     with (out / ".export.lock").open("w") as lock:
@@ -228,7 +228,7 @@ def test_only_one_export_writes_into_a_folder(made: MetadataDir, tmp_path: Path)
 
 
 def test_a_strange_file_under_our_name_is_an_error(made: MetadataDir, tmp_path: Path) -> None:
-    """Its end cannot be known, so that continuing could repeat or skip records."""
+    """Its last offset is unknown, so continuing could repeat or skip records."""
     out = tmp_path / "out"
     out.mkdir()
     (out / f"records-{0:020d}-{9:020d}.parquet").write_bytes(b"PAR1 or not")
@@ -237,7 +237,7 @@ def test_a_strange_file_under_our_name_is_an_error(made: MetadataDir, tmp_path: 
 
 
 def test_the_command_tells_what_it_did(made: MetadataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on stdout; an error is one line on stderr and exit status 1."""
+    """A success prints one line to stdout. An error prints one line to stderr and exits with status 1."""
     out = tmp_path / "out"
     arguments = ["metadata", "export", "--metadata-log-dir", str(made.path), "--out", str(out)]
     assert main(arguments) == 0

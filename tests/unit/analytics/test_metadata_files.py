@@ -1,4 +1,4 @@
-"""Reading a metadata directory: segments in order, a log that grows, retention at work, damage, a log that was cut back."""
+"""Reading a metadata directory: segments in order, growing logs, retention, damage, and truncated logs."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.unit.analytics.metadata_dirs import MetadataDir
 
 
 def told(files: MetadataFiles, next_offset: int = 0, last_epoch: int | None = None) -> list[str]:
-    """The entries in short: `first-last` for a batch, `snapshot end` for a snapshot."""
+    """Returns the entries in short form: `first-last` for a batch, `snapshot end` for a snapshot."""
     return [
         f"{entry.header.base_offset}-{entry.header.last_offset}"
         if isinstance(entry, LogBatch)
@@ -21,7 +21,7 @@ def told(files: MetadataFiles, next_offset: int = 0, last_epoch: int | None = No
 
 
 def three_segments(path: Path) -> MetadataDir:
-    """Offsets 0-1, 2 | 3-4 | 5."""
+    """Writes three segments with the batches 0-1, 2 | 3-4 | 5."""
     made = MetadataDir(path)
     made.append(NoOpRecord(), NoOpRecord())
     made.append(NoOpRecord())
@@ -33,7 +33,7 @@ def three_segments(path: Path) -> MetadataDir:
 
 
 def test_segments_are_read_in_order_from_any_batch_on(tmp_path: Path) -> None:
-    """From the start, from within a segment, from a segment's end, and from the log's end."""
+    """Reads from the start, from the middle of a segment, from a segment's end, and from the log's end."""
     made = three_segments(tmp_path)
     files = MetadataFiles(made.path)
     assert told(files) == ["0-1", "2-2", "3-4", "5-5"]
@@ -43,7 +43,7 @@ def test_segments_are_read_in_order_from_any_batch_on(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_log_itself_may_be_named(tmp_path: Path) -> None:
-    """People copy paths from listings; a folder without a log is an error that says so."""
+    """Users copy paths from listings. A folder without a log is an error that says so."""
     made = three_segments(tmp_path)
     assert told(MetadataFiles(made.folder)) == told(MetadataFiles(made.path))
     with pytest.raises(AnalyticsError, match="has no folder __cluster_metadata-0"):
@@ -51,7 +51,7 @@ def test_the_folder_of_the_log_itself_may_be_named(tmp_path: Path) -> None:
 
 
 def test_a_log_that_grows_and_rolls_while_it_is_read_is_followed(tmp_path: Path) -> None:
-    """What is appended to the segment under the reader, and the segment behind it, belong to the same reading."""
+    """The same read returns batches that are appended to the present segment and to the one after it."""
     made = MetadataDir(tmp_path)
     made.append(NoOpRecord())
     entries = MetadataFiles(made.path).read(0)
@@ -64,7 +64,7 @@ def test_a_log_that_grows_and_rolls_while_it_is_read_is_followed(tmp_path: Path)
 
 
 def test_an_unfinished_batch_at_the_end_is_left_for_the_next_time(tmp_path: Path) -> None:
-    """Every prefix of the last batch reads as the log without it; nothing is reported."""
+    """With any prefix of the last batch, the log reads as if the batch were not there, without an error."""
     made = MetadataDir(tmp_path)
     made.append(NoOpRecord())
     whole = made.segment.stat().st_size
@@ -78,7 +78,7 @@ def test_an_unfinished_batch_at_the_end_is_left_for_the_next_time(tmp_path: Path
 
 
 def test_a_wrong_checksum_ends_the_reading_with_the_place(tmp_path: Path) -> None:
-    """The batches before it are given first, those behind it never."""
+    """The reader yields the batches before it, then raises with the position."""
     made = three_segments(tmp_path)
     path = made.folder / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
@@ -91,7 +91,7 @@ def test_a_wrong_checksum_ends_the_reading_with_the_place(tmp_path: Path) -> Non
 
 
 def test_damage_that_mends_itself_is_none(tmp_path: Path) -> None:
-    """A reader that meets a truncation and a new append half-way sees garbage once; the second look finds it in order."""
+    """A reader may see garbage once, between a truncation and the next append. It reads again before it reports damage."""
     made = three_segments(tmp_path)
     good = made.segment.read_bytes()
     made.segment.write_bytes(good[:-1] + b"\xff")
@@ -104,7 +104,7 @@ def test_damage_that_mends_itself_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [bytes(100), b"\xff" * 100], ids=["zeros", "ones"])
 def test_garbage_behind_the_last_batch_is_damage(tmp_path: Path, garbage: bytes) -> None:
-    """As a power cut can leave it; the node cuts it off when it starts."""
+    """A power cut can leave garbage there. The node truncates it on its next start."""
     made = three_segments(tmp_path)
     made.append_bytes(garbage, 1)
     with pytest.raises(DamagedLog, match="form no batch"):
@@ -112,7 +112,7 @@ def test_garbage_behind_the_last_batch_is_damage(tmp_path: Path, garbage: bytes)
 
 
 def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
-    """Offsets may never be skipped in silence."""
+    """The reader must never skip offsets silently."""
     made = three_segments(tmp_path)
     (made.folder / f"{3:020d}.log").unlink()
     with pytest.raises(DamagedLog, match="the offsets from 3 to 4 are missing"):
@@ -120,7 +120,8 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_stands_for_what_retention_deleted(tmp_path: Path) -> None:
-    """The oldest usable one, so that as much as possible is told record by record; later readers do not need it."""
+    """The reader takes the oldest usable snapshot, to read as many single records as possible. A read that starts later does
+    not need a snapshot."""
     made = three_segments(tmp_path)
     made.snapshot(end_offset=3)
     made.snapshot(end_offset=5)
@@ -131,7 +132,7 @@ def test_a_snapshot_stands_for_what_retention_deleted(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
-    """Without its footer it is none; the next one is taken. Where none is left, that is an error."""
+    """A snapshot without its footer is skipped, and the next one is used. If none is left, that is an error."""
     made = three_segments(tmp_path)
     first, second = made.snapshot(end_offset=3), made.snapshot(end_offset=5)
     (made.folder / f"{0:020d}.log").unlink()
@@ -143,7 +144,7 @@ def test_a_snapshot_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_segments_that_disappear_while_they_are_read(tmp_path: Path) -> None:
-    """Retention deletes what is next: the reader goes on with the snapshot, and gives no offset twice."""
+    """Retention deletes the next segments. The reader continues with the snapshot, and yields no offset twice."""
     made = three_segments(tmp_path)
     entries = MetadataFiles(made.path).read(0)
     assert isinstance(next(entries), LogBatch)
@@ -155,7 +156,8 @@ def test_segments_that_disappear_while_they_are_read(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_back_is_noticed(tmp_path: Path) -> None:
-    """The record before the next one has another epoch now, or a batch lies across the place: what was read is not of it."""
+    """The last record that was read has another epoch now, or the next offset is in the middle of a batch. So the log is no
+    longer the one that was read before."""
     made = three_segments(tmp_path)
     files = MetadataFiles(made.path)
     with pytest.raises(DivergedLog, match="offset 4 has epoch 1 and was read before with epoch 7"):
@@ -165,7 +167,7 @@ def test_a_log_that_was_cut_back_is_noticed(tmp_path: Path) -> None:
 
 
 def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
-    """No file is made, none is changed: times of change included."""
+    """Reading creates and changes no file, not even a modification time."""
     made = three_segments(tmp_path)
 
     def state() -> list[tuple[str, int, int]]:
@@ -177,7 +179,7 @@ def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_segments_is_an_empty_log(tmp_path: Path) -> None:
-    """As it is between formatting and the first start."""
+    """The directory looks like this between formatting and the first start."""
     made = MetadataDir(tmp_path)
     assert told(MetadataFiles(made.path)) == []
     made.segment.unlink()

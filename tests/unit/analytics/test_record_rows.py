@@ -1,4 +1,4 @@
-"""Rows of the records: typed columns, both numberings, unknown types, control records, transactions, and the JSON text."""
+"""The rows of metadata records: typed columns, both numberings, unknown types, control records, transactions and JSON."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ from tools.kafka.record_json import to_json
 
 
 def rows_of(rows: RecordRows, *frames: bytes, base_offset: int = 10) -> list[dict[str, Any]]:
-    """The rows of one batch, columns that are null left out."""
+    """Returns the rows of one batch, without columns that are null."""
     batch = encode_values_batch(frames, base_offset=base_offset, leader_epoch=3, timestamp_ms=5000)
     return [
         {name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None}
@@ -48,7 +48,7 @@ def frame(record: KnownRecord, numbering: Numbering = Numbering.KIP858) -> bytes
 
 
 def test_a_partition_has_all_its_columns() -> None:
-    """Where it stands, what it is, and each field under its name."""
+    """The row has the record's offset, its type, and each field under its name."""
     record = PartitionRecord(
         partition_id=4,
         topic_id=topic_id(1),
@@ -87,7 +87,7 @@ def test_a_partition_has_all_its_columns() -> None:
 
 
 def test_what_a_change_does_not_name_is_null() -> None:
-    """NO_LEADER_CHANGE and the like are ways of the wire; -1 is a leader: none."""
+    """NO_LEADER_CHANGE and the like exist only on the wire and become null. A leader of -1 means no leader and stays."""
     silent, leaderless = rows_of(
         RecordRows(),
         frame(PartitionChangeRecord(partition_id=0, topic_id=topic_id(1))),
@@ -98,7 +98,7 @@ def test_what_a_change_does_not_name_is_null() -> None:
 
 
 def test_brokers_say_what_changed_of_them() -> None:
-    """A registration is complete; a change has a null for "no change"; old clusters fence with records of their own."""
+    """A registration has all columns. A change has null for "no change". Old clusters fence with separate record types."""
     registered, lost, fenced, unfenced = rows_of(
         RecordRows(),
         frame(register(1, directories=[directory(1), directory(2)], epoch=5)),
@@ -115,7 +115,7 @@ def test_brokers_say_what_changed_of_them() -> None:
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_reserved_directory_ids_have_names_in_both_numberings(numbering: Numbering) -> None:
-    """The numbering is learnt from the log's first records, and a continued export is told it."""
+    """The reader learns the numbering from the log's first records. A continued export gets it as an argument."""
     record = PartitionRecord(
         partition_id=0, topic_id=topic_id(1), replicas=[1, 2, 3, 4], directories=[UNASSIGNED, LOST, MIGRATING, directory(1)]
     )
@@ -130,20 +130,20 @@ def test_reserved_directory_ids_have_names_in_both_numberings(numbering: Numberi
 
 
 def test_a_partition_from_before_directories_is_migrating() -> None:
-    """Record version 0 has no directories: every replica has the place that such replicas have."""
+    """Record version 0 has no directories, so every replica is MIGRATING."""
     record = PartitionRecord(partition_id=0, topic_id=topic_id(1), replicas=[1, 2])
     (row,) = rows_of(RecordRows(), encode_record(record, 0, Numbering.KIP858))
     assert row["directories"] == ["MIGRATING", "MIGRATING"]
 
 
 def test_an_unknown_numbering_is_an_error() -> None:
-    """Whatever follows would be read wrongly."""
+    """Otherwise all later records would be decoded wrongly."""
     with pytest.raises(UnknownNumbering, match="level 7"):
         rows_of(RecordRows(), frame(FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=7)))
 
 
 def test_unknown_records_are_kept_as_bytes() -> None:
-    """A type, or a version of a known type, from a later release; and bytes that are no record at all."""
+    """The record may have a type or a version from a later release, or its bytes may not be a record at all."""
     later_type, later_version, broken, cut = rows_of(
         RecordRows(), b"\x01\x64\x02body", b"\x01\x02\x09body", b"\x01\x02\x00\xff", b"\x07"
     )
@@ -155,7 +155,7 @@ def test_unknown_records_are_kept_as_bytes() -> None:
 
 
 def test_tagged_fields_that_are_not_known_keep_the_bytes_too() -> None:
-    """The JSON does not show them, so nothing else would."""
+    """The JSON does not show such fields, so the row keeps the raw bytes."""
     record = topic(1)
     record.unknown_tagged_fields = {77: b"later"}
     (row,) = rows_of(RecordRows(), frame(record))
@@ -163,7 +163,7 @@ def test_tagged_fields_that_are_not_known_keep_the_bytes_too() -> None:
 
 
 def test_control_records_have_rows() -> None:
-    """A new controller is part of the history, and without it offsets would be missing."""
+    """A leader change is part of the history, and without its row an offset would be missing."""
     batch = encode_control_batch([LeaderChangeMessage(leader_id=100)], timestamp_ms=5000, base_offset=4, leader_epoch=2)
     (row,) = RecordRows().of_log_batch(read_header(batch), memoryview(batch))
     found = dict(zip(COLUMNS, row, strict=True))
@@ -172,7 +172,8 @@ def test_control_records_have_rows() -> None:
 
 
 def test_a_transaction_marks_all_its_records() -> None:
-    """From its begin to its end or abort, over batches, and over the end of an export that is told where it began."""
+    """All records from its begin to its end or abort are marked, across batches, and across two exports if the second gets
+    the offset of the begin."""
     rows = RecordRows()
     first = rows_of(rows, frame(NoOpRecord()), frame(BeginTransactionRecord(name="t")), frame(NoOpRecord()), base_offset=5)
     assert [row.get("transaction_offset") for row in first] == [None, 6, 6]
@@ -186,7 +187,7 @@ def test_a_transaction_marks_all_its_records() -> None:
 
 @pytest.mark.parametrize("record_class", RECORD_CLASSES.values(), ids=lambda each: each.__name__)
 def test_the_text_is_what_kafkas_tools_print(record_class: type[KnownRecord]) -> None:
-    """Against the slow and general way, for every type and version, with default values and with others."""
+    """Compares the fast path with the general one, for every type and version, with default and other values."""
     texts = RecordTexts(UuidTexts())
     for record in (record_class(), *(each for each in FILLED if isinstance(each, record_class))):
         for version in message_schema(record_class).versions:

@@ -1,4 +1,4 @@
-"""What is missing is named in one line with the way to get it, and the commands end with exit status 1."""
+"""A missing requirement: the commands print one line that names it and how to install it, and exit with status 1."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def only_line(captured: pytest.CaptureFixture[str]) -> str:
 def test_a_missing_package_is_named(
     arguments: list[str], package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything else is looked at or started."""
+    """The package is checked before anything else."""
     monkeypatch.setattr(requirements, "find_spec", lambda _name: None)
     assert main(arguments) == 1
     line = only_line(capsys)
@@ -45,7 +45,7 @@ def fake_java(folder: Path, script: str) -> None:
 def test_a_missing_java_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither JAVA_HOME nor the PATH has one."""
+    """Neither JAVA_HOME nor PATH has a Java."""
     monkeypatch.setattr(requirements, "find_spec", lambda _name: object())
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -66,7 +66,7 @@ def test_a_missing_java_is_named(
 def test_the_java_of_java_home_is_asked_for_its_version(
     script: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark would take it whatever the PATH says, and fail with a traceback if it is too old."""
+    """Spark prefers JAVA_HOME to PATH, and would fail with a traceback if that Java is too old."""
     fake_java(tmp_path, script)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     line = requirements.missing_java()
@@ -74,13 +74,13 @@ def test_the_java_of_java_home_is_asked_for_its_version(
 
 
 def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also then the launcher looks nowhere else."""
+    """Spark's launcher does not fall back to PATH."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert "cannot be run" in (requirements.missing_java() or "")
 
 
 def test_the_command_line_imports_neither_package() -> None:
-    """`diskraft` serves people who have no extra, and starts quickly for those who have."""
+    """`diskraft` works without the extra, and starts quickly with it."""
     code = "import sys, tools.diskraft; print(sorted({'pyarrow', 'pyspark'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
