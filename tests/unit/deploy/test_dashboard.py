@@ -1,4 +1,4 @@
-"""The dashboard is one that Grafana takes: what it would refuse or lay out badly without a word is looked for here."""
+"""Checks the dashboard for mistakes that Grafana would refuse, or would silently lay out badly."""
 
 import json
 import re
@@ -14,7 +14,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def test_it_can_be_imported_anywhere() -> None:
-    """A fixed uid, so that importing it again replaces it; no id, which belongs to one Grafana."""
+    """It has a fixed uid, so that a second import replaces it. It has no id, because ids belong to one Grafana instance."""
     assert DASHBOARD["uid"] == "diskraft-disks"
     assert "id" not in DASHBOARD
     assert DASHBOARD["schemaVersion"] >= 36
@@ -22,14 +22,14 @@ def test_it_can_be_imported_anywhere() -> None:
 
 
 def test_panels_are_told_apart() -> None:
-    """Ids and titles occur once, and each panel says what it shows."""
+    """Ids and titles are unique, and each panel has a description."""
     assert sorted(panel["id"] for panel in PANELS) == list(range(1, len(PANELS) + 1))
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
     assert all(panel["description"].endswith(".") for panel in PANELS)
 
 
 def test_panels_lie_within_the_grid_and_beside_each_other() -> None:
-    """Whole numbers, no overlap."""
+    """Positions are integers, and panels do not overlap."""
     boxes = []
     for panel in PANELS:
         position = panel["gridPos"]
@@ -45,7 +45,7 @@ def test_panels_lie_within_the_grid_and_beside_each_other() -> None:
 
 
 def test_every_query_names_its_source_and_stays_within_the_job() -> None:
-    """A cluster beside this one must not be counted in."""
+    """A query must not include the metrics of another cluster."""
     for panel in PANELS:
         assert panel["datasource"] == DATASOURCE, panel["title"]
         assert [target["refId"] for target in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])]), panel["title"]
@@ -57,7 +57,7 @@ def test_every_query_names_its_source_and_stays_within_the_job() -> None:
 
 
 def test_counters_are_shown_as_rates() -> None:
-    """Over an interval that Grafana fits to the scrape interval."""
+    """Rates use $__rate_interval, which Grafana fits to the scrape interval."""
     for panel in PANELS:
         for target in panel["targets"]:
             if "_total{" in target["expr"]:
