@@ -10,6 +10,7 @@ interns them).
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from common.ids import (
     NO_LEADER,
@@ -101,12 +102,12 @@ class ControllerRegistration:
     features: tuple[SupportedFeature, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRegistration:
+class PartitionRegistration(NamedTuple):
     """One partition: its replicas, their directories, and its leader.
 
     Replay guarantees these invariants: there are as many directories as replicas, the ISR is a subset of the replicas, and
-    the leader is in the ISR or NO_LEADER.
+    the leader is in the ISR or NO_LEADER. A named tuple, because replay makes one for each record and a frozen dataclass
+    takes several times as long to make.
     """
 
     replicas: tuple[BrokerId, ...]

@@ -183,13 +183,13 @@ def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
     leader = LeaderContext((1, 2), log_end=10)
     alive, dead = DirectoryId(Uuid(b"A" * 16)), DirectoryId(Uuid(b"D" * 16))
     leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive, dead))
-    leader.lead(replace(partition(leader_epoch=6), directories=(UNASSIGNED, UNASSIGNED, dead)))
+    leader.lead(partition(leader_epoch=6)._replace(directories=(UNASSIGNED, UNASSIGNED, dead)))
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
     leader.write(20)
     leader.fetch(TWO, 20)
     shrunk = partition((1, 2), leader_epoch=6, partition_epoch=8)
-    assert leader.lead(replace(shrunk, directories=(UNASSIGNED, UNASSIGNED, dead))) == []
+    assert leader.lead(shrunk._replace(directories=(UNASSIGNED, UNASSIGNED, dead))) == []
     leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive,))
     assert leader.replica.brokers_changed(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
     # It cannot be proposed either, whatever it fetches.
