@@ -27,7 +27,8 @@ FIRST_RETRY_NS = 100 * NS_PER_MS
 RETRY_MAX_NS = 10_000 * NS_PER_MS
 JITTER = 0.02
 
-# The controller will never accept these. Reconciliation calls `wish` again when the metadata has changed.
+# An assignment with one of these errors is dropped: the controller would refuse it again. Reconciliation calls `wish` again
+# when the metadata has changed.
 DROPPING_ERRORS = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 )
@@ -35,17 +36,17 @@ DROPPING_ERRORS = frozenset(
 
 @dataclass(slots=True)
 class _Wish:
-    """The directory a replica is really in, and the earliest time to send it."""
+    """The directory to report for one replica, and the earliest time to send it."""
 
     directory_id: DirectoryId
     not_before_ns: int
     failures: int = 0
-    # Settled while its request was in flight: if the request fails, this is not sent again.
+    # Whether `settle` was called while the request was in flight. If that request fails, the wish is not sent again.
     is_settled: bool = False
 
 
 class DirectoryAssignments:
-    """The queue. `size` counts the unconfirmed assignments (metric QueuedReplicaToDirAssignments)."""
+    """The queue of wishes. `size` counts the unconfirmed assignments (metric QueuedReplicaToDirAssignments)."""
 
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
@@ -68,7 +69,8 @@ class DirectoryAssignments:
         return any(wish.directory_id == directory_id for queue in (self._ready, self._in_flight) for wish in queue.values())
 
     def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId], now_ns: int) -> None:
-        """Queues the actual directories of replicas. A wish already queued or in flight unchanged keeps its place."""
+        """Queues the directory to report for each replica. A replica whose newest wish already names the directory keeps its
+        place in the queue or in flight."""
         for replica, directory_id in wishes.items():
             queued = self._ready.get(replica) or self._in_flight.get(replica)
             if queued is None or queued.directory_id != directory_id:
@@ -77,12 +79,13 @@ class DirectoryAssignments:
                 queued.is_settled = False
 
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
-        """Drops these replicas: the metadata agrees about them, or they are gone."""
+        """Drops the wishes of these replicas, because there is nothing left to report about them."""
         for replica in replicas:
             self._ready.pop(replica, None)
             under_way = self._in_flight.get(replica)
             if under_way is not None:
-                # Sent again after a failure, it would contradict what the metadata says by then; LOST would be the worst.
+                # If the request fails, do not send this wish again: it would contradict newer metadata. An outdated LOST
+                # would even allow an unclean election to start the replica empty.
                 under_way.is_settled = True
 
     def next_deadline_ns(self) -> int | None:
@@ -130,7 +133,8 @@ class DirectoryAssignments:
         return refused
 
     def handle_failure(self, now_ns: int) -> None:
-        """Handles a request that failed as a whole or got no response: everything is queued again, and newer wishes win."""
+        """Handles a request that failed as a whole or got no response. Queues its wishes again, unless they are settled or
+        the replica has a newer wish."""
         self._request_failures += 1
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():

@@ -9,9 +9,9 @@ controller about the replica:
 2. If a log went offline with its directory, we remember the directory and look for the log nowhere else, until the metadata
    says LOST or moves the replica to other brokers. Replicas are identified by topic id: a topic that was deleted and
    created again is a different topic.
-3. A *wish* is the directory to report to the controller: the true one, the failed one, or LOST. Each decision computes it
-   again, so an assignment that was lost or refused is requested again.
-4. If no directory has room for a member of the ISR, it is reported LOST. Otherwise the cluster would wait for it.
+3. A *wish* is the directory to report to the controller for a replica: the true one, the failed one, or LOST. Each decision
+   computes the wish again, so an assignment that was lost or refused is requested again.
+4. A replica in the ISR for which no directory has room is reported LOST. Otherwise the partition would wait for it.
 5. Before a new incarnation unfences, each of its replicas must be *settled* (`is_settled`).
 """
 
@@ -28,27 +28,27 @@ from common.metadata.state import MetadataState
 
 
 class HostedReplicas:
-    """See the module docstring. Reads the newest applied metadata and the state of the directories, and changes neither."""
+    """Remembers and decides by the rules above. Reads the applied metadata and the directories, and changes neither."""
 
     def __init__(self, broker_id: BrokerId, state: MetadataState, directories: LogDirectories) -> None:
         self._broker_id = broker_id
         self._state = state
         self._directories = directories
-        # The directories of this broker's previous registration, including those it had lost; None if unknown.
-        # Changes when: set once, before the logs are loaded.
+        # The directories of this broker's previous registration, including any already lost then; None if unknown.
+        # Set once, before the logs are loaded.
         self.previous_directories: Collection[DirectoryId] | None = None
-        # Rule 2: maps a replica to the directory its log was in when that went offline. Invariant: none of them is hosted.
+        # Rule 2: for each replica whose log went offline, the directory of that log. Invariant: no such replica is hosted.
         # Changes when: a directory goes offline; a decision finds the replica LOST or no longer placed here.
         self._went_offline_in: dict[TopicIdPartition, DirectoryId] = {}
-        # Rule 1. Invariant: none of them is hosted. Changes when: metadata is applied, the log is created, or a decision
-        # finds the replica no longer placed here.
+        # Rule 1: the replicas of newer partitions, until their logs are created. Invariant: no such replica is hosted.
+        # Changes when: metadata is applied; the log is created; a decision finds the replica no longer placed here.
         self._newer: dict[TopicIdPartition, None] = {}
-        # The offset of this incarnation's registration record, or a later one if it came with a snapshot. None until the
-        # registration is applied; never changes after that.
+        # The offset of this incarnation's registration record, or a later offset if the record came in a snapshot. None
+        # until the registration is applied; never changes after that.
         self._registered_at: Offset | None = None
-        # Rule 4: the replicas that no directory had room for at their last decision.
+        # Rule 4: the replicas for which the last choice of a directory found none with room.
         self._unplaceable: dict[TopicIdPartition, None] = {}
-        # Rule 3. Changes when: `note_wish` is called, after each decision.
+        # Rule 3: the wish of each replica that has one. Changes when: `note_wish` is called, after each decision.
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
 
     @property
@@ -77,8 +77,8 @@ class HostedReplicas:
         return registration if registration is not None and self._broker_id in registration.replicas else None
 
     def leads_in(self, directory_id: DirectoryId) -> bool:
-        """Whether the metadata names this broker leader of a replica that is in that directory, whether already assigned to
-        it or still waiting for the assignment. log.dir.failure.timeout.ms covers these replicas."""
+        """Whether the metadata names this broker leader of a replica that is assigned to the directory, or whose wish names
+        the directory. log.dir.failure.timeout.ms covers these replicas."""
         for key in self._state.partitions_led_by(self._broker_id):
             partition = self._state.partition(*key)
             assert partition is not None, "the index names only partitions that exist"
@@ -96,8 +96,8 @@ class HostedReplicas:
         if registration is None or registration.epoch != broker_epoch:
             return
         if self._registered_at is None:
-            # Keep our own copy: after a snapshot the state gives a later offset, and all the snapshot's partitions would
-            # look old.
+            # Keep our own copy: after a snapshot the state gives a later offset, and no partition in the snapshot would look
+            # newer.
             self._registered_at = self._state.registration_offsets[self._broker_id]
         for key, created_at in delta.created_partitions.items():
             if created_at > self._registered_at and key not in hosted and self.placed_here(key) is not None:
@@ -123,7 +123,7 @@ class HostedReplicas:
         return is_news
 
     def note_wish(self, key: TopicIdPartition, wish: DirectoryId | None) -> bool:
-        """Sets what to report to the controller for this replica from now on. Returns whether that is new."""
+        """Sets what to report to the controller for this replica from now on. Returns whether the wish changed."""
         if self._wishes.get(key) == wish:
             return False
         if wish is None:
@@ -136,13 +136,14 @@ class HostedReplicas:
 
     def decide(self, key: TopicIdPartition, hosted_in: DirectoryId | None) -> Decision:
         """Decides what to do for one replica, and drops state that the metadata has made obsolete. `hosted_in` is the
-        directory of its loaded log."""
+        directory of the replica's loaded log; None if there is no log."""
         registration = self.placed_here(key)
         if registration is None:
             for remembered in (self._went_offline_in, self._newer, self._unplaceable):
                 remembered.pop(key, None)
         elif registration.directory(self._broker_id) == LOST:
-            # From now on an unclean election may start it empty.
+            # LOST allows an unclean election to start the replica empty, so stop looking for its old log in the failed
+            # directory.
             self._went_offline_in.pop(key, None)
         return decide(self.situation(key, hosted_in))
 
@@ -184,7 +185,7 @@ class ReplicaPlace:
     """The directory that the newest applied metadata assigns; None if it no longer places the replica here."""
 
     assigned_is_online: bool
-    """Whether the controller counts that directory as online. UNASSIGNED and MIGRATING count, LOST does not."""
+    """Whether the controller counts the assigned directory as online. UNASSIGNED and MIGRATING count, LOST does not."""
 
     hosted: DirectoryId | None
     """The directory of the loaded log; None if there is no log."""
@@ -193,17 +194,17 @@ class ReplicaPlace:
     """Whether there is something to report to the controller about the replica."""
 
     is_being_created: bool
-    """Whether its log is being created. There may be something to report once it exists."""
+    """Whether the replica's log is being created. Once the log exists, there may be something to report."""
 
     is_unplaceable: bool
-    """Whether no directory has room for it."""
+    """Whether no directory has room for the replica."""
 
 
 def is_settled(place: ReplicaPlace) -> bool:
     """Whether a new incarnation may unfence as far as this replica is concerned (rule 5): the metadata agrees with the
-    directories, or it never will."""
+    directories, or waiting would not make them agree."""
     if place.assigned in (None, LOST, place.hosted) or place.is_unplaceable:
         return True
-    # The controller considers its directory offline, and we have nothing to report that would change this. If the log is
-    # being created elsewhere, there will be something to report.
+    # Waiting is also useless if the controller considers the assigned directory offline and no report of ours can change
+    # that. A log that is being created elsewhere will bring such a report.
     return not (place.assigned_is_online or place.has_wish or place.is_being_created)

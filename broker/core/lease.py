@@ -11,7 +11,7 @@ call; a timer alone would come too late.
 
 from common.time_units import NS_PER_S
 
-# A process that has not called `look` for this long was stopped. A running one calls it four times as often.
+# A process that has not called `look` for this long was stopped. A running process calls it every LOOK_INTERVAL_NS.
 ABSENCE_MIN_NS = NS_PER_S
 LOOK_INTERVAL_NS = ABSENCE_MIN_NS // 4
 
@@ -29,7 +29,7 @@ class Lease:
         self.doubted_since_ns: int | None = None
         """Since when we do not know whether this broker still leads what it led; None when there is no doubt."""
         self.absence_ns = 0
-        """How long the stop lasted that began or renewed the doubt."""
+        """How long the process was stopped when the doubt began or was last renewed."""
 
     def look(self, now_ns: int) -> None:
         """Notes that the process is running now, and begins or renews the doubt if it was stopped since the last call."""
@@ -51,7 +51,7 @@ class Lease:
         self._valid_until_ns = until_ns if self._valid_until_ns is None else max(self._valid_until_ns, until_ns)
 
     def confirm(self, asked_ns: int) -> None:
-        """Ends the doubt if it is not younger than `asked_ns`. The broker has applied everything committed by that time."""
+        """Ends the doubt if it began no later than `asked_ns`: the broker has applied everything committed by that time."""
         if self.doubted_since_ns is not None and asked_ns >= self.doubted_since_ns:
             self.doubted_since_ns = None
             self.renew(asked_ns)

@@ -11,7 +11,7 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
 
 1. At most one request is in flight. If something urgent happens meanwhile, the next request follows immediately.
 2. Easy to get wrong: a failed directory is acknowledged only by an error-free answer to a request that *named* it (or to a
-   registration that left it out). If it fails while a heartbeat is in flight, it has to wait for the next one.
+   registration that left it out). A failure during a heartbeat in flight has to wait for the next one.
 3. The broker halts if, at or after a failure's deadline, it leads partitions in that directory while the failure is not
    acknowledged or an assignment into the directory is still pending (KIP-858).
 """
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from random import Random
 
 
-# Like Kafka, poll fast in the two states in which progress depends on the next answer.
+# The heartbeat intervals in STARTING and in PENDING_CONTROLLED_SHUTDOWN. They are short, as in Kafka, because progress in
+# these states depends on the next answer.
 STARTING_POLL_NS = 10 * NS_PER_MS
 SHUTDOWN_POLL_NS = 50 * NS_PER_MS
 FIRST_RETRY_NS = 100 * NS_PER_MS
@@ -107,7 +108,7 @@ class RegistrationRefused:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
-    """`offline_directories` are those that the answered request named."""
+    """The controller answered a heartbeat; `offline_directories` are those that the request named."""
 
     error_code: int
     is_caught_up: bool
@@ -140,7 +141,7 @@ class ShutdownAsked:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """The node is about to halt. If the controller learns of it now, it need not wait for the session to expire."""
+    """The node is about to halt. A controller that is told now need not wait for the session to expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class MetadataApplied:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The deadline of `next_deadline_ns` has passed."""
+    """The time that `next_deadline_ns` returned has come."""
 
 
 Event = (
@@ -198,7 +199,7 @@ class FailuresAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class ShutDownNow:
-    """Shut down in order: the controller has moved all leaders away, or there were none to move."""
+    """Begin the orderly shutdown: the controller has moved all leaders away, or there were none to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +221,16 @@ Effect = SendRegistration | SendHeartbeat | StateChanged | FailuresAcknowledged 
 class _Failure:
     """A directory that failed in this incarnation."""
 
-    # When log.dir.failure.timeout.ms is over for it. Never changes.
+    # When log.dir.failure.timeout.ms ends for this directory. Never changes.
     deadline_ns: int
-    # Whether the controller knows. Changes when: a heartbeat that named the directory, or a registration, succeeds.
+    # Whether the controller has acknowledged the failure. Set when a heartbeat that named the directory succeeds, or a
+    # registration that left it out.
     acknowledged: bool = False
 
 
 class BrokerLifecycle:
-    """The state machine. `leads_in` looks a directory id up in the newest applied metadata, `has_pending_assignment_into` in
-    the queue of assignments. Both are read-only."""
+    """The state machine. `leads_in` says whether this broker leads a replica in a directory, `has_pending_assignment_into`
+    whether an unconfirmed assignment names the directory. Both only read."""
 
     def __init__(
         self,
@@ -242,15 +244,15 @@ class BrokerLifecycle:
         self._rng = rng
         self._leads_in = leads_in
         self._has_pending_assignment_into = has_pending_assignment_into
-        # Invariant: only moves forward, as drawn above.
+        # Invariant: only moves forward, as drawn in the module docstring.
         self.state = BrokerState.NOT_RUNNING
         # -1 until the registration is accepted, then fixed. Decides whether the next request is a registration or a
         # heartbeat.
         self.broker_epoch = BrokerEpoch(-1)
-        # As in the last error-free heartbeat answer; true until the first.
+        # Whether the last error-free heartbeat answer said fenced; true until the first one.
         self.is_fenced = True
-        # The failures of this incarnation that the controller has to acknowledge, in order. (LogDirectories knows which
-        # directories are online.) Invariant: never shrinks, because every heartbeat names all of them.
+        # The directories that failed in this incarnation, in order, acknowledged or not. Invariant: never shrinks, because
+        # every heartbeat names all registered ones.
         self._failures: dict[DirectoryId, _Failure] = {}
         # The directories that the registration named; empty before. Fixed once the registration is accepted.
         # Invariant: a heartbeat never names an id outside this set.
@@ -258,25 +260,26 @@ class BrokerLifecycle:
         # Whether a request awaits its answer. Set by `_maybe_send`, cleared by every answer and by RequestFailed.
         self._in_flight = False
         # When the next request is due. None while a request is in flight, unless something urgent came up meanwhile; also
-        # None before Start and after the end.
+        # None before Start and in SHUTTING_DOWN.
         self._next_request_ns: int | None = None
-        # Consecutive failed or refused requests, for the back-off. Back to 0 with each error-free answer.
+        # Consecutive failed or refused requests, for the back-off. Reset by each error-free answer.
         self._request_failures = 0
-        # Set by Start, cleared by Registered. The broker halts when it passes.
+        # When the broker halts if it is not registered by then. Set by Start, cleared by Registered.
         self._registration_deadline_ns: int | None = None
-        # Set when a controlled shutdown begins. The broker halts when it passes.
+        # When the broker halts if its controlled shutdown has not ended. Set when the shutdown begins.
         self._shutdown_deadline_ns: int | None = None
         # Whether heartbeats may ask to be unfenced. Set by ReadyToUnfence, never cleared.
         self._ready_to_unfence = False
-        # Set by the first ShutdownAsked, never cleared. Every later heartbeat says so.
+        # Whether the operator asked for a shutdown; never cleared. Every later heartbeat passes this on.
         self._shutdown_asked = False
-        # Whether the last heartbeat asked to stay fenced. If ReadyToUnfence came meanwhile, the next one is sent at once.
+        # Whether the last heartbeat sent asked to stay fenced. If ReadyToUnfence comes before its answer, the next heartbeat
+        # follows the answer at once.
         self._sent_want_fence = True
-        # Set by LastWords, never cleared. From then on every heartbeat asks to be fenced.
+        # Whether LastWords has come; never cleared. From then on every heartbeat asks to be fenced.
         self._has_last_words = False
         # Whether the last heartbeat sent already carried the last words; only its answer confirms them.
         self._sent_last_words = False
-        # Time of the last step. A failure deadline at or before it has been checked.
+        # The time of the last step. All failure deadlines up to this time have been checked.
         self._last_step_ns = -1
 
     def next_deadline_ns(self) -> int | None:
@@ -285,7 +288,8 @@ class BrokerLifecycle:
         if not self._in_flight:
             candidates.append(self._next_request_ns)
         if self.state not in (BrokerState.NOT_RUNNING, BrokerState.SHUTTING_DOWN):
-            # If a deadline passed while this broker led nothing there, every metadata change checks it again.
+            # Only future deadlines need a timer. Every step checks the others again, also when new metadata lets this broker
+            # lead in a failed directory.
             candidates.extend(f.deadline_ns for f in self._failures.values() if f.deadline_ns > self._last_step_ns)
         known = [candidate for candidate in candidates if candidate is not None]
         return min(known) if known else None
@@ -340,7 +344,7 @@ class BrokerLifecycle:
         self.broker_epoch = event.broker_epoch
         self._registered_directories = frozenset(event.directories)
         for directory_id, failure in self._failures.items():
-            # A directory that failed before the request was built is not named in it, which reports the failure.
+            # The request names only online directories. Leaving out a failed directory reports its failure.
             failure.acknowledged = directory_id not in self._registered_directories
         self._next_request_ns = now_ns
         return []
@@ -406,7 +410,7 @@ class BrokerLifecycle:
             return []
         self._shutdown_asked = True
         if self.state is not BrokerState.RUNNING:
-            # A broker that was never unfenced leads nothing.
+            # A broker that was never unfenced leads nothing, so there are no leaders to move away.
             return [ShutDownNow()]
         self._shutdown_deadline_ns = now_ns + self._settings.controlled_shutdown_timeout_ns
         self._send_soon(now_ns)
@@ -464,13 +468,15 @@ class BrokerLifecycle:
         ]
 
     def _send_soon(self, now_ns: int) -> None:
-        # Before the registration is answered there is no need to hurry: it names the directories online when it is built.
+        # Before the registration nothing is urgent: every attempt names the directories that are online when it is built,
+        # and the first heartbeat follows the answer at once.
         if self.broker_epoch >= 0:
             self._next_request_ns = now_ns
 
     def _retry_later(self, now_ns: int) -> None:
-        # Capped at the heartbeat interval. A longer back-off would let the session expire. And a broker that was killed may
-        # register again as soon as its old session ends; with long pauses it would notice that late.
+        # The delay is capped at the heartbeat interval, because a longer pause would let the session expire. Registration
+        # also needs short pauses: the controller refuses a broker that was killed until its old session ends, and the broker
+        # should register soon after that.
         delay_ns = min(FIRST_RETRY_NS * 2 ** min(self._request_failures, 20), self._settings.heartbeat_interval_ns)
         self._request_failures += 1
         self._next_request_ns = now_ns + int(delay_ns * self._rng.uniform(1 - JITTER, 1 + JITTER))

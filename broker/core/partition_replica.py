@@ -7,8 +7,9 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
 1. While an AlterPartition request is in flight there are two ISRs. The *committed* ISR is what the controller recorded. The
    *maximal* ISR also contains proposed members, and still contains members whose removal was proposed.
 2. The high watermark is the smallest end offset over the maximal ISR: whichever ISR the controller settles on, every member
-   must hold everything acknowledged. It also waits for caught-up replicas that could join, but never for one that is fenced,
-   shutting down (KIP-841) or on an offline directory. Such a replica would stall every acks=all produce (KAFKA-15021).
+   must hold everything acknowledged. The high watermark also waits for caught-up replicas that could join the ISR. A replica
+   that is fenced, shutting down (KIP-841) or on an offline directory cannot join: waiting for it would stall every acks=all
+   produce (KAFKA-15021).
 3. While the committed ISR is smaller than min.insync.replicas, the high watermark does not advance (KIP-966). Records on too
    few replicas are not committed, whatever acks they were produced with, and consumers cannot read them. A larger ISR or a
    lower minimum may release it, so both are events here.
@@ -30,9 +31,9 @@ _NO_LEADER_EPOCH = LeaderEpoch(-1)
 _NO_PARTITION_EPOCH = PartitionEpoch(-1)
 _ZERO = Offset(0)
 
-# The change did not happen, and nothing else changed: go back to the committed ISR. A later fetch proposes again.
+# Errors that mean that the ISR is unchanged. The proposal is dropped, and a later fetch may propose again.
 _REVERTING_ERRORS = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-# Our state is outdated, and newer metadata is on its way. Keep the maximal ISR until it arrives.
+# Errors that mean that our state is outdated. The proposal, and so the maximal ISR, is kept until newer metadata arrives.
 _WAITING_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -61,7 +62,7 @@ class HighWatermarkAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """A member of a proposed ISR. The epoch is that of its last fetch, or -1 if it has not fetched yet."""
+    """A member of a proposed ISR. A follower's epoch is that of its last fetch, or -1 if it has not fetched yet."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -119,15 +120,17 @@ class AlterPartitionResult:
 
 @dataclass(slots=True)
 class FollowerState:
-    """What the leader knows about one follower. All fields change only when it fetches."""
+    """What the leader knows about one follower. All fields change only when the follower fetches."""
 
-    # The follower has written everything below.
+    # The offset of the last fetch: the follower has written everything below it.
     log_end_offset: Offset = UNKNOWN_OFFSET
     log_start_offset: Offset = UNKNOWN_OFFSET
     last_fetch_ns: int = 0
-    # The leader's log end at that fetch. If the next fetch reaches it, the follower was caught up at `last_fetch_ns`.
+    # The leader's log end at the last fetch. If the next fetch offset reaches this end, the follower was caught up at
+    # `last_fetch_ns`.
     leader_end_at_last_fetch: Offset = UNKNOWN_OFFSET
-    # When the follower was last known to have everything; None if never. A new leader counts ISR members as caught up.
+    # When the follower last had everything that the leader had, as far as known; None if never. A new leader counts ISR
+    # members as caught up.
     last_caught_up_ns: int | None = None
     broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
 
@@ -160,7 +163,8 @@ class PartitionReplica:
     # Invariant: never above log_end_offset. Goes back only by truncation; on a leader it advances only while
     # `has_enough_in_sync`.
     high_watermark: Offset = _ZERO
-    # Where this leader's epoch begins. A follower below it has not seen the end of the previous epoch and may not join.
+    # Where this leader's epoch begins. A follower that has not reached this offset lacks records of earlier epochs and may
+    # not join the ISR.
     leader_epoch_start_offset: Offset = _ZERO
 
     # --- what the metadata says ----------------------------------------------------------------------------------
@@ -178,7 +182,7 @@ class PartitionReplica:
             self.followers = {}
         effects: list[Effect] = []
         if not is_new_epoch and self.proposal is not None and sorted(self.proposal.isr) == sorted(partition.isr):
-            # The record arrived before the answer.
+            # The metadata with the accepted ISR arrived before the controller's answer.
             effects.append(IsrCommitted(self.committed_isr, partition.isr))
         self.role = Role.LEADER
         self._take_over(partition)
@@ -219,7 +223,8 @@ class PartitionReplica:
     def truncated(self, log_end_offset: Offset) -> None:
         """Notes that the log was truncated. The high watermark goes back if it was beyond the new end."""
         self.log_end_offset = log_end_offset
-        # For a leader whose log was reloaded: its epoch may have begun at the end of appends that failed.
+        # A leader gets here when its log was reloaded. Its epoch began at the end of the log in memory. Some appends below
+        # that end may have failed since, so the epoch start may lie beyond the new log end.
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
@@ -276,8 +281,8 @@ class PartitionReplica:
         return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
 
     def maybe_shrink_isr(self, now_ns: int) -> list[Effect]:
-        """Proposes an ISR without the members that have lagged for too long. Call it periodically: a replica that was about
-        to join and then fell silent also stops holding back the high watermark by time alone."""
+        """Proposes an ISR without the members that have lagged for too long. Call it periodically, because time alone may
+        also release the high watermark: a replica that was about to join the ISR and fell silent no longer holds it back."""
         if self.role is not Role.LEADER:
             return []
         effects = self._maybe_advance_high_watermark(now_ns)
@@ -302,7 +307,7 @@ class PartitionReplica:
     def handle_alter_partition_result(
         self, proposal: IsrProposal, result: AlterPartitionResult, now_ns: int
     ) -> list[Effect]:
-        """Handles the controller's answer to `proposal`. It is ignored if newer metadata has superseded the proposal."""
+        """Handles the controller's answer to `proposal`, unless newer metadata has superseded the proposal."""
         if proposal is not self.proposal:
             return []
         if result.error is not ErrorCode.NONE:
@@ -315,8 +320,8 @@ class PartitionReplica:
         self.partition_epoch = result.partition_epoch
         self.leader_recovery_state = result.leader_recovery_state
         effects: list[Effect] = [IsrCommitted(before, result.isr)]
-        # Other followers may have caught up while this request was in flight. Check that they are caught up: a follower that
-        # was just removed may still be at the high watermark that it held back, and must not rejoin because of that.
+        # Other followers may have caught up while this request was in flight, and may join now. Having reached the high
+        # watermark is not enough here: a follower that was just removed may be at the high watermark that it held back.
         for broker_id, follower in self.followers.items():
             if self._is_caught_up(follower, now_ns):
                 effects += self._maybe_expand_isr(broker_id, follower)
@@ -361,7 +366,8 @@ class PartitionReplica:
             and not registration.fenced
             and not registration.in_controlled_shutdown
             and follower.broker_epoch in (NO_BROKER_EPOCH, registration.epoch)
-            # A replica whose disk died a moment ago still looks caught up, and its broker is healthy (KIP-858).
+            # Check the directory, too: a replica whose disk died a moment ago still looks caught up, and its broker is
+            # healthy (KIP-858).
             and registration.has_online_directory(self.directories[self.replicas.index(broker_id)])
         )
 

@@ -34,7 +34,7 @@ def replica_kind(broker_id: BrokerId, replicas: tuple[BrokerId, ...]) -> Replica
 
 
 class PlacedReplicas:
-    """The replicas whose logs are in one directory, or are being created there, by kind."""
+    """The replicas of one directory by kind, including those whose logs are being created there."""
 
     def __init__(self) -> None:
         # Invariant: a replica is in at most one of the sets. The counts are the sizes of the sets, so they cannot drift.
@@ -67,7 +67,7 @@ class DirectoryLoad:
     replicas: PlacedReplicas
     usable_bytes: int
     free_inodes: int
-    """0 if the file system does not count inodes, as on btrfs. If it has really run out, the health probe fails."""
+    """0 if the file system does not count inodes, as on btrfs. If the inodes have really run out, the health probe fails."""
 
 
 def choose_directory(

@@ -58,9 +58,9 @@ class ReplicaSituation:
     """The directory that the newest applied metadata assigns; None if the metadata does not place the replica here."""
 
     log_directory: DirectoryId | None
-    """The directory that holds the current log of this topic id; None if no log was found. If the directory went offline in
-    this incarnation, it is still named here until the metadata says LOST: then an unclean election may start the replica
-    empty."""
+    """The directory that holds the current log of this topic id; None if no log was found. A directory that went offline in
+    this incarnation is still named here. That ends when the metadata says LOST, because from then on an unclean election may
+    start the replica empty."""
 
     online_directories: Collection[DirectoryId]
     any_offline: bool
@@ -76,7 +76,7 @@ class ReplicaSituation:
     """Whether the partition was created after this incarnation registered and has no log here yet."""
 
     previous_directories_online: bool
-    """Whether all directories of the previous registration are online now, including those it had lost."""
+    """Whether all directories of the previous registration are online now, including any already lost then."""
 
 
 def decide(situation: ReplicaSituation) -> Decision:
