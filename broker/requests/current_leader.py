@@ -32,7 +32,7 @@ def name_leaders(
     leader: Callable[..., Leader],
     endpoint: Callable[..., Endpoint],
 ) -> list[Endpoint]:
-    """Sets the current leader in each of these answers, and returns the endpoints of these leaders.
+    """Sets the current leader in each answer in `moved`, and returns the endpoints of these leaders.
 
     `leader` and `endpoint` are the response's structs, called `LeaderIdAndEpoch` and `NodeEndpoint` in both messages.
     """

@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's ConfigHelper. For a topic it lists the keys that have an effect, the keys for which we support only
 one value, and all other keys that the topic sets. The source of a value is where it was *set*, even if it was set to the
-default. The broker-level key for a topic setting has a different name; for durations there may be several, and the one with
-the finest unit wins.
+default. The broker-level key for a topic setting usually has a different name. For durations there may be several such keys,
+and the key with the finest unit wins.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ from common.protocol.messages.describe_configs import (
 )
 from common.records.metadata_records import ConfigResourceType
 
-# Kafka's ConfigSource.
+# The values of Kafka's ConfigSource.
 TOPIC_SOURCE = 1
 STATIC_BROKER_SOURCE = 4
 DEFAULT_SOURCE = 5
 
-# Kafka's ConfigType by Python type.
+# The values of Kafka's ConfigType for the Python types of our settings.
 BOOLEAN_TYPE, STRING_TYPE, LONG_TYPE, LIST_TYPE = 1, 2, 5, 7
 
 # The broker-level keys that hold the default of a topic's key. If there are several, the first one that is set wins.
@@ -68,7 +68,7 @@ class DescribeConfigsRequests:
         self._properties = properties
 
     def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        """Returns one result per requested resource, even if the request names it several times."""
+        """Returns one result per requested resource. A resource that is repeated with the same keys gets one result."""
         distinct = {_asked_for(asked): asked for asked in request.resources}
         results = [self._describe(asked, with_synonyms=request.include_synonyms) for asked in distinct.values()]
         return DescribeConfigsResponse(results=results)
@@ -122,13 +122,13 @@ class DescribeConfigsRequests:
             if key not in overrides:
                 entries.append(dataclasses.replace(_entry(key, SERVED_ANYWAY[key], DEFAULT_SOURCE, []), read_only=True))
                 continue
-            # This value was accepted because it asks for what we do anyway. Show it as it was set.
+            # The key was accepted because its value asks for what we do anyway. Show the value as it was set.
             synonym = DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE)
             entries.append(_entry(key, overrides[key], TOPIC_SOURCE, [synonym] if with_synonyms else []))
         return entries
 
     def _synonyms(self, key: str, overrides: Mapping[str, str]) -> list[DescribeConfigsSynonym]:
-        """Returns all places that set a value or have a default for it, the winning one first. Never empty."""
+        """Returns every value that is set for the key, and its defaults. The effective value is the first. Never empty."""
         synonyms: list[DescribeConfigsSynonym] = []
         if key in overrides:
             synonyms.append(DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE))
@@ -152,7 +152,7 @@ class DescribeConfigsRequests:
             yield dataclasses.replace(_entry(key, value, source, synonyms), read_only=True)
 
     def _broker_synonyms(self, key: str) -> Iterator[DescribeConfigsSynonym]:
-        """Yields the entry of the file and the built-in default, if they exist."""
+        """Yields the key's entry in server.properties and its built-in default, if they exist."""
         if key in self._properties:
             yield DescribeConfigsSynonym(name=key, value=self._properties[key], source=STATIC_BROKER_SOURCE)
         default = _SERVER_DEFAULTS[key]

@@ -6,7 +6,7 @@ sessions: every request is a full fetch and is answered with session id 0, as KI
 the log's files; a read here only looks up where they are.
 
 1. A fetch that has waited must check everything again, because the leader may have changed meanwhile. But it must not
-   confirm the follower's offset again: the confirmation would carry the later time.
+   confirm the follower's offset again: that confirmation would carry the time after the wait, not that of the request.
 2. A fetch cut short by a limit or by the end of a segment must not wait. The missing bytes are already there, and waiting
    would not add them to this response.
 """
@@ -40,7 +40,8 @@ from common.time_units import NS_PER_MS
 _TOPIC_ID_FIRST_VERSION = 13
 _CURRENT_LEADER_FIRST_VERSION = 16
 _READ_COMMITTED = 1
-# If a client asked to wait for weeks and then disappeared, its fetch would stay here for weeks. We may always answer early.
+# A limit for max_wait_ms, because answering early is always allowed. Otherwise the fetch of a client that asked to wait for
+# weeks and then disappeared would stay here for weeks.
 _WAIT_MAX_MS = 60_000
 
 
@@ -55,7 +56,7 @@ class FetchHandler:
     async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         """Answers at once if there are enough bytes or something else to report; otherwise waits and reads again."""
         if request.session_id != 0:
-            # We never hand out sessions. The client starts over without one.
+            # We never hand out sessions. After this error the client starts over without one.
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         fetch = _Fetch(self._replicas, context, request, self._response_bytes_max)
         deadline_ns = self._env.now_ns() + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * NS_PER_MS
@@ -80,7 +81,8 @@ class FetchHandler:
             readable = partition.readable_bytes(uncommitted=fetch.is_follower)
             partition.fetch_waiters.add(waiter, seen_bytes=item.seen_bytes, readable_bytes=readable)
             if partition.leader_error(item.wanted.current_leader_epoch) is not ErrorCode.NONE:
-                # The partition changed while others were read, before this waiter was added to be notified.
+                # The partition changed before this waiter was added, while other partitions were read. Nothing else would
+                # wake the waiter.
                 waiter.complete()
         try:
             await waiter.wait()
@@ -103,7 +105,7 @@ class _Item:
 
 
 class _Fetch:
-    """One request, until it is answered."""
+    """One Fetch request, until it is answered."""
 
     def __init__(self, replicas: Replicas, context: RequestContext, request: FetchRequest, response_bytes_max: int) -> None:
         self._replicas = replicas
@@ -129,7 +131,7 @@ class _Fetch:
         self._items = []
         by_id = self._context.api_version >= _TOPIC_ID_FIRST_VERSION
         for topic in self._request.topics:
-            # Depending on the version, the wire has one of the two; the other has its default.
+            # Depending on the version, the request has the topic's name or its id; the other field has its default.
             answers = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
             self._topics.append(answers)
             for wanted in topic.partitions:
@@ -176,7 +178,8 @@ class _Fetch:
             if known.epoch == UNDEFINED_EPOCH:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
             if _diverging_epoch(partition, wanted).epoch >= 0:
-                # A diverged log may be longer than this one. The diverging epoch helps the follower more than this error.
+                # A follower whose log has diverged may ask beyond our end. The diverging epoch helps it more than
+                # OFFSET_OUT_OF_RANGE would.
                 return ErrorCode.NONE
         return ErrorCode.NONE if wanted.fetch_offset <= log.written_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -254,8 +257,8 @@ class _Fetch:
 
     def _is_cut(self) -> bool:
         """Whether waiting is useless, because a second read would stop at the same place."""
-        # If the high watermark is inside a batch, there is nothing to read yet. Then do wait: after an empty answer the
-        # client would fetch again at once, in a busy loop.
+        # A read is also cut where the high watermark is inside a batch, and may be empty then. If all reads are empty, do
+        # wait: after an empty answer the client would fetch again at once, in a busy loop.
         return any(item.is_cut for item in self._items) and any(item.size for item in self._items)
 
     def missing_bytes(self) -> int:
@@ -283,7 +286,8 @@ class _Fetch:
 
 
 def _diverging_epoch(partition: Partition, wanted: FetchPartition) -> EpochEndOffset:
-    """Returns where the client's last epoch ended here if the client has more of it than this leader (KIP-595), else -1."""
+    """Returns where the client's last epoch ended in this log if the client has records beyond that (KIP-595). Otherwise
+    returns the default, with epoch -1."""
     log = partition.log
     if wanted.last_fetched_epoch < 0:
         return EpochEndOffset()

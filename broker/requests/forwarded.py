@@ -1,8 +1,8 @@
 """Answers CreateTopics, DeleteTopics, UnregisterBroker and DescribeQuorum through the active controller (shell).
 
-`Forwarding` sends the request (KIP-590). This module defines when its change is visible in this broker's image, because only
-then is the client answered: a created topic is there, a deleted topic or an unregistered broker is gone. A request that
-failed or only validated has nothing to wait for.
+`Forwarding` sends the request (KIP-590). The client is answered only once the change is visible in this broker's image. This
+module defines what visible means: the image contains a created topic, and no longer contains a deleted topic or an
+unregistered broker. A request that failed or only validated has nothing to wait for.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-# For requests without a timeout field.
+# The timeout of requests that have no timeout field.
 TIMEOUT_MS = 30_000
 
 
@@ -73,7 +73,7 @@ class ForwardedRequests:
     async def handle_unregister_broker(
         self, context: RequestContext, request: UnregisterBrokerRequest
     ) -> UnregisterBrokerResponse:
-        """Answers once the broker is gone from this broker's image."""
+        """Answers once the unregistered broker is gone from this broker's image."""
         response: UnregisterBrokerResponse = await self._forwarding.forward(
             context,
             timeout_ms=TIMEOUT_MS,

@@ -3,9 +3,9 @@
 Counterpart of KafkaApis.handleListOffsetRequest and Partition.fetchOffsetForTimestamp. A consumer sees the log up to the
 high watermark, a follower up to the written end.
 
-A newly elected leader may still have a lower high watermark than clients saw at its predecessor. Until the high watermark
-reaches the start of its epoch, it answers OFFSET_NOT_AVAILABLE. Otherwise a consumer could go back (KIP-207), or get the
-answer that a record does not exist although it has already read it.
+A newly elected leader may still have a lower high watermark than clients saw at its predecessor. Until its high watermark
+reaches the start of its epoch, the new leader answers OFFSET_NOT_AVAILABLE. Otherwise a consumer could go back (KIP-207), or
+be told that a record does not exist although the consumer has already read it.
 """
 
 from broker.hosting.partition import Partition
@@ -30,7 +30,7 @@ from common.records.batch import BatchError
 from common.storage.errors import LogClosed
 from common.storage.timestamp_search import TimestampOffset
 
-# The first version that has each special timestamp.
+# The first version of ListOffsets that has each special timestamp.
 _FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _OFFSET_NOT_AVAILABLE_FIRST_VERSION = 5
 _NOT_FOUND = TimestampOffset(-1, Offset(-1), LeaderEpoch(-1))
@@ -77,8 +77,8 @@ class ListOffsetsHandler:
             return error
         is_follower = replica_id >= 0
         upper_offset = partition.log.written_offset if is_follower else partition.high_watermark
-        # Decide this in the same step as `upper_offset`: the search below takes a while, and this is about the records that
-        # it cannot see.
+        # Whether clients may have seen records at or above `upper_offset`. Decided in the same step as `upper_offset`,
+        # because the high watermark may advance during the search below.
         may_go_back = not is_follower and upper_offset < partition.replica.leader_epoch_start_offset
         if may_go_back and wanted.timestamp == LATEST:
             return _not_available(context.api_version)
@@ -97,7 +97,7 @@ class ListOffsetsHandler:
 
 
 def _is_supported(timestamp: int, api_version: int) -> bool:
-    """Whether this version has the timestamp. Negative ones have special meanings, and later versions add more."""
+    """Whether this version has the timestamp. Negative timestamps have special meanings, and later versions add more."""
     return timestamp >= 0 or (timestamp in _FIRST_VERSIONS and api_version >= _FIRST_VERSIONS[timestamp])
 
 
@@ -108,14 +108,14 @@ def _not_available(api_version: int) -> ErrorCode:
 
 
 async def _find(partition: Partition, timestamp: int, upper_offset: Offset) -> TimestampOffset:
-    """Searches below `upper_offset`. Offset and timestamp are -1 if there is no such record."""
+    """Searches below `upper_offset`. Offset and timestamp are -1 if no record is found."""
     log = partition.log
     if timestamp == LATEST:
         return TimestampOffset(-1, upper_offset, _epoch_at(partition, upper_offset))
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(-1, log.log_start_offset, _epoch_at(partition, log.log_start_offset))
     if timestamp == LATEST_TIERED:
-        # We have no remote storage.
+        # We have no remote storage, so no record is tiered.
         return _NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
         found = await log.offset_of_max_timestamp()

@@ -149,7 +149,7 @@ class MetadataRequests:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
 
     def _describe(self, topic: Topic, listener: str, api_version: int) -> MetadataResponseTopic:
-        # Compute these once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
+        # Compute these maps once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
         brokers = self._state.brokers
         reachable = {id_: broker for id_, broker in brokers.items() if broker.endpoint(listener) is not None}
         serving = {id_: broker for id_, broker in reachable.items() if not broker.fenced}

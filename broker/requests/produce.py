@@ -72,7 +72,7 @@ class ProduceHandler:
     def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
         """Appends and returns a future of the response, or None if the client wants no answer (acks=0).
 
-        With acks=0, raises ApiError for an error: only closing the connection can signal it to the client."""
+        With acks=0, raises ApiError if a partition refused its records: only closing the connection can tell the client."""
         produce = _Produce(self._env, self._replicas, context, request, self._is_certain)
         produce.append_all(request)
         if request.acks != 0:
@@ -85,7 +85,8 @@ class ProduceHandler:
 
 
 class _Produce:
-    """One request, until it is answered. It does not reference the request or its context, which keep the records alive."""
+    """The state of one Produce request, until it is answered. Does not reference the request or its context, because both
+    keep the records alive."""
 
     def __init__(
         self,
@@ -200,8 +201,8 @@ class _Produce:
     def _note_end_of_write(self) -> None:
         self._unwritten -= 1
         if not self._unwritten and self._unanswered:
-            # Release the memory now. If requests waiting for followers kept theirs, there might be none left to read the
-            # followers' fetches.
+            # Release the request's memory now. If requests that wait for followers kept their memory, there might be none
+            # left to receive the followers' fetches.
             self._release_request()
 
     def _finish(self, number: int, error: ErrorCode) -> None:
@@ -258,7 +259,7 @@ def _validated(records: object, partition: Partition, transactional_id: str | No
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
     if records.readonly:
-        # Copy it, because the offset and the epoch are stamped in place.
+        # Copy the batch, because its offset and epoch are stamped in place.
         records = memoryview(bytearray(records))
     try:
         batches = split_batches(records)
