@@ -58,12 +58,13 @@ from common.raft.driver import QuorumDriver
 from common.time_units import NS_PER_MS
 
 PLAINTEXT = 0
-# A heartbeat or registration without an answer is sent again after this time, or after the heartbeat interval if longer.
+# A heartbeat or registration without an answer is sent again after this time or the heartbeat interval, whichever is longer.
 REQUEST_TIMEOUT_MIN_NS = 1_000 * NS_PER_MS
 
 
 class BrokerDaemon:
-    """One incarnation of a broker. `halt(reason)` ends the node at once; `on_running` is called when it is unfenced."""
+    """One incarnation of a broker. `halt(reason)` ends the node at once; `on_running` is called when the controller has
+    unfenced the broker."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class BrokerDaemon:
         self._incarnation_id = IncarnationId(env.uuid())
         self._is_told_to_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last_words_heard = asyncio.Event()
-        # The port of each listener, by its name. Filled when `run` binds them.
+        # The bound port of each listener, by the listener's name. Filled by `run`.
         self._ports: dict[str, int] = {}
         self.state = MetadataState()
         self._serving = self._make_serving()
@@ -139,8 +140,8 @@ class BrokerDaemon:
         self._lifecycle_loop.post(ShutdownAsked())
 
     async def say_last_words(self, *, deadline_ns: int) -> None:
-        """Reports to the controller that the node is about to halt. It then fences this broker and moves its leaders now,
-        instead of at the end of the session. Returns once it has done so, or at the deadline."""
+        """Reports to the controller that the node is about to halt. The controller then fences this broker and moves its
+        leaders now, instead of at the end of the session. Returns once the controller has done so, or at the deadline."""
         self._lifecycle_loop.post(LastWords())
         with contextlib.suppress(TimeoutError):
             async with self._env.timeout_at(deadline_ns):
@@ -156,7 +157,7 @@ class BrokerDaemon:
             "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas
         )
         if len(self._config.log_dirs) > 1:
-            # KIP-858: with a single directory the failure is not reported; the broker's end implies it.
+            # With a single directory the failure is not reported, because the broker ends anyway (KIP-858).
             self._lifecycle_loop.directory_failed(directory_id)
 
     async def _bring_up(self) -> None:

@@ -1,8 +1,8 @@
 """A broker's metrics for Prometheus, named as in the stock jmx_exporter KRaft rules (shell without I/O).
 
-The event loop calls this once a second; the metrics thread serves the result. The series of a directory have its path as
-`logDirectory` and its id as `directoryId`. An offline directory must keep its logdirectoryoffline series, with the value 1.
-Otherwise an alert would resolve itself the moment the disk dies.
+The event loop calls `broker_samples` once a second; the metrics thread serves the result. The series of a directory have the
+directory's path as `logDirectory` and its id as `directoryId`. An offline directory must keep its logdirectoryoffline
+series, with the value 1. Otherwise an alert would resolve itself the moment the disk dies.
 """
 
 from collections.abc import Iterator, Mapping, Sized
@@ -44,7 +44,7 @@ def broker_samples(
     yield from _replica_samples(replicas)
     yield from _isr_samples(replicas.isr_counts)
     for name in ("assignmentsmanager", "kafkaserver"):
-        # The name in Apache Kafka, and the name in KIP-858.
+        # Export the metric under both of its names: Apache Kafka's, then KIP-858's.
         yield gauge(
             f"kafka_server_{name}_queuedreplicatodirassignments",
             "Replicas whose directory the controller has not confirmed.",
@@ -96,7 +96,7 @@ def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
     counts = asdict(replicas.gauges())
     unplaceable_count = counts.pop("unplaceable_replica_count")
     for field_name, value in counts.items():
-        # The fields are named as in Kafka, in snake case.
+        # The fields are Kafka's gauge names in snake case, and the exported names have no underscores.
         name = field_name.replace("_", "")
         yield gauge(f"kafka_server_replicamanager_{name}", f"Kafka's ReplicaManager gauge {name}.", value)
     yield gauge("diskraft_unplaceable_replicas", "Replicas for which no directory has room.", unplaceable_count)

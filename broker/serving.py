@@ -41,7 +41,7 @@ class Serving:
         self._look_again()
 
     def end(self) -> None:
-        """Stops the periodic check."""
+        """Stops the periodic check whether the process was stopped."""
         if self._cancel_timer is not None:
             self._cancel_timer()
 
@@ -93,7 +93,7 @@ class Serving:
         while self._lease.doubted_since_ns is not None:
             asked_ns = self._env.now_ns()
             await self._catch_up()
-            # The process may have been stopped again meanwhile.
+            # If the process was stopped again meanwhile, `look` renews the doubt, and `confirm` does not end it.
             self._lease.look(self._env.now_ns())
             self._lease.confirm(asked_ns)
         self._may_serve.set()
