@@ -52,7 +52,7 @@ class DirectoryAssignments:
         self._rng = rng
         # Assignments that are not sent yet; the newest wish wins.
         self._ready: dict[TopicIdPartition, _Wish] = {}
-        # The assignments in the request in flight (at most one). Empty when there is none.
+        # The assignments in the request in flight (at most one). Empty when no request is in flight.
         # Invariant: a replica is in both `_ready` and `_in_flight` only if it moved again after its request was sent.
         self._in_flight: dict[TopicIdPartition, _Wish] = {}
         # Consecutive requests that failed as a whole; back to 0 with the next response.

@@ -117,7 +117,7 @@ class HostedReplicas:
         self._unplaceable.pop(key, None)
 
     def has_no_place(self, key: TopicIdPartition) -> bool:
-        """Notes that no directory has room for the replica. Returns whether that is new."""
+        """Notes that no directory has room for the replica. Returns whether this was not known before."""
         is_news = key not in self._unplaceable
         self._unplaceable[key] = None
         return is_news

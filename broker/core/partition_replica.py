@@ -260,7 +260,7 @@ class PartitionReplica:
         broker_epoch: BrokerEpoch,
         now_ns: int,
     ) -> list[Effect]:
-        """Notes that a follower asked for `fetch_offset`, which confirms that it has written everything below."""
+        """Notes that a follower asked for `fetch_offset`, so the follower has written everything below that offset."""
         follower = self.followers.get(broker_id)
         if self.role is not Role.LEADER or follower is None or self.is_stale_fetch(broker_id, broker_epoch):
             return []
