@@ -41,7 +41,7 @@ class Serving:
         self._look_again()
 
     def end(self) -> None:
-        """Stops the periodic check whether the process was stopped."""
+        """Stops the periodic check of the lease."""
         if self._cancel_timer is not None:
             self._cancel_timer()
 

@@ -1,7 +1,7 @@
 """Answers ApiVersions: what the broker's listener serves, and the cluster's features (shell without I/O).
 
-Counterpart of KafkaApis.handleApiVersionsRequest. The epoch of the finalized features is a metadata offset: that of the last
-record replayed into the image from which they are read.
+Counterpart of KafkaApis.handleApiVersionsRequest. The epoch of the finalized features is the metadata offset of the last
+record that was replayed into the image.
 """
 
 from collections.abc import Iterable

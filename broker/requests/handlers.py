@@ -42,7 +42,7 @@ def request_handlers(
     follower: MetadataFollower,
     task_group: asyncio.TaskGroup,
 ) -> dict[ApiKey, Handler]:
-    """Returns the handlers of all APIs that a broker serves, except ApiVersions, which lists them."""
+    """Returns the handlers of all APIs that a broker serves, except ApiVersions, whose answer lists them."""
     broker_id = BrokerId(config.node_id)
     auto_topics = AutoTopics(
         env,

@@ -104,7 +104,7 @@ class _Produce:
         self._listener_name = context.listener_name
         self._release_request = context.release
         self._response = ProduceResponse()
-        # The partitions without an answer yet, by number of the append.
+        # The partitions' answers that are not final yet, by the number of the append.
         self._unanswered: dict[int, PartitionProduceResponse] = {}
         # Functions that cancel the waits for replication, by the same numbers.
         self._give_up: dict[int, Callable[[], None]] = {}
