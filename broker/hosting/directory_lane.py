@@ -1,8 +1,8 @@
 """Runs the jobs of one log directory one after the other (shell).
 
 Creating, renaming and checkpointing need disk operations, which can hang until their deadline. Each directory has its own
-lanes, so such a job delays only jobs of the same directory. The lane ignores I/O errors: they reach the failure channel
-before they reach the job, and the channel takes the directory offline.
+lanes, so a job that hangs delays only jobs of the same directory. The lane ignores I/O errors: the failure channel has
+handled an error, and taken the directory offline if necessary, before the job gets it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Job = Callable[[], Awaitable[None]]
 
 
 class DirectoryLane:
-    """Runs in a single task, `run`."""
+    """A queue of jobs, and the single task that runs them (`run`)."""
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[str, Job]] = deque()

@@ -5,7 +5,8 @@ Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
 1. Logs that the metadata does not place on this broker are renamed to -stray and kept. Folders that are not logs, such as
    lost+found, are left alone.
 2. The clean-shutdown marker is removed *before* anything is loaded or written, so that it is gone if we crash later.
-3. An unreadable checkpoint file means "nothing is known". That costs a recovery, but never the directory.
+3. An unreadable checkpoint file is treated like a missing one. The recovery may then take longer, but the directory stays
+   online.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,7 +101,7 @@ async def load_directory(
             continue
         topic_id = await _topic_id(env, log_dir, entry.name)
         if topic_id is None and await remove_empty_log(log_dir, entry.name):
-            # Its creation was never finished.
+            # The creation of this log was never finished, so there was nothing to keep.
             continue
         if topic_id is None or not is_placed_here(topic_id, folder.partition):
             await _rename_stray(env, log_dir, entry.name, folder)
@@ -119,8 +120,8 @@ async def load_directory(
         content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark))
     loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
     if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
-        # A log ends below its recovery point, as after a kill between a truncation and the checkpoint. The old checkpoint
-        # would vouch for records that are appended later.
+        # A log ends below its checkpointed recovery point, for example because we were killed during a truncation. Replace
+        # the checkpoint now: the old one would vouch for records that are appended later.
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
         content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
     return content
@@ -150,16 +151,16 @@ async def create_log(
     try:
         return await Log.create(log_dir, name, config, topic_id)
     except LogExists:
-        # An empty log is most likely left over from a creation that failed for lack of file descriptors or memory. Any other
-        # log is unknown to this broker, so it is put aside to free the name.
+        # The folder exists. If its log is empty, it is most likely left over from a creation that failed for lack of file
+        # descriptors or memory. Any other log is unknown to this broker, so put it aside to free the name.
         if not await remove_empty_log(log_dir, name):
             await _rename_stray(env, log_dir, name, folder)
         return await Log.create(log_dir, name, config, topic_id)
 
 
 async def remove_empty_log(log_dir: LogDir, folder: str) -> bool:
-    """Removes a folder that holds only what creating a log makes, so that no record is lost. Does nothing and returns False
-    if the folder holds more or does not exist. Raises LogDirError."""
+    """Removes a folder that holds nothing but an empty log, complete or half-created. No record is lost that way. If the
+    folder holds anything else or does not exist, does nothing and returns False. Raises LogDirError."""
     if await log_dir.stat(folder) is None:
         return False
     for entry in await log_dir.list(folder):
@@ -175,14 +176,14 @@ async def remove_folder(log_dir: LogDir, folder: str) -> None:
     """Removes a folder with the files in it. Raises LogDirError."""
     if await log_dir.stat(folder) is None:
         return
-    # File by file: removing a terabyte in one operation would exceed its deadline, and appends would wait all that time.
+    # Remove the files one by one: one operation that removes a terabyte would exceed its deadline and hold up all appends.
     for entry in await log_dir.list(folder):
         await log_dir.remove(f"{folder}/{entry.name}")
     await log_dir.remove(folder)
 
 
 async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: PartitionFolder) -> None:
-    """Puts aside a log that must not be served, but that only an operator may delete."""
+    """Renames the folder of a log that must not be served to -stray. Only an operator may delete it."""
     stray = marked_partition_folder(folder.topic, folder.partition, FolderKind.STRAY, env.uuid())
     await log_dir.rename(name, stray)
     await log_dir.fsync_dir()
@@ -206,10 +207,11 @@ def find_superfluous(
     named_by_metadata: Callable[[TopicIdPartition], DirectoryId | None],
     is_in_isr: Callable[[TopicIdPartition], bool],
 ) -> list[tuple[DirectoryId, LoadedLog]]:
-    """Returns the logs to put aside if several directories hold the same partition, as after a lost disk came back.
+    """Returns the logs to put aside if several directories hold a log of the same partition, as after a lost disk came back.
 
-    The directory that the metadata names is right. If it names none of them, a replica outside the ISR keeps the longest
-    log, because it will be brought in line with its leader anyway. A replica in the ISR is undecidable: raises DuplicateLog.
+    The log in the directory that the metadata names is kept. If the metadata names none of these directories, a replica
+    outside the ISR keeps its longest log, because replication will bring that log in line with the leader's anyway. For a
+    replica in the ISR no choice would be safe: raises DuplicateLog.
     """
     places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
     for directory_id, logs in found.items():
@@ -251,10 +253,10 @@ class CheckpointFiles:
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
-        # What each file holds, or will hold when the writes in flight are done. For a file whose last write failed: the
-        # highest offset per partition that it may hold. Changes when: a file is loaded, or a write begins or fails.
+        # What each file holds, or will hold when the writes in flight are done. For a file whose last write failed: per
+        # partition, the highest offset that the file may hold. Changes when: a file is loaded, or a write begins or fails.
         self._content: dict[str, dict[TopicPartition, int]] = {}
-        # Files whose last write failed. They are written again even if the content would not change.
+        # The files whose last write failed. The next store writes such a file again even if the content would not change.
         self._in_doubt: set[str] = set()
         # The number of writes in flight per file.
         self._under_way: dict[str, int] = {}
@@ -274,7 +276,7 @@ class CheckpointFiles:
 
     async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
         """Removes the entries of an earlier log before a new log takes its name. Otherwise, after a crash, the old offsets
-        would be applied to the new log. `partitions` are those that the directory holds."""
+        would be applied to the new log. `partitions` are all partitions in the directory."""
         if name in self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, ()):
             await self.store_recovery_points(partitions)
         if name in self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, ()):
@@ -283,8 +285,8 @@ class CheckpointFiles:
             await self.store_high_watermarks(partitions)
 
     async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
-        """Lowers the checkpointed offsets of `partition` around a truncation: no file may claim more than the log has.
-        `partitions` returns those of the directory."""
+        """Rewrites the recovery points, the log starts or both if the file names a higher offset for `partition` than its
+        log has, as around a truncation. `partitions` returns all partitions in the directory."""
         key = _key(partition)
         if self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.recovery_point:
             await self.store_recovery_points(partitions())
@@ -293,7 +295,8 @@ class CheckpointFiles:
 
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         before = self._content.get(name, {})
-        # While a write is in flight, write the same content again: the caller relies on it being durable on return.
+        # Skip unchanged content only if no write of this file is in flight and the last one did not fail: the caller relies
+        # on the content being durable on return.
         if before == offsets and not self._under_way.get(name) and name not in self._in_doubt:
             return
         self._content[name] = offsets

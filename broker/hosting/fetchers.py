@@ -1,8 +1,8 @@
 """The fetchers of this broker, and which one replicates which follower partition (shell).
 
 Counterpart of Kafka's ReplicaFetcherManager. `follow` looks at a partition's role and its leader's current address, and
-assigns the partition to the right fetcher or to none. It is called whenever either changes. A restarted leader may have a
-new address; then all partitions of its fetchers must move to new fetchers.
+assigns the partition to the right fetcher or to none. It is called whenever the role, the leader or the address changes. A
+restarted leader may have a new address; then all partitions of its fetchers must move to new fetchers.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class Fetchers:
         self._task_group = task_group
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
-        # The running fetchers and the addresses they connect to. Invariant: after each call, none is without partitions.
+        # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has partitions.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
-        # The fetcher of each followed partition. Invariant: each of them is in `_fetchers`.
+        # The fetcher of each followed partition. Invariant: each of these fetchers is in `_fetchers`.
         self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}
 
     def __len__(self) -> int:

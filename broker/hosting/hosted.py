@@ -1,7 +1,7 @@
 """Tables of the log directories with their lanes, and of the replicas in them (shell).
 
-`Replicas` changes the tables; loading, upkeep, deletion and reload read them. They do not record which directories are
-online: every lookup asks `LogDirectories`. A job that began before its directory went offline may still hold the
+`Replicas` changes the tables; loading, upkeep, deletion and reload read them. The tables do not record which directories
+are online: every lookup asks `LogDirectories`. A job that began before its directory went offline may still hold the
 directory's object.
 """
 
@@ -15,14 +15,15 @@ from common.log_dirs.log_directories import LogDirectories
 
 
 class HostedDirectory:
-    """One directory, from when it is first loaded: its replicas, its lanes and its checkpoint files."""
+    """One directory with its replicas, its lanes and its checkpoint files. Exists once the directory is first loaded."""
 
     def __init__(self, directory_id: DirectoryId, log_dir: LogDir) -> None:
         self.directory_id = directory_id
         self.log_dir = log_dir
         self.files = CheckpointFiles(log_dir)
         self.replicas = PlacedReplicas()
-        # Replicas wait for jobs in `work`; `upkeep` is for periodic jobs. A long sync must not delay a creation.
+        # `work` is for jobs that a replica waits for, such as its creation. `upkeep` is for periodic jobs and other jobs
+        # that can wait. With a single lane, a long sync would delay creations.
         self.work = DirectoryLane()
         self.upkeep = DirectoryLane()
 
@@ -33,12 +34,12 @@ class HostedDirectory:
 
 
 class Hosted:
-    """The tables, by id."""
+    """The tables: all directories and replicas, by id."""
 
     def __init__(self, log_directories: LogDirectories) -> None:
         self._log_directories = log_directories
-        # Every directory loaded by this process. Invariant: never shrinks. Those that are offline have been stopped, or will
-        # be once the failure channel has handled the error.
+        # Every directory loaded by this process. Invariant: never shrinks. The offline directories have been stopped, or
+        # will be stopped once the failure channel has handled the error.
         self._directories: dict[DirectoryId, HostedDirectory] = {}
         # The replicas whose logs are loaded. Changes when: a log is loaded, created or deleted, or goes offline.
         self.partitions: dict[TopicIdPartition, Partition] = {}

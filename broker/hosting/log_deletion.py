@@ -1,9 +1,9 @@
 """Deletes the logs of deleted topics: renames them at once and removes them later (shell).
 
 Counterpart of Kafka's LogManager.asyncDelete. The folder becomes <name>.<unique>-delete and is removed after
-file.delete.delay.ms. The rename runs in the same lane as the creation of logs, and retries within the same job while the
-process lacks file descriptors or memory. If it let another job run in between, that job could create the log of a new topic
-of the same name, and the late rename would take away the new log's folder.
+file.delete.delay.ms. The rename runs in the same lane as the creation of logs, and is retried within the same job while the
+process lacks file descriptors or memory. If another job ran between two attempts, it could create the log of a new topic of
+the same name, and the late rename would take away the new log's folder.
 """
 
 from broker.hosting.directory_logs import remove_empty_log, remove_folder
@@ -30,7 +30,7 @@ class LogDeletion:
     async def delete(self, log: Log, delay_ms: int, directory: HostedDirectory) -> None:
         """Deletes a log. Run it as a job of the directory's work lane. Raises LogDirError and LogClosed."""
         name = log.name
-        # Stay in this job however long it takes: the next one may create the log of a new topic of the same name.
+        # Stay in this job however long it takes: the next job may create the log of a new topic of the same name.
         while (folder := await self._rename(log)) is None:
             await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
             if self._timers.is_stopped or self._hosted.online_directory(directory.directory_id) is None:
@@ -64,7 +64,7 @@ class LogDeletion:
         self._timers.after(timer, delay_ms * NS_PER_MS, lambda: directory.upkeep.submit(remove))
 
     def remove_unfinished(self, directory: HostedDirectory, folder: str) -> None:
-        """Removes what is left of a creation that failed."""
+        """Removes what is left of a log whose creation failed."""
 
         async def remove() -> None:
             await remove_empty_log(directory.log_dir, folder)

@@ -11,12 +11,12 @@ from broker.hosting.directory_logs import ReplicaDescription
 from common.ids import DirectoryId, uuid_text
 from common.metrics_exposition import Sample, gauge
 
-# Counted in publications of the metrics, one per second.
+# The sizes are collected once per this many publications of the metrics. There is one publication per second.
 WALK_EVERY = 5
 
 
 class DescribedReplicas(Protocol):
-    """The part of `Replicas` that is used here."""
+    """The part of `Replicas` that this module uses."""
 
     def describe(self, directory_id: DirectoryId) -> Iterable[ReplicaDescription]: ...
 

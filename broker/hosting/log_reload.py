@@ -4,8 +4,8 @@ If the process ran out of file descriptors or memory in the middle of an operati
 disk is fine. The log is then recovered from its files as at startup, and the partition continues with the new log. It keeps
 its role, its ISR and the produce requests that wait for replication.
 
-Other brokers rely on every record that was written. If the reloaded log lacked one, a leader would make its followers
-truncate it, and a follower could be elected without it. In that case the directory goes offline instead.
+Other brokers rely on every record that was written. If the reloaded log lacked such a record, a leader would make its
+followers truncate it, and a follower could be elected leader without it. In that case the directory goes offline instead.
 """
 
 import errno
@@ -50,7 +50,7 @@ class LogReload:
         if partition.gone is not ErrorCode.NONE:
             return
         if partition.is_restructuring:
-            # The fetcher is truncating it. Try again later.
+            # The fetcher is truncating the log. Try again later.
             self.log_failed(partition)
             return
         former = partition.log

@@ -1,7 +1,7 @@
 """Timers with names, at most one per name (shell).
 
 Callers check by name whether a retry or a notification is already scheduled. Once the shutdown has begun, nothing new may
-start, so `stop` cancels all timers and later ones are not set.
+start, so `stop` cancels all timers, and from then on no timer is set.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from common.environment.interface import Environment
 from common.time_units import NS_PER_MS
 
-# Kafka allows an interval of 0, meaning "as often as possible". It must not become a busy loop.
+# Replaces an interval of 0, which Kafka allows and which means "as often as possible": it must not become a busy loop.
 _INTERVAL_OF_ZERO_MS = 1000
 
 
@@ -45,7 +45,7 @@ class NamedTimers:
         self.after(name, delay_ns, tick)
 
     def stop(self) -> None:
-        """Cancels all timers. Later ones are not set."""
+        """Cancels all timers. From then on `after` and `every` do nothing."""
         self.is_stopped = True
         for cancel in self._timers.values():
             cancel()

@@ -83,14 +83,14 @@ class Partition:
         # The log that is served. Changes only in `replace_log`; log and directory change together.
         self._current = PlacedLog(directory_id, log)
         # The copy in another directory that will become the current log (KIP-113). Nothing creates one yet.
-        # Invariant: never in the directory of the current log; None once it is the current one.
+        # Invariant: never in the directory of the current log. Reset to None when the copy becomes the current log.
         self.future: PlacedLog | None = None
-        # The core. Every effect it returns goes through `_carry_out`.
+        # The core of this replica: its role, ISR and high watermark. Every effect that it returns goes through `_carry_out`.
         self.replica = replica
-        # The topic's configuration. Invariant: the current log and the replica have the same one.
+        # The topic's configuration. Invariant: the current log and the replica use this configuration too.
         self.config = config
         replica.min_insync_replicas = config.min_insync_replicas
-        # NONE while the partition is served; then the error that all requests get. Changes once, in `leave`.
+        # NONE while the partition is served; afterwards the error that every request gets. Changes only in `leave`.
         self.gone = ErrorCode.NONE
         # Whether the log is being truncated or replaced (rule 2). At most one task does that at a time.
         # Changes in `begin_restructuring` and `end_restructuring`.
@@ -108,7 +108,8 @@ class Partition:
         self._replication_waiters = ReplicationWaiters()
         self._fetch_waiters = FetchWaiters()
         # Running counts of bytes that became readable to followers and to consumers, for fetches that wait for min.bytes.
-        # Invariant: neither goes back, and committed_bytes <= written_bytes. Only differences between two reads matter.
+        # Invariant: no count decreases, and committed_bytes <= written_bytes. Only the difference between two readings of a
+        # count has a meaning.
         self.written_bytes = 0
         self.committed_bytes = 0
         # (end offset, written_bytes at that offset) of each write that ends above the high watermark, ascending.
@@ -140,7 +141,8 @@ class Partition:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def apply(self, registration: PartitionRegistration) -> None:
-        """Takes the role that the metadata gives this broker and calls `on_role`. While restructuring this is deferred."""
+        """Takes the role that the metadata gives this broker and calls `on_role`. If the log is being restructured, does so
+        only when that has ended."""
         if self.is_restructuring:
             self._waiting_metadata = registration
             return
@@ -184,9 +186,9 @@ class Partition:
             self.on_written()
 
     def replace_log(self, placed: PlacedLog) -> None:
-        """Makes this the current log. Call it only while restructuring. The replica keeps its ISR and follower state: a
-        leader that forgot its proposed ISR could acknowledge records that one of the members lacks. Produce requests keep
-        waiting if this log holds their records; the others fail."""
+        """Makes `placed` the current log. Call it only while restructuring. The replica keeps its ISR and follower state: a
+        leader that forgot its proposed ISR could acknowledge records that a proposed member lacks. Produce requests keep
+        waiting if the new log holds their records; all other produce requests fail."""
         assert self.is_restructuring
         self._current = placed
         if placed == self.future:
@@ -194,7 +196,7 @@ class Partition:
         self._adopt_log()
         self._replication_waiters.complete_beyond(placed.log.written_offset, ErrorCode.KAFKA_STORAGE_ERROR)
         if self.replica.role is Role.LEADER:
-            # The entry may have been lost with a failed append.
+            # The new log may lack the entry of the leader's epoch: it may have been lost with a failed append.
             placed.log.begin_epoch(self.replica.leader_epoch)
 
     def _adopt_log(self) -> None:
@@ -254,7 +256,8 @@ class Partition:
     # --- service -------------------------------------------------------------------------------------------------
 
     def leader_error(self, current_leader_epoch: int = -1) -> ErrorCode:
-        """Returns NONE if this broker leads in the epoch that the client expects (-1: the client did not send one)."""
+        """Returns NONE if this broker leads in the epoch that the client expects, else the error to answer. The epoch is -1
+        if the client did not send one."""
         if self.gone is not ErrorCode.NONE:
             return self.gone
         if current_leader_epoch != -1:
@@ -264,7 +267,7 @@ class Partition:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
         if self.replica.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # A leader's log is restructured only when it failed and is being reloaded.
+        # A leader's log is restructured only if it has failed and is being reloaded, so this is a storage error.
         return ErrorCode.KAFKA_STORAGE_ERROR if self.is_restructuring else ErrorCode.NONE
 
     def has_enough_in_sync(self) -> bool:
@@ -279,7 +282,7 @@ class Partition:
         on_failed: Callable[[], None],
     ) -> Offset:
         """Appends validated batches and returns the first offset. Calls `on_written` with the end of the append once the
-        kernel has them, or `on_failed` if it never will. Raises LogDirError if the log is already broken."""
+        kernel has the batches, or `on_failed` if the append failed. Raises LogDirError if the log had failed before."""
         size = sum(len(view) for _, view in batches)
 
         def written() -> None:
@@ -293,7 +296,8 @@ class Partition:
         return appended.first_offset
 
     def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
-        """Appends whole batches from the leader. Calls `on_done` with whether the kernel has them."""
+        """Appends whole batches from the leader. Calls `on_done` with True once the kernel has the batches, or with False if
+        the append failed."""
 
         def written() -> None:
             self.note_written(Offset(appended.last_offset + 1), len(batches))
@@ -314,7 +318,8 @@ class Partition:
             self.on_written()
 
     def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
-        """Calls `on_done` once the whole ISR has everything below `end_offset`; immediately if it already does. Otherwise
+        """Calls `on_done` with NONE once the whole ISR has everything below `end_offset`, or with an error once this broker
+        can no longer acknowledge that. If the result is known already, calls `on_done` at once and returns None. Otherwise
         returns a function that cancels the wait."""
         result = self.gone if self.gone is not ErrorCode.NONE else self.replica.acks_all_result(end_offset)
         if result is None:
@@ -399,8 +404,8 @@ class Partition:
         self._env.log.info("isr_changed", partition=self.name, before=list(before), isr=list(after))
 
     def _count_from_here(self) -> None:
-        """Restarts the count of readable bytes. All that is written but not committed counts as one byte: enough for nearly
-        all consumers, which wait for min.bytes=1."""
+        """Restarts the counts of readable bytes. All that is written but not committed counts as one byte. That is enough
+        for nearly all consumers, because they wait for min.bytes=1."""
         self._uncommitted.clear()
         self.committed_bytes = self.written_bytes
         if self.replica.high_watermark < self.replica.log_end_offset:

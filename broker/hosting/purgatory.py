@@ -20,7 +20,8 @@ class ReplicationWaiters:
     """Appends to one partition that wait until the high watermark reaches their end."""
 
     def __init__(self) -> None:
-        # Invariant: offsets ascend, because the appends to a partition are written in order.
+        # The end offset and the callback of each waiting append. Invariant: the offsets ascend, because the appends to a
+        # partition are written in order.
         self._waiting: deque[tuple[Offset, Callable[[ErrorCode], None]]] = deque()
 
     def __len__(self) -> int:
@@ -31,7 +32,7 @@ class ReplicationWaiters:
         that cancels the wait."""
         waiting = (required_offset, on_done)
         self._waiting.append(waiting)
-        # The search is short: a request that gives up has usually waited longest and is at the front.
+        # `remove` does not search long: a request that gives up has usually waited longest and is at the front.
         return lambda: self._waiting.remove(waiting)
 
     def complete_up_to(self, high_watermark: Offset, error: ErrorCode) -> None:
@@ -54,11 +55,11 @@ class ReplicationWaiters:
 
 
 class FetchWaiter:
-    """A fetch that waits until its partitions have `min_bytes` more than it has read."""
+    """A fetch that waits until `min_bytes` more have become readable in its partitions."""
 
     def __init__(self, env: Environment, *, min_bytes: int, deadline_ns: int, wants_uncommitted: bool) -> None:
         self.wants_uncommitted = wants_uncommitted
-        """True for a follower, which reads what is written; false for a consumer, which reads what is committed."""
+        """True for a follower, which reads all that is written; False for a consumer, which reads only what is committed."""
         self._missing_bytes = min_bytes
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cancel_deadline = env.call_at(deadline_ns, self.complete)
@@ -85,7 +86,8 @@ class FetchWaiter:
 
 
 class FetchWaiters:
-    """The fetches that wait at one partition, each with the partition's readable-byte count that it has accounted for."""
+    """The fetches that wait at one partition, each with the partition's count of readable bytes when the fetch was last
+    told of new bytes."""
 
     def __init__(self) -> None:
         self._waiting: dict[FetchWaiter, int] = {}
@@ -94,7 +96,8 @@ class FetchWaiters:
         return len(self._waiting)
 
     def add(self, waiter: FetchWaiter, *, seen_bytes: int, readable_bytes: int) -> None:
-        """Adds a fetch. `seen_bytes` is the byte count at its read; what became readable since then counts at once."""
+        """Adds a fetch. `seen_bytes` is the count of readable bytes when the fetch read the partition. Bytes that became
+        readable since then count at once."""
         self._waiting[waiter] = readable_bytes
         if readable_bytes > seen_bytes:
             waiter.more_bytes(readable_bytes - seen_bytes)
@@ -104,7 +107,8 @@ class FetchWaiters:
 
     def readable(self, *, written_bytes: int, committed_bytes: int) -> None:
         """Notifies the fetches that the counts of readable bytes have moved."""
-        # Iterate over a copy: today a completed fetch is removed only later, but we do not want to depend on that.
+        # Iterate over a copy, because a completed fetch is removed from the dictionary. Today that happens only after this
+        # loop, but we do not want to depend on that.
         for waiter, seen_bytes in list(self._waiting.items()):
             now_bytes = written_bytes if waiter.wants_uncommitted else committed_bytes
             if now_bytes > seen_bytes:

@@ -7,8 +7,8 @@ connection, so a hung disk stalls only the replicas on it.
    the diverging epoch; the follower truncates its log there and fetches again.
 2. A fetch offset promises that everything below it is written here. So a partition is fetched again only once its last
    append has completed.
-3. A poll that is already waiting at the leader does not contain a partition that is added now. It is abandoned, or the new
-   leader's first acks=all produce would have to wait until the poll ends.
+3. When a partition is added, a poll may be waiting at the leader that does not contain this partition. We abandon such a
+   poll. Otherwise the new leader's first acks=all produce would have to wait until the poll ends.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ from common.records.batch import BatchError, split_batches, validate_integrity
 from common.storage.errors import LogClosed, UnexpectedOffset
 from common.time_units import NS_PER_MS
 
-# The version with topic ids, the replica's broker epoch, and tagged leader hints.
+# Fetch 17 has topic ids, the replica's broker epoch, and leader hints in tagged fields.
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20_000_000
-# Partitions are added in bursts. One interruption serves all that arrive within this time.
+# Partitions are added in bursts. The poll is interrupted once for all partitions that are added within this time.
 _INTERRUPT_DELAY_NS = 5_000_000
 
 
@@ -82,7 +82,7 @@ class _Followed:
 
 
 class ReplicaFetcher:
-    """Runs in a single task, `run`. Partitions may be added and removed at any time."""
+    """See the module docstring. Runs in a single task, `run`. Partitions may be added and removed at any time."""
 
     def __init__(
         self,
@@ -124,7 +124,8 @@ class ReplicaFetcher:
         if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
             return
         self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
-        # An append begun by a previous fetcher may end while this one polls. Only then is the partition ready.
+        # An append begun by a previous fetcher may end while this fetcher polls. The partition is not ready until that
+        # append has ended, so a completed write interrupts the poll.
         partition.on_written = self._interrupt_soon
         self._interrupt_soon()
 
@@ -275,10 +276,10 @@ class ReplicaFetcher:
                 try:
                     await self._process_one(followed, data, appends)
                 except (LogDirError, LogClosed, BatchError, UnexpectedOffset) as error:
-                    # Go on with the others. If the directory failed, its partitions are removed by the failure channel.
+                    # Go on with the other partitions. If the directory failed, the failure channel removes its partitions.
                     self._back_off(followed, str(error))
         for append in appends:
-            # There is one writer per directory, so the appends complete together. The next fetch then confirms them all.
+            # All appends of a directory go through one writer, so they complete together. The next fetch confirms them all.
             await append
 
     def _is_current(self, followed: _Followed) -> bool:
@@ -346,14 +347,15 @@ class ReplicaFetcher:
         if known.epoch < 0:
             target = end_offset
         elif known.epoch < epoch:
-            # This log does not have the leader's epoch: truncate to the end of the largest one below it, then ask again.
+            # This log does not have the leader's epoch: truncate to the end of the largest epoch below it, then fetch again.
             target = known.end_offset
         else:
             target = Offset(min(known.end_offset, end_offset))
         before = (log.log_end_offset, log.leader_epochs.latest_epoch)
         await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))))
         if (log.log_end_offset, log.leader_epochs.latest_epoch) == before:
-            # The next fetch would be identical. Something is wrong, and retrying without a pause would not fix it.
+            # Nothing was truncated, so the next fetch would be identical. Something is wrong, and retrying without a pause
+            # would not fix it.
             self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
 
     async def _truncate(self, partition: Partition, offset: Offset) -> None:
@@ -371,11 +373,13 @@ class ReplicaFetcher:
         partition.begin_restructuring()
         try:
             partition.log.lower_recovery_point(offset)
-            # Before the truncation: a kill in between must not leave a recovery point beyond the end of the log.
+            # Store the lower recovery point before the truncation. Otherwise a kill in between could leave a checkpoint with
+            # a recovery point beyond the end of the log.
             await self._lower_checkpoints(partition)
             await change()
-            # Again before anything is appended. A segment roll that ended meanwhile may have stored a recovery point that
-            # would vouch for the new records. And a log start beyond the new end would make the next start drop them all.
+            # Lower the checkpoints again before anything is appended. A segment roll that ended meanwhile may have raised
+            # the recovery point, and if that is in the checkpoint, it would vouch for the new records. A checkpointed log
+            # start beyond the new end would make the next startup drop all new records.
             await self._lower_checkpoints(partition)
         finally:
             partition.end_restructuring()

@@ -21,7 +21,8 @@ class ReplicasNotLoaded(Exception):
 
 
 class ReplicaLoading:
-    """See the module docstring. `placed_here` returns a partition's registration if it has a replica on this broker."""
+    """See the module docstring. `placed_here` returns the registration of a partition that has a replica on this broker,
+    else None."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class ReplicaLoading:
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
 
     def _note_failure(self, directory: HostedDirectory, error: LogDirError) -> None:
-        # If the error took the directory offline, it is left out and nothing needs to be noted.
+        # If the error took the directory offline, `load` leaves the directory out. Then there is nothing to note.
         if self._hosted.online_directory(directory.directory_id) is not None:
             self._unloadable.append(f"the logs of {directory.log_dir.path} cannot be loaded: {error}")
 

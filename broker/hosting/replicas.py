@@ -6,7 +6,7 @@ in a lane of that disk's directory. So `apply` never waits, and a hung disk dela
 
 `LogDirectories` knows which directories are online; the failure channel updates it before a failed operation raises. A
 creation that fails or finishes in a directory that has gone offline therefore does nothing further. Instead
-`handle_directory_offline` moves its replica elsewhere, once, together with all others of the directory.
+`handle_directory_offline` decides anew, once, about this replica and all others in the directory.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ from common.time_units import NS_PER_MS, NS_PER_S
 _CREATION_RETRY_NS = NS_PER_S
 _WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
-# Assume enough space until the file system has been checked for the first time.
+# Until a file system has been checked for the first time, it counts as having enough space.
 _UNKNOWN_SPACE = SpaceStat(total_bytes=0, usable_bytes=1 << 62, free_inodes=0)
 
 
 class IsrProposals(Protocol):
-    """Where ISR changes are sent (`AlterPartitionSender`)."""
+    """Takes the ISR changes to be sent to the controller (`AlterPartitionSender`)."""
 
     def submit(
         self, partition: TopicIdPartition, proposal: IsrProposal, on_result: Callable[[AlterPartitionResult], None]
@@ -102,23 +102,26 @@ class Replicas:
         self._task_group = task_group
         self._proposals = proposals
         self._wishes_changed = wishes_changed
-        # The core that decides.
+        # The core, which decides about each replica.
         self._known = HostedReplicas(broker_id, state, directories)
         self._hosted = Hosted(directories)
-        # The same dictionary as `_hosted.partitions`. Invariant: every partition in it is in an online directory, at the
-        # latest after `handle_directory_offline`. Changes when: a log is loaded, created or deleted, or goes offline.
+        # The replicas with a loaded log: the same dictionary as `_hosted.partitions`. Invariant: each replica is in an
+        # online directory, or in one that `handle_directory_offline` has yet to handle. Changes when: a log is loaded,
+        # created or deleted, or goes offline.
         self._partitions = self._hosted.partitions
-        # Maps a replica to the directory its log is being created in. Invariant: none of them is hosted, and `reconcile`
-        # leaves them alone. An entry ends when the creation ends, or when its directory goes offline.
+        # Maps each replica whose log is being created to the directory of that log. Invariant: no such replica is hosted,
+        # and `reconcile` leaves it alone. Changes when: a creation begins or ends, or its directory goes offline.
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
-        # Half-created logs: the creation failed for lack of file descriptors or memory. Maps to (directory, folder).
-        # Changes when: such a creation fails, a retry succeeds, or the replica is no longer placed here.
+        # Half-created logs, left by a creation that failed for lack of file descriptors or memory: replica to (directory,
+        # folder).
+        # Changes when: a creation fails in this way, a retry succeeds, or the replica is no longer placed here.
         self._unfinished: dict[TopicIdPartition, tuple[DirectoryId, str]] = {}
-        # Set once at the end of `load`. Until then a shutdown must not leave clean-shutdown markers.
+        # Whether all logs are loaded. Set once, at the end of `load`; until then a shutdown must not leave clean-shutdown
+        # markers.
         self._is_loaded = False
-        # Set once, by the first `apply`.
+        # Whether `apply` has run. Set once.
         self._has_applied = False
-        # Set once, by `shutdown`. From then on `reconcile` does nothing.
+        # Whether `shutdown` has begun. Set once; from then on `reconcile` decides nothing.
         self._is_shut_down = False
         self._timers = NamedTimers(env)
         self._upkeep = Upkeep(env, config, self._hosted, self._timers)
@@ -142,7 +145,7 @@ class Replicas:
     # --- start and end -------------------------------------------------------------------------------------------
 
     async def load(self, previous_directories: Collection[DirectoryId] | None = None) -> None:
-        """Loads the logs of all online directories, the directories in parallel, and starts the upkeep.
+        """Loads the logs of all online directories in parallel, and starts the upkeep.
 
         `state` must be recent enough to decide which logs belong to this broker. `previous_directories` are those of this
         broker's previous registration, including those it had lost; None if unknown. Raises DuplicateLog and
@@ -184,7 +187,7 @@ class Replicas:
         for partition in self._partitions.values():
             partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not self._is_loaded:
-            # A marker would vouch for logs that were never loaded.
+            # A clean-shutdown marker would vouch for logs that were never loaded.
             return
         async with asyncio.TaskGroup() as group:
             for directory in self._hosted.online_directories():
@@ -203,7 +206,7 @@ class Replicas:
                 BrokerEpoch(-1) if epoch is None else epoch,
             )
         except LogDirError as error:
-            # No marker, so the next start recovers the logs on this disk.
+            # This directory has no clean-shutdown marker, so the next start recovers its logs.
             self._env.log.warning("log_dir_not_closed", log_dir=directory.log_dir.path, reason=str(error))
 
     async def settled(self) -> None:
@@ -244,11 +247,12 @@ class Replicas:
         return {key: partition.directory_id for key, partition in self._partitions.items()}
 
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
-        """Returns what to report to the controller per replica: its actual directory, the failed one, or LOST."""
+        """Returns the directory to report to the controller for each replica that needs a report: the directory of its log,
+        the failed directory that held its log, or LOST."""
         return self._known.wishes
 
     def is_being_created(self, key: TopicIdPartition) -> bool:
-        """Whether the log of this replica is being created. Once it exists there may be an assignment to report."""
+        """Whether the log of this replica is being created. Once the log exists, there may be an assignment to report."""
         return key in self._creating
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
@@ -256,7 +260,8 @@ class Replicas:
         return self._known.is_unplaceable(key)
 
     def leads_in(self, directory_id: DirectoryId) -> bool:
-        """Whether this broker leads a replica in that directory, according to the newest applied metadata."""
+        """Whether this broker leads a partition whose replica is in that directory, according to the newest applied
+        metadata."""
         return self._known.leads_in(directory_id)
 
     def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
@@ -307,8 +312,8 @@ class Replicas:
             self._forget_topics_that_went_during_the_start()
 
     def _forget_topics_that_went_during_the_start(self) -> None:
-        """Drops replicas that the first delta does not mention: a topic deleted after its logs were loaded may be missing
-        from that delta, because it was also created within it."""
+        """Deletes the replicas that the metadata no longer places here, even if the first delta does not mention them. A
+        topic deleted after its logs were loaded is missing from that delta if the delta also contains its creation."""
         for key in [key for key in self._partitions if self._known.placed_here(key) is None]:
             self.reconcile(key)
 
@@ -379,7 +384,8 @@ class Replicas:
         unfinished = self._unfinished.get(key)
         directory_id = wanted if wanted is not None else self._choose_directory(registration)
         if unfinished is not None and self._log_directories.is_online(unfinished[0]):
-            # The remains there would count as a second log of the same replica.
+            # An earlier creation left its remains in that directory. If the log were created elsewhere, the remains would
+            # count as a second log of the same replica.
             directory_id = unfinished[0]
         directory = None if directory_id is None else self._hosted.online_directory(directory_id)
         if directory is not None:
@@ -398,7 +404,8 @@ class Replicas:
         directory.work.submit(lambda: self._create_log(key, topic, directory))
 
     def _note_kind(self, key: TopicIdPartition) -> None:
-        """Counts the replica in the directory of its log (or of its creation), as the kind given by the current metadata."""
+        """Counts the replica in the directory where its log is or is being created. The current metadata gives the kind:
+        preferred leader or follower."""
         partition = self._partitions.get(key)
         directory_id = self._creating.get(key) if partition is None else partition.directory_id
         directory = None if directory_id is None else self._hosted.online_directory(directory_id)
@@ -440,7 +447,7 @@ class Replicas:
             log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key.topic_id)
         except LogDirError:
             if self._ends_creation(key, directory):
-                # The process lacks file descriptors or memory; the directory is healthy.
+                # The directory is still online, so the process lacked file descriptors or memory. Try again later.
                 directory.replicas.remove(key)
                 self._unfinished[key] = directory.directory_id, partition_folder(topic, key.partition)
                 self._retry_later(key)
@@ -465,12 +472,12 @@ class Replicas:
             directory_id=uuid_text(directory.directory_id),
         )
         self.reconcile(key)
-        # Even without an assignment to report, the unfence gate may be waiting for this log.
+        # Notify even if there is no assignment to report: the unfence gate may be waiting for this log.
         self._wishes_changed()
 
     def _ends_creation(self, key: TopicIdPartition, directory: HostedDirectory) -> bool:
-        """Ends the creation. Returns False if its directory is offline: then `handle_directory_offline` ends it, or already
-        has, and the replica may be being created in another directory."""
+        """Notes the end of a creation in this directory. If the directory is offline, does nothing and returns False:
+        `handle_directory_offline` ends that creation or already has, and may have begun another one elsewhere."""
         if not self._log_directories.is_online(directory.directory_id):
             return False
         assert self._creating[key] == directory.directory_id, "in an online directory only the creation itself ends it"
@@ -483,7 +490,7 @@ class Replicas:
             self._timers.after(timer, _CREATION_RETRY_NS, lambda: self.reconcile(key))
 
     def _registration_of(self, broker_id: BrokerId) -> BrokerRegistration | None:
-        # Do not keep a reference to `brokers`: a snapshot replaces the dictionary.
+        # Get `brokers` from the state every time: a snapshot replaces the dictionary.
         return self.state.brokers.get(broker_id)
 
     def _new_partition(self, topic: str, topic_id: TopicId, index: int, directory: HostedDirectory, log: Log) -> Partition:
@@ -532,7 +539,7 @@ class Replicas:
         self._fetchers.stop_directory(directory_id)
         homeless = [key for key, creating_in in self._creating.items() if creating_in == directory_id]
         for key in homeless:
-            # Nothing was ever appended to that log, so the replica is as absent as before.
+            # Nothing was ever appended to the unfinished log, so the replica counts as if its creation had never begun.
             del self._creating[key]
         for partition in self._hosted.in_directory(directory_id):
             del self._partitions[partition.key]

@@ -21,7 +21,7 @@ HELP = {
     "total_fetch_requests": "Partitions in answered fetch requests.",
     "failed_produce_requests": "Partitions in produce requests that were refused for what they contained.",
 }
-# On these errors clients look for the new leader and retry.
+# After these errors clients look for the new leader and retry, so the errors do not count as failures.
 _EXPECTED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -44,7 +44,8 @@ class Counts:
 
 
 class Traffic:
-    """The counts of one broker. Only topics hosted here get their own counts, or clients could fill up the memory."""
+    """The counts of one broker. Only topics hosted here get counts of their own. Otherwise clients could fill up the memory
+    by naming topics that do not exist."""
 
     def __init__(self) -> None:
         self.all = Counts()
@@ -80,7 +81,7 @@ class Traffic:
             del self._topics[gone]
         for field in fields(Counts):
             name = PREFIX + field.name.replace("_", "")
-            # Prometheus treats an empty label as no label: this is the total over all topics.
+            # The total over all topics. Prometheus treats the empty label as no label.
             yield counter(name, HELP[field.name], getattr(self.all, field.name), topic="")
             for topic, counts in self._topics.items():
                 yield counter(name, HELP[field.name], getattr(counts, field.name), topic=topic)

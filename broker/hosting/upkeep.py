@@ -2,7 +2,7 @@
 
 Counterpart of the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the
 directory's upkeep lane, with at most one job of each kind waiting. A checkpoint must never claim more than the log has, so a
-truncation rewrites it right away instead of waiting for the next round (`lower_checkpoints`).
+truncation lowers the checkpoint right away instead of waiting for the next round (`lower_checkpoints`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -41,13 +41,14 @@ class Upkeep:
         self._timers.every("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs)
 
     async def lower_checkpoints(self, partition: Partition) -> None:
-        """Lowers the checkpoints before and after a truncation of the partition's log. Raises LogDirError."""
+        """Lowers the checkpoints that claim more than the partition's log has. Called before and after a truncation. Raises
+        LogDirError."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             await directory.files.lower(partition, lambda: self._hosted.in_directory(partition.directory_id))
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """On a follower: schedules the deletion of everything below `offset`, as the leader has deleted it."""
+        """On a follower: schedules the deletion of everything below `offset`, because the leader has deleted it too."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.upkeep.submit(lambda: partition.delete_before(offset), kind=f"log start of {partition.name}")
@@ -72,10 +73,11 @@ class Upkeep:
             try:
                 await partition.delete_expired()
             except (LogDirError, LogClosed):
-                # The log was deleted or failed meanwhile. Go on with the others.
+                # The log was deleted or failed meanwhile. Go on with the other logs.
                 continue
             except BatchError as error:
-                # Without a time index, the age of a segment has to be read from its batches. Readers get the error as well.
+                # The age of a segment without a time index is read from its batches, and one of them is damaged. Go on with
+                # the other logs: whoever reads the batch gets the error as well.
                 self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
     def _shrink_isrs(self) -> None:
