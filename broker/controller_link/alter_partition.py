@@ -1,8 +1,8 @@
 """Sends the ISR changes that leaders propose to the controller (shell).
 
 Counterpart of Kafka's AlterPartitionManager. At most one request is in flight; proposals that arrive meanwhile form the next
-one. After a timeout, a lost connection or an error of the whole request, we retry with a pause. An error of one partition
-goes to its leader, whose core decides.
+request. After a timeout, a lost connection or an error of the whole request, we retry after a pause. An error of one
+partition goes to the partition's core, which decides what to do.
 
 A retry may find that its first attempt was recorded after all. The controller then answers INVALID_UPDATE_VERSION, and the
 leader waits for the metadata instead of assuming that the change failed.
@@ -46,7 +46,7 @@ class _Item:
 
 
 class AlterPartitionSender:
-    """Collects proposals. Runs in a single task, `run`."""
+    """Collects proposals, and sends them from a single task (`run`)."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class AlterPartitionSender:
             self._wake.clear()
             batch, self._queued = self._queued, {}
             if batch and not await self._send(batch):
-                # Proposals that arrived meanwhile are newer and win.
+                # Queue the proposals again. Those that arrived meanwhile are newer, so they replace the failed ones.
                 self._queued = {**batch, **self._queued}
                 await self._env.sleep_until(self._env.now_ns() + RETRY_BACKOFF_NS)
                 self._wake.set()

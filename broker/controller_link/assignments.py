@@ -1,6 +1,7 @@
 """Keeps the assignment queue in line with where replicas really are, and opens the unfence gate (shell, KIP-858).
 
-The wishes come from `Replicas`, which recomputes a wish whenever it reconciles the replica.
+A *wish* is the directory to report to the controller for a replica. `Replicas` computes it again whenever it reconciles the
+replica. A *comparison* finds the wishes that differ from those of the comparison before, and passes them to the queue.
 
 1. A wish that the controller has confirmed or dropped is not queued again until that replica's metadata changes.
 2. A broker that creates thousands of logs reports each change separately, but every comparison costs time proportional to
@@ -17,7 +18,7 @@ from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.state import MetadataState
 
-# A single change is handled at once. A burst of changes is handled at most once per interval.
+# The minimum time between two comparisons in a burst of changes. A single change is handled at once.
 LOOK_INTERVAL_NS = 100_000_000
 
 
@@ -58,18 +59,21 @@ class Assignments:
         self._was_open = False
 
     def wishes_changed(self) -> None:
-        """Notes that wishes or places changed, and schedules a comparison of all of them."""
+        """Notes that wishes or places changed. Schedules a comparison of all current wishes with those of the comparison
+        before."""
         if not self._is_scheduled:
             self._is_scheduled = True
             env = self._sender.env
             env.call_at(max(env.now_ns(), self._next_look_ns), self._look_at_changes)
 
     def published(self, moved: Collection[TopicIdPartition]) -> None:
-        """Compares the wishes after the broker has applied a metadata change of these replicas."""
+        """Compares all current wishes with those of the comparison before, now that the broker has applied a metadata change
+        of the replicas in `moved`. Their wishes are queued even if unchanged (rule 1)."""
         self._compare(moved)
 
     def fix_gate(self) -> None:
-        """Fixes what the gate waits for. Call it when the first image that contains the registration has been applied."""
+        """Fixes the set of replicas that the gate waits for. Call it when the first image that contains this broker's
+        registration has been applied."""
         is_supported = is_directory_assignment_supported(self._state.metadata_version)
         replicas = self._state.partitions_of_broker(self._broker_id) if is_supported else ()
         self._gate.fix(replicas, self._places())

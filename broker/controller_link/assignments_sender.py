@@ -1,7 +1,8 @@
 """Reports to the controller which directory holds which replica, whenever the queue has something due (shell, KIP-858).
 
 The queue and its rules are in core/directory_assignments. This module sends one request at a time and passes the response
-back. The response groups partitions by directory as the request does; an entry missing from it counts as not done.
+to the queue. The response groups partitions by directory as the request does. An assignment that is missing from the
+response counts as not done.
 """
 
 import asyncio
@@ -52,17 +53,18 @@ class AssignmentsSender:
         self.arm()
 
     def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId]) -> None:
-        """Queues the actual directories of replicas."""
+        """Queues these wishes: for each replica the directory to report."""
         if wishes:
             self._queue.wish(wishes, self.env.now_ns())
             self.arm()
 
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
-        """Drops these replicas: the metadata agrees about them, or they are gone."""
+        """Drops what is queued for these replicas, because there is nothing to report about them any more."""
         self._queue.settle(replicas)
 
     def arm(self) -> None:
-        """Sets the timer for what is due next. Called after every change of the queue and once the broker is registered."""
+        """Sets the timer to the time when the next request is due. Called when assignments were queued, when a request has
+        ended, and once the broker is registered."""
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None

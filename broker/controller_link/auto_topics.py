@@ -16,11 +16,12 @@ from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from common.time_units import NS_PER_MS
 
 TIMEOUT_MS = 30_000
-# The limits of the request's fields. The controller refuses these values just as it would refuse larger ones.
+# The largest values that fit into the request's fields. Larger configured values are cut to these. The topic is refused in
+# any case, because the controller does not accept these values either.
 PARTITIONS_MAX = 2**31 - 1
 REPLICATION_FACTOR_MAX = 2**15 - 1
-# If the controller does not answer, entries stay for the whole timeout, and clients can name any number of topics. Clients
-# retry the topics beyond this limit.
+# The maximum number of topics being created at a time. Clients can name any number of topics, and while the controller does
+# not answer, each stays in memory for the whole timeout. Topics beyond the limit are ignored, and clients retry them.
 UNDER_WAY_MAX = 1000
 
 # TOPIC_ALREADY_EXISTS is normal if several brokers create the same topic at the same time.
@@ -28,7 +29,7 @@ EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class AutoTopics:
-    """Does nothing unless auto.create.topics.enable is set."""
+    """See the module docstring. Does nothing unless auto.create.topics.enable is set."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class AutoTopics:
         self._under_way: dict[str, None] = {}
 
     def create(self, names: Sequence[str]) -> None:
-        """Starts creating those topics that are not being created yet, with this broker's defaults."""
+        """Starts creating the named topics that are not being created yet, with this broker's defaults."""
         fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
         del fresh[UNDER_WAY_MAX - len(self._under_way) :]
         if self._is_enabled and fresh:

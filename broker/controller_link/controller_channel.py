@@ -2,10 +2,11 @@
 
 Counterpart of Kafka's NodeToControllerChannelManager.
 
-1. The metadata quorum knows the leader. If a node does not answer, or answers NOT_CONTROLLER, we retry with the same or
-   another voter until the deadline.
-2. As in Kafka, lease requests, forwarded requests and all others have a connection each. Responses come in the order of the
-   requests, and an attempt that times out closes its connection with everything in flight on it.
+1. The active controller is the leader of the metadata quorum. If a node does not answer, or answers NOT_CONTROLLER, we
+   retry with the same or another voter until the deadline.
+2. As in Kafka, lease requests (registrations and heartbeats), forwarded requests and all others use separate connections, so
+   that they cannot hold each other up: responses come in the order of the requests, and an attempt that times out closes its
+   connection, so all other requests in flight on it fail.
 3. A request without an answer may still have been carried out. So a request that is not idempotent gets one long attempt
    instead of many short ones.
 """
@@ -26,7 +27,7 @@ from common.time_units import NS_PER_MS
 
 
 class _Lane(Enum):
-    """The requests of one lane share a connection."""
+    """A group of requests that share a connection (rule 2)."""
 
     LEASE = auto()
     FORWARDED = auto()
@@ -38,7 +39,8 @@ class ControllerUnavailable(Exception):
 
 
 class ControllerChannel:
-    """`leader_id` returns the quorum's leader as far as this node knows it; `open_channel` makes a NodeChannel."""
+    """See the module docstring. `leader_id` returns the leader of the quorum as far as this node knows it; `open_channel`
+    makes a NodeChannel for a host and port."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class ControllerChannel:
         self._env = env
         self._voters = {voter.node_id: voter for voter in voters}
         self._order = tuple(self._voters)
-        # Where the rotation through the voters starts: at the one that last answered as the active controller.
+        # Where the rotation through the voters starts: the index of the voter that last answered as the active controller.
         self._first = 0
         self._leader_id = leader_id
         self._open_channel = open_channel
@@ -65,7 +67,8 @@ class ControllerChannel:
     async def send(
         self, request: Any, *, deadline_ns: int, version: int | None = None, attempt_timeout_ns: int | None = None
     ) -> Any:
-        """Returns the active controller's answer, with any error code but NOT_CONTROLLER. Raises ControllerUnavailable."""
+        """Returns the active controller's answer, which may have any error code except NOT_CONTROLLER. Raises
+        ControllerUnavailable."""
         attempt = 0
         while True:
             if self._is_closed:
@@ -125,6 +128,7 @@ def _lane_of(request: Any) -> _Lane:
 
 def _says_not_controller(response: Any) -> bool:
     if isinstance(response, CreateTopicsResponse):
-        # This response has no top-level error code. A node that is not the controller repeats the error for every topic.
+        # CreateTopics has no error code for the whole response. A node that is not the controller sends NOT_CONTROLLER for
+        # every topic.
         return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics)
     return bool(getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER)

@@ -23,8 +23,8 @@ from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
 
 PRINCIPAL_VERSION = 0
-# The minimum time that the controller gets. It also applies to requests with a timeout of 0: they do not wait for the
-# result, but they must still reach a controller.
+# The minimum time for an attempt, and the deadline for requests with a timeout of 0: such a request does not wait until the
+# change is visible here, but it must still reach a controller.
 ATTEMPT_MS = 30_000
 
 
@@ -53,8 +53,8 @@ class Forwarding:
             request_principal=serialized_principal(context),
             client_host_address=_address_bytes(context.peer_host),
         )
-        # One long attempt, because creating a topic is not idempotent. And at least as long as the other attempts on this
-        # connection, because an attempt that times out closes the connection for all of them.
+        # Make a single long attempt, because creating a topic is not idempotent. Give the attempt at least ATTEMPT_MS even
+        # if the client's deadline is earlier: an attempt that times out closes the connection, so all requests on it fail.
         attempt_ns = max(deadline_ns - self._env.now_ns(), ATTEMPT_MS * NS_PER_MS)
         try:
             async with self._env.timeout_at(deadline_ns):
@@ -86,7 +86,7 @@ def serialized_principal(context: RequestContext) -> bytes:
 
 def _address_bytes(host: str) -> bytes:
     try:
-        # An IPv6 host is in brackets.
+        # An IPv6 host comes in brackets, which `ip_address` does not accept.
         return ipaddress.ip_address(host.strip("[]")).packed
     except ValueError:
         return b"\x7f\x00\x00\x01"

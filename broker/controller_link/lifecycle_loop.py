@@ -151,7 +151,7 @@ class LifecycleLoop:
         )
 
     async def _ask(self, request: Any) -> Any:
-        """Returns the answer. If there is none, posts RequestFailed and returns None."""
+        """Sends the request and returns the answer. If no answer comes, posts RequestFailed and returns None."""
         try:
             return await self._channel.send(request, deadline_ns=self._env.now_ns() + self._request_timeout_ns)
         except ControllerUnavailable as error:

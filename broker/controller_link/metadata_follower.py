@@ -25,7 +25,8 @@ SNAPSHOT_SLICE = 2_000
 
 
 class MetadataFollower:
-    """A MetadataListener. `publish(delta)` brings the broker in line; `on_published(offset, is_first)` is called afterwards.
+    """A MetadataListener. `publish(delta)` brings the broker in line with the image. Afterwards, or if nothing has changed,
+    `on_published(offset, is_first)` is called.
 
     `incarnation_id` is this broker's own: startup waits until the image contains its registration."""
 
@@ -63,7 +64,7 @@ class MetadataFollower:
     # --- MetadataListener -----------------------------------------------------------------------------------------
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        """Replays the batch. Records of an open transaction wait for its end."""
+        """Replays the batch. Records of an open transaction wait until the transaction ends."""
         offset = batch.base_offset
         for record in batch.records:
             for ready, ready_offset in self._transactions.feed(record, offset):
@@ -72,7 +73,8 @@ class MetadataFollower:
                 self._state.replay(ready, offset=ready_offset, delta=self._delta)
             offset = Offset(offset + 1)
         if not batch.records and not self._transactions.is_open:
-            # A control batch advances the offset, too. Otherwise the broker would never appear to have caught up with it.
+            # A control batch has no records but must advance the offset. Otherwise the broker would never appear to have
+            # caught up with it.
             self._transactions.reset(batch.last_offset)
         self._last_wall_ms = batch.append_time_ms
         self._wake()
@@ -90,13 +92,13 @@ class MetadataFollower:
             if number % SNAPSHOT_SLICE == 0:
                 await self._env.sleep_until(self._env.now_ns())
         if any(broker.incarnation_id == self._incarnation_id for broker in fresh.brokers.values()):
-            # The snapshot contains our registration, but no longer the one before it.
+            # The snapshot contains our registration, but no longer the previous one, so leave `previous_directories` alone.
             self._is_registered = True
         before = self._state.replace_with(fresh)
         # The difference from the previous image does not contain the changes that are still unpublished, so join the two.
         self._delta = _joined(self._delta, self._state.delta_since(before))
         for topic_id in self._delta.created_topics:
-            # A topic object of the previous image no longer receives updates. Use the one of the new image.
+            # A topic object of the previous image no longer receives updates. Use the topic object of the new image.
             self._delta.created_topics[topic_id] = self._state.topics[topic_id]
         self._transactions.reset(last_offset)
         self._last_wall_ms = snapshot.last_contained_timestamp
@@ -171,7 +173,7 @@ def _wake_all(waiting: "list[asyncio.Future[None]]") -> None:
 
 
 def _joined(first: MetadataDelta, second: MetadataDelta) -> MetadataDelta:
-    """Joins two consecutive deltas into one. Each key keeps its earliest value."""
+    """Joins two consecutive deltas into one. Each changed key keeps its earliest old value."""
     joined = MetadataDelta()
     for delta in (second, first):
         joined.changed_partitions.update(delta.changed_partitions)
