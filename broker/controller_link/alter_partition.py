@@ -1,11 +1,11 @@
-"""Sends the ISR changes that leaders propose to the controller (shell).
+"""Sends the controller the ISR changes that this broker's leaders propose (shell).
 
 Counterpart of Kafka's AlterPartitionManager. At most one request is in flight; proposals that arrive meanwhile form the next
 request. After a timeout, a lost connection or an error of the whole request, we retry after a pause. An error of one
 partition goes to the partition's core, which decides what to do.
 
-A retry may find that its first attempt was recorded after all. The controller then answers INVALID_UPDATE_VERSION, and the
-leader waits for the metadata instead of assuming that the change failed.
+The controller may have recorded a change although we got no answer. It then answers the retry with INVALID_UPDATE_VERSION,
+and the leader waits for the metadata instead of assuming that the change failed.
 """
 
 import asyncio

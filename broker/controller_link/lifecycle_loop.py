@@ -76,7 +76,8 @@ class LifecycleLoop:
         self._arm()
 
     def directory_failed(self, directory_id: DirectoryId) -> None:
-        """Reports a registered directory that went offline to the controller now, without waiting for the next heartbeat."""
+        """Tells the controller at once that a registered directory went offline, without waiting for the next heartbeat to
+        be due."""
         self.post(DirectoryFailed(directory_id))
 
     def _arm(self) -> None:

@@ -60,7 +60,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherSettings:
-    """Kafka's replica.fetch.* and replica.socket.timeout.ms."""
+    """The settings replica.fetch.* and replica.socket.timeout.ms."""
 
     wait_max_ms: int
     min_bytes: int
@@ -263,7 +263,7 @@ class ReplicaFetcher:
         waits = [each.not_before_ns - now_ns for each in self._followed.values() if each.not_before_ns > now_ns]
         return min([self._settings.wait_max_ms, *(wait_ns // NS_PER_MS + 1 for wait_ns in waits)])
 
-    # --- what came back ------------------------------------------------------------------------------------------
+    # --- the response --------------------------------------------------------------------------------------------
 
     async def _process(self, ready: list[_Followed], response: FetchResponse) -> None:
         asked = {followed.partition.key: followed for followed in ready}
