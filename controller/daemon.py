@@ -2,7 +2,7 @@
 
 Counterpart of Kafka's ControllerServer. The node's entry point creates the environment and the quorum driver, starts the
 driver, and passes both in. On a combined node the broker role shares the driver. The listeners open before any controller is
-active, because brokers find the active controller by asking each one, and NOT_CONTROLLER is a valid response.
+active, because brokers find the active controller by asking each controller, and NOT_CONTROLLER is a valid response.
 """
 
 import asyncio

@@ -15,7 +15,8 @@ from common.environment.interface import Environment
 
 @dataclass(frozen=True, slots=True)
 class ControllerRequest:
-    """One queued event. The consumer calls `carry_out`, or `time_out` if the deadline has passed by then."""
+    """One queued event. The consumer calls `carry_out`, or `time_out` if the deadline has passed when the event's turn
+    comes."""
 
     name: str
     carry_out: Callable[[], None]
@@ -26,7 +27,8 @@ class ControllerRequest:
 
 @dataclass(slots=True)
 class QueueStatistics:
-    """The queue's metrics. The counts are since the start, the times are maxima since the metrics were last read."""
+    """The queue's metrics. Each count covers the time since the process started, each maximum the time since the metrics
+    were last read."""
 
     started_count: int = 0
     timed_out_count: int = 0

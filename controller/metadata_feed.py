@@ -3,7 +3,7 @@
 Counterpart of Kafka's QuorumMetaLogListener: the controller's listener at the quorum driver. On a standby it replays
 committed records, but holds back those of an open transaction. On the active controller the state is already ahead of the
 log, because operations replay their own records when they append them, so a commit only advances the position. A state that
-was ahead cannot be rolled back. When the controller loses leadership, the state is dropped and a new feed starts from the
+is ahead cannot be rolled back, so when the controller loses leadership, the state is dropped and a new feed starts from the
 newest snapshot.
 """
 
@@ -19,12 +19,13 @@ from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from controller.event_queue import loop_turn
 
-# Records of a snapshot replayed before the event loop gets a turn.
+# How many records of a snapshot are replayed before the event loop gets a turn.
 SNAPSHOT_SLICE = 2_000
 
 
 class MetadataFeed:
-    """A MetadataListener for one state. Until `detach`, it calls each callback after it has processed the event itself."""
+    """A MetadataListener that keeps one state. Calls the matching callback after it has processed an event, until
+    `detach`."""
 
     def __init__(
         self,
@@ -36,21 +37,24 @@ class MetadataFeed:
         self._env = env
         self._on_leader_change = on_leader_change
         self._on_commit = on_commit
-        # False after `detach`, for good.
+        # Whether this feed still processes events. Cleared by `detach`, never set again.
         self._is_attached = True
-        # On a standby: the committed records, without those of an open transaction. Replaced when a snapshot is loaded.
+        # The metadata. On a standby it has all committed records except those of an open transaction; on the active
+        # controller it may be ahead of the log. Replaced when a snapshot is loaded.
         self.state = MetadataState()
-        # Sees every committed record, even while `is_ahead`, so it always knows whether a transaction is open.
+        # Holds back the records of an open transaction. Sees every committed record, even while `is_ahead`, so it always
+        # knows whether a transaction is open.
         self.transactions = TransactionBuffer()
-        # Whether the state already has the records that commits report. Set when the controller becomes active, never
-        # cleared: a feed that was ahead is dropped with its state.
+        # Whether the state already has each record before its commit is reported. Set when the controller becomes active,
+        # never cleared: a feed that was ahead is dropped with its state.
         self.is_ahead = False
-        # The last offset of the last committed batch or loaded snapshot, and when its records were appended.
+        # The last offset of the latest committed batch or loaded snapshot, and the time when the record at that offset was
+        # appended.
         self.committed_offset = Offset(-1)
         self.committed_wall_ms = 0
 
     def detach(self) -> None:
-        """Ignores all further events."""
+        """Makes the feed ignore all further events."""
         self._is_attached = False
 
     def handle_commit(self, batch: CommittedBatch) -> None:

@@ -1,8 +1,9 @@
 """The controller's gauges, under the names of the stock jmx_exporter rules (shell).
 
-Counterpart of Kafka's QuorumControllerMetrics and ControllerMetadataMetrics. The event loop takes a snapshot from time to
-time. The count that walks over all partitions is cached until the metadata changes. A standby reports the cluster's numbers
-too; ActiveControllerCount shows which node is active, whose numbers may be slightly ahead of the committed log.
+Counterpart of Kafka's QuorumControllerMetrics and ControllerMetadataMetrics. The event loop calls `samples` once a second.
+Counting the imbalanced partitions means visiting every partition, so that count is cached until the metadata changes. A
+standby reports the cluster's numbers too; ActiveControllerCount shows which node is active. The active controller's numbers
+may be slightly ahead of the committed log.
 """
 
 from common.environment.interface import Environment
@@ -27,7 +28,7 @@ class ControllerMeter:
         self._imbalance_count = 0
 
     def samples(self) -> list[Sample]:
-        """Returns the current values. The maximum times are since the last call."""
+        """Returns the current values. Each maximum time covers the period since the last call."""
         controller, state = self._controller, self._controller.state
         statistics = controller.queue.statistics
         fenced_count = sum(registration.fenced for registration in state.brokers.values())

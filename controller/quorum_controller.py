@@ -9,7 +9,7 @@ because it may have read uncommitted state. Timers put their own events into the
 of an idle log, the sweeps.
 
 Easy to get wrong: the active controller's state is ahead of the committed log. When it loses leadership, the state is
-dropped and rebuilt from snapshot and log; nothing of it may be kept.
+dropped and rebuilt from snapshot and log; no part of it may be kept.
 """
 
 import asyncio
@@ -86,12 +86,12 @@ class _Parked:
 
     # The response may be sent once this offset is committed.
     offset: Offset
-    # What `submit` returned. May be done already, if the caller was cancelled.
+    # The future that `submit` returned. It is already done if the caller was cancelled.
     answer: "asyncio.Future[Any]"
     response: Any
-    # Logged together with the response. All of them have `is_about_commit`.
+    # The events to log when the response is sent. All of them have `is_about_commit`.
     events: Sequence[ControllerEvent]
-    # When the operation began, for the elapsed time in these events.
+    # When the operation began. The logged events report the time elapsed since.
     begun_ns: int
 
 
@@ -99,12 +99,13 @@ class _Parked:
 class _Term:
     """This node's soft state for one term as the active controller. Nothing of it outlives the term."""
 
-    # The quorum's leader epoch, which every append of this term names. Constant.
+    # The quorum's leader epoch in this term, passed with every append. Constant.
     epoch: LeaderEpoch
-    # Starts with a full session for every unfenced broker. Changed by operations on brokers and after a stop of the process.
+    # The brokers' sessions. A term starts with a full session for every unfenced broker. Changed by broker requests and
+    # fencing; extended after this process was stopped.
     sessions: BrokerSessions
-    # The `change_count` before the last sweep that elected nothing, -1 before the first. While it is equal to
-    # `change_count`, another sweep would elect nothing either.
+    # The controller's `change_count` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
+    # While `change_count` still has this value, another sweep would elect no leader either.
     swept_count: int = -1
     # When this term last scheduled an append; at first, when the term began. Decides whether the log is idle.
     last_append_ns: int = 0
@@ -131,25 +132,28 @@ class QuorumController:
         self._timers = timers or ControllerTimers()
         self._records_per_batch_max = records_per_batch_max
         self._on_active = on_active
-        # Lives as long as the node: requests wait here across terms, and get NOT_CONTROLLER if this node is not active when
-        # their turn comes.
+        # All operations that wait for their turn. Lives as long as the node: requests wait here across terms, and get
+        # NOT_CONTROLLER if this node is not active when their turn comes.
         self._queue = EventQueue(env)
-        # When the event loop last ran. Updated by its own timer, by session expiry and by every operation.
+        # Remembers when the event loop last ran. Updated by a timer of its own, by session expiry and by every operation.
         self._presence = Presence(env.now_ns())
-        # None while this node is a standby. Set by `_become_active`, cleared by `_resign`. Invariant: while it is set, the
-        # feed is ahead of the log, and this node is the leader of the term's epoch as far as it knows.
+        # This node's term as the active controller; None on a standby. Set by `_become_active`, cleared by `_resign`.
+        # Invariant: while a term is set, the feed is ahead of the log, and this node is the leader of the term's epoch as
+        # far as it knows.
         self._term: _Term | None = None
         # The quorum's latest leader and epoch as reported to the feed.
         self._leader = LeaderAndEpoch(None, LeaderEpoch(0))
-        # The owner of the state. Invariant: the only feed that is attached; `_resign` detaches it and makes another one.
+        # The feed, which owns the metadata state. Invariant: the only feed that is attached; `_resign` detaches it and makes
+        # another one.
         self._feed = self._new_feed()
-        # Invariant: offsets never descend, all are beyond the committed offset; empty while this node is a standby.
-        # Operations append on the right, commits pop from the left, `_resign` fails all of them.
+        # The responses that wait for a commit. Invariant: their offsets never descend, and all are beyond the committed
+        # offset; empty while this node is a standby. Operations append on the right, commits pop from the left, `_resign`
+        # fails all of them.
         self._parked: deque[_Parked] = deque()
-        # Rises with every change of the state: by one per replayed record on the active controller (NoOp records left out),
-        # by one per committed batch on a standby. Only compared for equality.
+        # Counts the changes of the state. Rises by one per replayed record on the active controller (NoOp records left out),
+        # and by one per committed batch on a standby. Only compared for equality.
         self.change_count = 0
-        # The other counters are metrics. They only rise and are kept across terms.
+        # The counters below are metrics. They only rise and are kept across terms.
         self.new_active_count = 0
         self.timed_out_heartbeat_count = 0
         self.unclean_election_count = 0
@@ -219,7 +223,8 @@ class QuorumController:
             _fail(answer, ApiError(ErrorCode.NOT_CONTROLLER))
             return
         begun_ns = self._env.now_ns()
-        # Before the operation, because it may depend on sessions and may run before the timer does after a stop.
+        # After a stop of the process this operation may run before the timer does. If it depends on sessions, it must see
+        # them extended.
         self._look_at_clock()
         turn = Turn(
             state=self.state,
@@ -241,7 +246,7 @@ class QuorumController:
         self._park(_Parked(offset, answer, result.response, about_commit, begun_ns))
 
     def _append(self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
-        """Replays the records and schedules their append. Returns the offset to wait for.
+        """Replays the records and schedules their append. Returns the offset whose commit the response has to wait for.
 
         Raises ApiError if this node is no longer active or the records do not fit into the log.
         """
@@ -259,10 +264,12 @@ class QuorumController:
         try:
             last_offset = self._driver.schedule_append(planned.records, epoch=term.epoch, atomic=planned.is_atomic)
         except NotLeader:
-            # The driver is about to report the leader change, which drops the state that was just changed.
+            # The replayed records need no rollback: the driver is about to report the leader change, and the state is then
+            # dropped.
             raise ApiError(ErrorCode.NOT_CONTROLLER) from None
         except RecordsTooLarge as error:
-            # The state now has records that the log will never have. Resigning makes the node rebuild it from the log.
+            # The state now has records that the log will never have. Resign, so that this node rebuilds its state from the
+            # log.
             self._env.log.error("operation_too_large", operation=name, reason=str(error))
             self._driver.resign(term.epoch)
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the change does not fit the metadata log") from None
@@ -320,7 +327,8 @@ class QuorumController:
         if self._term is not None and (leader.leader_id != self._node_id or leader.epoch != self._term.epoch):
             self._resign()
             if leader.leader_id == self._node_id:
-                # The state is being rebuilt. The driver reports the leadership to the new feed when that has caught up.
+                # This node leads again, in a new epoch, but its state is being rebuilt. The driver reports the leadership to
+                # the new feed once that feed has caught up.
                 return
         if leader.leader_id == self._node_id and self._term is None:
             self._become_active(feed, leader.epoch)
@@ -340,7 +348,8 @@ class QuorumController:
         try:
             self._append("activation", term, records, is_atomic=True)
         except ApiError:
-            # Deposed meanwhile. The driver is about to report the leader change, which ends this term.
+            # This node has lost or resigned the leadership. The driver is about to report the leader change, which ends this
+            # term.
             return
         self._env.log.info(
             "controller_active",
@@ -381,7 +390,8 @@ class QuorumController:
             task_group.create_task(self._balance_leaders(), name="controller-preferred")
 
     async def _keep_looking_at_clock(self) -> None:
-        """Waits only for the clock, so any delay is time during which the event loop did not run."""
+        """Checks the clock at a fixed interval. Waits for nothing else, so a late check means that the event loop did not
+        run."""
         while True:
             self._look_at_clock()
             await self._env.sleep_until(self._env.now_ns() + LOOK_INTERVAL_NS)
@@ -395,7 +405,7 @@ class QuorumController:
             self._term.sessions.excuse(absence_ns, now_ns)
 
     async def _expire_sessions(self) -> None:
-        """Fences brokers whose session has expired, one per event."""
+        """Fences brokers whose session has expired, one broker per operation."""
         interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, NS_PER_MS))
         while True:
             now_ns = self._env.now_ns()
@@ -413,13 +423,14 @@ class QuorumController:
                 await self._by_itself("fence_stale_broker", fence_stale_broker)
 
     async def _keep_log_moving(self) -> None:
-        """Appends a NoOp record to an idle log once per interval, so that followers can tell it from a stalled one."""
+        """Appends a NoOp record to an idle log once per interval, so that followers can tell an idle log from a stalled
+        one."""
         interval_ns = self._timers.idle_interval_ns
         while True:
             term = self._term
             last_ns = self._env.now_ns()
-            # If NoOp records cannot be written, sleep a full interval from now. The last append would lie further and
-            # further in the past, and the loop would never sleep.
+            # If NoOp records cannot be written, sleep a full interval from now. Measured from the last append, the interval
+            # would soon be over, and this loop would wake up every millisecond.
             if term is not None and self.state.metadata_version >= NO_OP_LEVEL:
                 last_ns = term.last_append_ns
             await self._env.sleep_until(max(last_ns + interval_ns, self._env.now_ns() + NS_PER_MS))
@@ -429,7 +440,8 @@ class QuorumController:
                 await self._by_itself("no_op", _no_op)
 
     async def _sweep_leaderless(self) -> None:
-        """Only a metadata change can make a leaderless partition electable, so an idle cluster is not swept."""
+        """Elects leaders for leaderless partitions once per interval. Skips the sweep if the metadata has not changed since
+        a sweep that elected no leader: only a metadata change can make such a partition electable."""
         while True:
             await self._env.sleep_until(self._env.now_ns() + LEADERLESS_SWEEP_INTERVAL_NS)
             term = self._term

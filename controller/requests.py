@@ -58,7 +58,7 @@ from controller.quorum_controller import QuorumController
 DELETION_DISABLED_FIRST_VERSION = 3
 FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
 
-# The operation of every request that goes through the event queue.
+# The operation for each API whose requests go through the event queue.
 OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
     {
         ApiKey.CREATE_TOPICS: create_topics,
@@ -136,7 +136,8 @@ class ControllerRequests:
     # --- operations ---------------------------------------------------------------------------------------------
 
     def handle_operation(self, context: RequestContext, request: Any) -> Awaitable[Any]:
-        """Submits the operation. The response is ready when the operation's records are committed."""
+        """Submits the request's operation to the quorum controller. The response is ready when the operation's records are
+        committed."""
         return self._submit(context, request)
 
     async def handle_timed_operation(self, context: RequestContext, request: TimedRequest) -> Any:
@@ -160,7 +161,8 @@ class ControllerRequests:
         self, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> Awaitable[BrokerHeartbeatResponse]:
         def keep_session(sessions: BrokerSessions) -> None:
-            # The broker is alive even if this controller is too busy to handle its heartbeat (KAFKA-15019).
+            # Renew the session: the broker is alive even if this controller is too busy to handle its heartbeat
+            # (KAFKA-15019).
             self._controller.timed_out_heartbeat_count += 1
             registration = self._controller.state.brokers.get(BrokerId(request.broker_id))
             if registration is not None and registration.epoch == request.broker_epoch:
@@ -231,7 +233,8 @@ class ControllerRequests:
         return EnvelopeResponse(response_data=header + encode(response, inner.api_version))
 
     def _opened(self, context: RequestContext, envelope: EnvelopeRequest) -> tuple[RequestContext, Any]:
-        """Decodes the inner request and its context. Raises ApiError if it is malformed or must not be forwarded."""
+        """Returns the inner request and its context. Raises ApiError if the request is malformed or must not be
+        forwarded."""
         frame = memoryview(envelope.request_data)
         try:
             header, body = parse_request(frame)

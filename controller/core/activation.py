@@ -1,9 +1,10 @@
 """Generates the records that a controller writes when it becomes active (core).
 
 Counterpart of Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records in one transaction: the finalized
-features, metadata.version first, and ZkMigrationState NONE, which Apache's nodes expect once. If the log ends in an open
-transaction, an abort record comes first, since the controller that began it is gone. One feature determines how the reserved
-directory ids are numbered on the wire, so the features must precede any record that names a directory.
+features, metadata.version first, and ZkMigrationState NONE, a record that Apache Kafka's nodes expect to find once. If the
+log ends in an open transaction, an abort record comes first, since the controller that began the transaction is gone. One
+feature determines how the reserved directory ids are numbered on the wire, so the features must precede any record that
+names a directory.
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ ZK_MIGRATION_NONE = 0
 def generate_activation_records(
     state: MetadataState, bootstrap: Sequence[FeatureLevelRecord], *, is_transaction_open: bool
 ) -> list[ApiMessageAndVersion]:
-    """Returns the first records of this controller's term, empty if the log needs none. Raises ValueError if the log is
-    empty and the bootstrap records, which the quorum driver always has, lack metadata.version."""
+    """Returns the first records of this controller's term; an empty list if the log needs none. Raises ValueError if the log
+    has no metadata.version and the bootstrap records lack it too."""
     records: list[ApiMessageAndVersion] = []
     if is_transaction_open:
         abort = AbortTransactionRecord(reason="the controller that began it is no longer active")

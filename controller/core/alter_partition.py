@@ -27,7 +27,7 @@ from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.result import ControllerResult
 from controller.core.turn import Turn
 
-# The leader does not know, or did not send, the broker epoch of the replica.
+# In a request: the leader does not know, or did not send, the broker epoch of the replica.
 NO_EPOCH = BrokerEpoch(-1)
 MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
 
@@ -58,14 +58,14 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
                 records.append(change)
             results.append(_result(wish.partition_index, partition, change))
         response.topics.append(ResponseTopicData(topic_id=topic_id, partitions=results))
-    # Not atomic: one partition may be refused while another is changed.
+    # Not atomic: the changes of different partitions are independent of each other.
     return ControllerResult(records, response, is_atomic=False)
 
 
 def _validated(
     state: MetadataState, eligibility: Eligibility, leader: BrokerId, topic_id: TopicId, wish: RequestPartitionData
 ) -> tuple[PartitionRegistration, list[BrokerId]]:
-    """Returns the partition as it is and its new ISR. Raises ApiError."""
+    """Validates the requested change. Returns the partition's current registration and its new ISR. Raises ApiError."""
     if topic_id not in state.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
     partition = state.partition(topic_id, wish.partition_index)

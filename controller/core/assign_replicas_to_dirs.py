@@ -2,11 +2,12 @@
 
 Counterpart of handleAssignReplicasToDirs in Kafka's ReplicationControlManager.
 
-1. Any directory id is accepted, even LOST and unregistered ids. If a directory fails before its assignments are sent, the
-   broker assigns the replica to a directory that is not online. The same record takes it out of the ISR and the leadership.
+1. Any directory id is accepted, even LOST and unregistered ids: a directory may fail before the broker has sent the
+   assignments to it. If the directory is not online, the record of the assignment also takes the replica out of the
+   leadership, and out of the ISR unless it is the last member.
 2. A replica assigned to an online directory may lead again, and is elected at once if the partition has no leader.
-3. The request that assigns LOST never revives that replica. The next leaderless sweep may.
-4. A fenced broker may assign, since it stays fenced until its assignments are known.
+3. A request that assigns LOST to a replica never elects that replica. The next leaderless sweep may elect it.
+4. A fenced broker may send assignments, since a broker stays fenced until its assignments are known.
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition

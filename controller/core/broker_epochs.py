@@ -11,7 +11,8 @@ from common.protocol.errors import ApiError, ErrorCode
 
 
 def registration_of(state: MetadataState, broker_id: int, broker_epoch: int) -> BrokerRegistration:
-    """Returns the broker's registration. Raises ApiError(STALE_BROKER_EPOCH) if none has this epoch."""
+    """Returns the broker's registration. Raises ApiError(STALE_BROKER_EPOCH) if the broker is not registered with this
+    epoch."""
     registration = state.brokers.get(BrokerId(broker_id))
     if registration is None:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")

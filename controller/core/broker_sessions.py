@@ -2,10 +2,10 @@
 
 Counterpart of Kafka's BrokerHeartbeatManager. This is soft state: never written to the log, never rebuilt from it, and
 dropped when the controller loses leadership. A new active controller gives every unfenced broker one full session. A broker
-that never returns is fenced after it, and no broker is fenced for the time before this controller was active.
+that stays silent is fenced when that session expires. Silence before this controller became active does not count.
 
-Whether a broker is fenced is decided by the metadata, not by this object. A fenced broker may have an entry here, but its
-expiry has no consequences.
+Whether a broker is fenced is decided by the metadata, not by this object. A fenced broker may have a session here, but the
+expiry of that session has no consequences.
 """
 
 from collections.abc import Iterable
@@ -20,26 +20,29 @@ NO_OFFSET = Offset(-1)
 class BrokerSession:
     """One broker's soft state. Invariant: belongs to the broker's current incarnation; a new one starts without an entry."""
 
-    # The last heartbeat, or the start of this controller's term before the first one. The session expires one timeout
-    # later. Invariant: never in the future, never decreases. Changed by heartbeats and by `excuse`.
+    # The time of the broker's last heartbeat, or the start of this controller's term if none has arrived yet. The session
+    # expires one session timeout later. Invariant: never in the future, never decreases. Changed by heartbeats and by
+    # `excuse`.
     last_contact_ns: int
     # The last metadata offset that the broker reports as applied; NO_OFFSET until its first heartbeat to this controller.
     # Changed by every heartbeat.
     metadata_offset: Offset = NO_OFFSET
-    # The other active brokers must have applied the metadata up to this offset before this broker may exit: it covers the
-    # records that moved leaderships away from the broker. Set when controlled shutdown begins, raised when a later heartbeat
-    # writes more records. None outside controlled shutdown, and after a change of controller until the next heartbeat.
+    # The other active brokers must have applied the metadata up to this offset before this broker may exit: the offset
+    # covers the records that moved leaderships away from the broker. Set when controlled shutdown begins, raised when a
+    # later heartbeat writes more records. None outside controlled shutdown, and after a change of controller until the next
+    # heartbeat.
     controlled_shutdown_offset: Offset | None = None
 
 
 class BrokerSessions:
-    """The sessions of all brokers that this controller knows to be or to have been alive."""
+    """The sessions of all brokers that were unfenced when this controller became active or have sent it a heartbeat."""
 
     def __init__(self, session_timeout_ns: int) -> None:
         # Constant.
         self._session_timeout_ns = session_timeout_ns
-        # A broker without an entry counts as expired. Entries are added by `begin` and by a broker's first heartbeat, and
-        # removed only when the broker is unregistered or replaced by a new incarnation; expired ones stay.
+        # One session per broker. A broker without an entry counts as expired. Entries are added by `begin` and by a broker's
+        # first heartbeat, and removed only when the broker is unregistered or replaced by a new incarnation; expired
+        # sessions stay.
         self._sessions: dict[BrokerId, BrokerSession] = {}
 
     def begin(self, broker_ids: Iterable[BrokerId], now_ns: int) -> None:
@@ -59,7 +62,8 @@ class BrokerSessions:
     def excuse(self, duration_ns: int, now_ns: int) -> None:
         """Extends all sessions by the time for which this controller's own event loop did not run."""
         for session in self._sessions.values():
-            # A broker that has sent a heartbeat since needs no extension; `min` keeps it from getting one.
+            # The last contact must not lie in the future. It would if the broker's heartbeat arrived after the event loop
+            # resumed.
             session.last_contact_ns = min(session.last_contact_ns + duration_ns, now_ns)
 
     def remove(self, broker_id: BrokerId) -> None:
@@ -93,8 +97,8 @@ class BrokerSessions:
         return min(expired)[1] if expired else None
 
     def next_expiry_ns(self, broker_ids: Iterable[BrokerId], now_ns: int) -> int:
-        """Returns when the first of these sessions expires without further heartbeats; one session from now if there are
-        none."""
+        """Returns when the first of these brokers' sessions expires if no more heartbeats arrive; one session timeout from
+        now if no broker is given."""
         contacts = [self._last_contact_ns(broker_id) for broker_id in broker_ids]
         return min(contacts, default=now_ns) + self._session_timeout_ns
 

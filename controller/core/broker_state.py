@@ -14,7 +14,8 @@ from common.metadata.registrations import BrokerRegistration
 
 
 class BrokerControlState(Enum):
-    """SHUTDOWN_NOW is only ever a next state: the broker is fenced and may exit."""
+    """The states of a broker. SHUTDOWN_NOW is only the outcome of a heartbeat, never a current state: the broker is fenced
+    and may exit."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -32,16 +33,16 @@ class BrokerWish:
 
     wants_fence: bool
     wants_shut_down: bool
-    # The broker has applied its own registration.
+    # Whether the broker has applied its own registration.
     is_caught_up: bool
-    # The broker still leads a partition outside the directories that this heartbeat reports as failed. Only determined for a
-    # broker that is shutting down.
+    # Whether the broker still leads a partition outside the directories that this heartbeat reports as failed. Always False
+    # for a broker that is not shutting down.
     leads_partitions: bool = False
-    # Every other active broker has applied the records that moved the leaderships away.
+    # Whether every other active broker has applied the records that moved leaderships away from this broker.
     is_shutdown_seen: bool = False
-    # The heartbeat named a directory id that this incarnation never registered.
+    # Whether this heartbeat named a directory id that this incarnation never registered.
     may_not_be_unfenced: bool = False
-    # This heartbeat reported the last online directory as failed.
+    # Whether this heartbeat reported the last online directory as failed.
     has_lost_everything: bool = False
 
 

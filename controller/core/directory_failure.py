@@ -1,10 +1,10 @@
 """Turns a failed log directory of a broker into partition changes (core; KIP-858).
 
-Counterpart of Kafka's handleDirectoriesOffline. The state's index from directory to partitions finds the replicas. For their
-leaders and ISRs the failure has the same effect as fencing, limited to these partitions. The caller writes the registration
-change *after* these records, so that replaying the log in order never shows a leader on a failed directory. Brokers repeat
-their reports. A repeated report must repair any leader or ISR entry still in the directory, so nothing here checks whether
-the failure was already known.
+Counterpart of Kafka's handleDirectoriesOffline. The metadata state has an index from each directory to the partitions in it.
+In these partitions the broker loses leadership and ISR membership, exactly as if it were fenced. The caller writes the
+registration change *after* these records, so that replaying the log in order never shows a leader on a failed directory.
+Brokers repeat their reports. A repeated report must repair any leader or ISR entry still in the directory, so nothing here
+checks whether the failure was already known.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ class DirectoryFailure:
 
     directory_id: DirectoryId
     records: Sequence[ApiMessageAndVersion]
-    # All partitions with an ISR member in this directory, including those that no record can change.
+    # All partitions with an ISR member in this directory, including those for which there is nothing to change.
     partitions: Collection[TopicIdPartition]
 
     @property
@@ -34,7 +34,8 @@ class DirectoryFailure:
 def handle_directory_failure(
     state: MetadataState, changes: PartitionChanges, broker_id: BrokerId, directory_id: DirectoryId
 ) -> DirectoryFailure:
-    """Removes this broker from the ISR of every partition whose replica it has in this directory."""
+    """Takes this broker out of the leadership of every partition that it keeps in this directory, and out of the ISR unless
+    it is the last member."""
     records: list[ApiMessageAndVersion] = []
     partitions: dict[TopicIdPartition, None] = {}
     for key in state.partitions_in_directory(broker_id, directory_id):

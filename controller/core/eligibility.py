@@ -1,9 +1,9 @@
 """Decides which replicas may lead and be in the ISR (core; KIP-841 and KIP-858).
 
 A replica is eligible if its broker is registered, not fenced and not in controlled shutdown, and its directory is online
-according to `BrokerRegistration.has_online_directory`, the only rule for that. An operation that changes a registration must
-elect by the registration *as it will be*, passed as `after`. Otherwise a heartbeat that unfences a broker and reports a
-failed directory would elect a leader on that directory.
+according to `BrokerRegistration.has_online_directory`, the only place that decides this. An operation that changes a
+registration must elect by the registration *as it will be*, passed as `after`. Otherwise a heartbeat that unfences a broker
+and reports a failed directory would elect a leader on that directory.
 """
 
 from common.ids import BrokerId, DirectoryId
@@ -12,7 +12,8 @@ from common.metadata.state import MetadataState
 
 
 class Eligibility:
-    """The registered brokers, with at most one of them as it will be after the operation's records are replayed."""
+    """Judges replicas by the brokers' registrations. For one broker, that may be its registration as it will be after the
+    operation."""
 
     __slots__ = ("_after", "_brokers", "_subject")
 

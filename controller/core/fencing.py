@@ -1,7 +1,7 @@
 """Removes a broker from ISRs and leaderships, and fences brokers whose session expired (core).
 
-Counterpart of handleBrokerFenced and maybeFenceReplicas in Kafka's ReplicationControlManager. The removal also serves
-controlled shutdown, registration and unregistration. Partition changes come before the registration change, so that
+Counterpart of handleBrokerFenced and maybeFenceReplicas in Kafka's ReplicationControlManager. Controlled shutdown,
+registration and unregistration use the same removal. Partition changes come before the registration change, so that
 replaying the log in order never shows a fenced leader. Only one broker is fenced per operation (KAFKA-13173): each of two
 brokers removed by one batch could be elected as the other's successor.
 """
@@ -41,7 +41,7 @@ def generate_removal_records(
 def generate_fencing_records(
     state: MetadataState, settings: ControllerSettings, registration: BrokerRegistration
 ) -> list[ApiMessageAndVersion]:
-    """Returns all records of fencing this broker."""
+    """Returns all records that fence this broker: the partition changes, then the registration change."""
     after = replace(registration, fenced=True)
     eligibility = Eligibility(state, subject=registration.broker_id, after=after)
     records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), registration.broker_id)
@@ -52,12 +52,13 @@ def generate_fencing_records(
 
 
 def unfenced_brokers(state: MetadataState) -> list[BrokerId]:
-    """Returns the unfenced brokers in ascending order. Only these can lose their session."""
+    """Returns the unfenced brokers in ascending order. Only for these does the expiry of a session matter."""
     return sorted(broker_id for broker_id, registration in state.brokers.items() if not registration.fenced)
 
 
 def fence_stale_broker(turn: Turn, _request: None) -> ControllerResult[BrokerId | None]:
-    """Fences the broker that has been silent the longest, if its session has expired. The response is its id, or None."""
+    """Fences the broker that has been silent the longest, if its session has expired. The response is the id of the fenced
+    broker, or None."""
     state, sessions = turn.state, turn.sessions
     broker_id = sessions.longest_silent(unfenced_brokers(state), turn.now_ns)
     if broker_id is None:

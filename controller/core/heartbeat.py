@@ -44,15 +44,15 @@ from controller.core.turn import Turn
 class ReportedDirectories:
     """The offline directories of a heartbeat compared with the registration, without duplicates, in the order sent."""
 
-    # Registered by this incarnation, whether reported before or not. Repeated reports are repaired again, see
-    # `directory_failure`.
+    # Reported ids that this incarnation registered, even if they were reported before. The partitions in them are repaired
+    # again, see `directory_failure`.
     known: tuple[DirectoryId, ...]
     # The subset of `known` that was registered as online until this heartbeat.
     news: tuple[DirectoryId, ...]
-    # Never registered by this incarnation. Invariant: disjoint from `known`.
+    # Reported ids that this incarnation never registered. Invariant: disjoint from `known`.
     unknown: tuple[DirectoryId, ...]
-    # The registered directories that stay online, in registration order; empty if the last one is lost. Invariant: together
-    # with `news`, exactly the directories registered as online.
+    # The registered directories that stay online, in registration order; empty if the last one is lost. Invariant: `news`
+    # and `remaining` together are exactly the directories registered as online.
     remaining: tuple[DirectoryId, ...]
 
     @property
@@ -63,11 +63,12 @@ class ReportedDirectories:
 def sort_out_reported_directories(
     state: MetadataState, registration: BrokerRegistration, reported: Sequence[DirectoryId]
 ) -> ReportedDirectories:
-    """Classifies the reported ids. Ignores them below metadata.version 17 and for a registration without directories."""
+    """Classifies the reported ids. Ignores all of them below metadata.version 17 and for a registration without
+    directories."""
     online = registration.directories
     if not metadata_version.is_directory_assignment_supported(state.metadata_version) or not online:
         return ReportedDirectories((), (), (), online)
-    # Sets and dicts, because the sender decides how long these lists are.
+    # Use sets and dicts, because the sender decides how long these lists are and searching a long list is slow.
     registered = {*online}
     ever_registered = {*online, *registration.lost_directories}
     unique = dict.fromkeys(reported)
@@ -158,7 +159,8 @@ def _records(
     records = [record for failure in failures for record in failure.records]
     handled = {partition for failure in failures for partition in failure.partitions}
     if after.in_controlled_shutdown or (after.fenced and not registration.fenced):
-        # Repeated for every heartbeat of a controlled shutdown, because the broker may have gained leaderships meanwhile.
+        # The removal is repeated at every heartbeat of a controlled shutdown, because the broker may have gained leaderships
+        # meanwhile.
         records += generate_removal_records(state, changes, registration.broker_id, except_for=handled)
     change = registration_change(state.metadata_version, registration, after)
     if change is not None:
@@ -191,7 +193,7 @@ def _events(
         is_news = failure.directory_id in news and not (registration.fenced and reported.is_last_lost)
         events += directory_failure_events(registration.broker_id, failure, is_news=is_news)
     if reported.unknown:
-        # Only one log line, because the sender decides how long the list is.
+        # Log one line, not one per id, because the sender decides how long the list is.
         unknown = {"directory_id": reported.unknown[0], "count": len(reported.unknown)}
         events.append(ControllerEvent("unknown_log_dir_reported", broker | unknown, is_about_commit=False))
     if after.in_controlled_shutdown and not registration.in_controlled_shutdown:

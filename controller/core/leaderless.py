@@ -1,8 +1,9 @@
 """Elects leaders for partitions that have none (core).
 
-This is the level-triggered half of leader election. A replica can become eligible in many ways: its broker is unfenced, its
-directory assignment changes, unclean elections are enabled, or an earlier controller missed an election. The periodic sweep
-finds it in every case. Most leaderless partitions stay leaderless in most sweeps, and for those nothing is written.
+These elections look at the current state, not at what changed. A replica can become eligible in many ways: its broker is
+unfenced, its directory assignment changes, unclean elections are enabled, or an earlier controller missed an election. The
+periodic sweep finds the partition in every case. Most leaderless partitions stay leaderless in most sweeps, and for those
+nothing is written.
 """
 
 from collections.abc import Container
@@ -25,7 +26,7 @@ def generate_elections_on_broker(
     *,
     except_for: Container[TopicIdPartition] = (),
 ) -> list[ApiMessageAndVersion]:
-    """Returns the elections for leaderless partitions with a replica on a broker that is being unfenced."""
+    """Returns the records that elect leaders for leaderless partitions with a replica on a broker that is being unfenced."""
     records: list[ApiMessageAndVersion] = []
     for key in state.partitions_led_by(NO_LEADER):
         partition = state.topics[key.topic_id].partitions[key.partition]

@@ -28,7 +28,7 @@ from controller.core.topic_settings import is_unclean_election_enabled
 class PartitionTarget(NamedTuple):
     """The state that an operation wants for a partition. None leaves a field unchanged; the leader is always elected."""
 
-    # The ISR never becomes empty: an empty sequence leaves it unchanged, like None.
+    # The target ISR. An empty sequence leaves the ISR unchanged, like None, because the ISR never becomes empty.
     isr: Sequence[BrokerId] | None = None
     directories: Sequence[DirectoryId] | None = None
     leader_recovery_state: int | None = None
@@ -37,7 +37,7 @@ class PartitionTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionRules:
-    """What the elections of one topic's partitions, and the versions of their records, depend on."""
+    """The inputs for electing leaders for one topic's partitions and for choosing the versions of their records."""
 
     eligibility: Eligibility
     is_unclean_allowed: bool
@@ -48,7 +48,7 @@ AS_IT_IS = PartitionTarget()
 
 
 class PartitionChanges:
-    """Builds the partition changes of one operation. Only caches each topic's election rules."""
+    """Builds the partition changes of one operation. Keeps no state except a cache of each topic's election rules."""
 
     def __init__(self, state: MetadataState, settings: ControllerSettings, eligibility: Eligibility) -> None:
         self.eligibility = eligibility
@@ -81,7 +81,8 @@ class PartitionChanges:
 def partition_change(
     key: TopicIdPartition, before: PartitionRegistration, target: PartitionTarget, rules: ElectionRules
 ) -> ApiMessageAndVersion | None:
-    """See `PartitionChanges.change`."""
+    """Returns the record that takes the partition from `before` to `target`, with a new election; None if nothing
+    changes."""
     isr = tuple(target.isr) if target.isr else before.isr
     directories = before.directories if target.directories is None else tuple(target.directories)
     recovery = before.leader_recovery_state if target.leader_recovery_state is None else target.leader_recovery_state
@@ -91,7 +92,7 @@ def partition_change(
         isr = (election.leader,)
         recovery = LeaderRecoveryState.RECOVERING
     if election.revives_lost:
-        # In the same record, so that the replica never leads while it is LOST.
+        # Replace LOST in the same record that names the leader, so that the replica never leads while it is LOST.
         directories = tuple(
             UNASSIGNED if replica == election.leader else directory
             for replica, directory in zip(before.replicas, directories, strict=True)
@@ -101,7 +102,8 @@ def partition_change(
     changes_recovery = recovery != before.leader_recovery_state
     names_leader = (
         election.leader != before.leader
-        # An unclean leader starts a divergent log. The new leader epoch lets every replica distinguish it from the old one.
+        # An unclean leader starts a divergent log. Naming it bumps the leader epoch, by which every replica can tell the new
+        # log from the old one.
         or election.is_unclean
         or _needs_new_epoch(before, isr, rules.metadata_version)
     )
@@ -119,7 +121,7 @@ def partition_change(
 
 
 def _needs_new_epoch(before: PartitionRegistration, isr: tuple[BrokerId, ...], level: int) -> bool:
-    # Naming the leader again bumps the leader epoch. Before 3.6-IV0, every ISR shrink did that.
+    # Naming the leader again bumps the leader epoch. Before 3.6-IV0, every ISR shrink had to bump it.
     if level >= metadata_version.NO_EPOCH_BUMP_ON_ISR_SHRINK_LEVEL or before.leader == NO_LEADER:
         return False
     return any(member not in isr for member in before.isr)

@@ -24,7 +24,8 @@ class Presence:
         self._last_look_ns = now_ns
 
     def look(self, now_ns: int) -> int:
-        """Called whenever the event loop runs. Returns how long it was stopped since the last look, 0 if it was not."""
+        """Returns for how long the event loop was stopped since the last look, 0 if it was not. Called whenever the event
+        loop runs."""
         late_ns = now_ns - self._last_look_ns - LOOK_INTERVAL_NS
         self._last_look_ns = now_ns
         return late_ns if late_ns >= ABSENCE_MIN_NS else 0

@@ -4,8 +4,8 @@ Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules o
 
 1. A new incarnation gets a new epoch and starts fenced. The same batch first takes its predecessor out of every leadership,
    and out of every ISR that has another member, exactly as fencing would.
-2. The same incarnation keeps its epoch, its fencing and its controlled shutdown. It can only lose directories: one that the
-   new request leaves out counts as a reported failure, and one that was lost before stays lost.
+2. The same incarnation keeps its epoch, its fencing and its controlled shutdown. It can only lose directories: a directory
+   that the new request leaves out counts as a reported failure, and a directory that was lost before stays lost.
 3. The epoch is the offset of the first record of the batch, so it is unique and always rises. To be caught up, a broker must
    have applied its registration record itself, which may come later in the batch.
 """
@@ -40,7 +40,7 @@ def handle_broker_registration(
 ) -> ControllerResult[BrokerRegistrationResponse]:
     """Registers the broker. Raises ApiError, without writing anything, if the registration is refused."""
     state = turn.state
-    # Partition records use negative ids for "no leader" and "leader unchanged", so a broker cannot have one.
+    # Partition records use negative ids for "no leader" and "leader unchanged", so a broker id must not be negative.
     if request.broker_id < 0:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{request.broker_id} is no broker id")
     previous = state.brokers.get(BrokerId(request.broker_id))
@@ -142,8 +142,8 @@ def _register_new_incarnation(
     records: list[ApiMessageAndVersion] = []
     is_clean = previous is None or request.previous_broker_epoch == previous.epoch
     if previous is not None:
-        # Needed if the predecessor was never fenced or stopped uncleanly. After a clean shutdown it is in no ISR that has
-        # another member, and this generates no records.
+        # The removal is needed if the predecessor was never fenced or stopped uncleanly. After a clean shutdown the
+        # predecessor is in no ISR that has another member, and no records are generated.
         eligibility = Eligibility(state, subject=broker_id, after=replace(previous, fenced=True))
         records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)
     terms = _Terms(epoch, fenced=True, in_controlled_shutdown=False, directories=directories)
@@ -172,7 +172,8 @@ def _register_again(
     lost = {*previous.lost_directories}
     recorded = tuple(each for each in sent if each not in lost)
     if sent and not recorded:
-        # An empty list would mean "a broker without registered directories", for which every directory counts as online.
+        # Do not record an empty list. It would mean "a broker without registered directories", for which every directory
+        # counts as online.
         raise ApiError(ErrorCode.INVALID_REGISTRATION, "this incarnation has lost every directory that it names")
     kept = {*recorded}
     left_out = tuple(each for each in previous.directories if each not in kept)

@@ -18,7 +18,8 @@ from common.records.metadata_records import (
 
 
 def registration_change(level: int, before: BrokerRegistration, after: BrokerRegistration) -> ApiMessageAndVersion | None:
-    """Returns None if nothing changes that a record of this metadata.version can express."""
+    """Returns the record that turns `before` into `after`. None if nothing changes that this metadata.version can
+    express."""
     fencing = FencingChange.NONE
     if after.fenced != before.fenced:
         fencing = FencingChange.FENCE if after.fenced else FencingChange.UNFENCE

@@ -2,8 +2,8 @@
 
 Counterpart of createTopics and deleteTopics in Kafka's ReplicationControlManager, with Kafka's error codes.
 
-1. The records of one request are atomic, but the topics are judged separately: a bad one gets its error, the others are
-   created.
+1. The records of one request are atomic, but the topics are judged separately: an invalid topic gets its own error, the
+   others are created.
 2. A topic's ConfigRecords come before its TopicRecord, so a broker that sees the partitions has their configuration.
 3. Only replicas on active brokers enter the first ISR (KAFKA-13083).
 4. The counts in a request are checked before anything of that size is built.
@@ -50,7 +50,7 @@ from controller.core.turn import Turn
 
 # The limit per request, as in Kafka.
 RECORDS_PER_REQUEST_MAX = 10_000
-# In num_partitions and replication_factor: use the server's default.
+# The value of num_partitions or replication_factor that asks for the server's default.
 SERVER_DEFAULT = -1
 # Kafka's ConfigSource numbers in a CreateTopics response.
 SOURCE_TOPIC = 1
@@ -201,7 +201,8 @@ def _placed_replicas(turn: Turn, wish: CreatableTopic, room: int) -> list[tuple[
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{wish.num_partitions} is no number of partitions")
     if factor <= 0:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{wish.replication_factor} is no replication factor")
-    # A refused topic takes no room, so a request may contain any number of them. Refuse before the costly placement.
+    # Refuse before the costly placement. A refused topic takes no room, so one request may contain any number of topics that
+    # are too large.
     if partitions > room:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
     return place_replicas(placement_brokers(turn.state), partitions=partitions, replication_factor=factor, rng=turn.rng)

@@ -3,7 +3,8 @@
 Atomic records that fit into one batch are appended as one batch. Otherwise they become a metadata transaction
 (metadata.version 13): followers hold back everything between its begin and end records, so the change still takes effect at
 once. The order of the records is kept, so a broker's partition changes stay before its registration change. Below 13 there
-are no transactions. Operations order their records so that a prefix of them is safe.
+are no transactions, and the records are appended as several batches. Operations therefore order their records so that any
+prefix is safe to apply.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def plan_append(
 
 
 def _estimated_size(records: Sequence[ApiMessageAndVersion]) -> int:
-    """Counts the parts that can be large: lists of replicas and directories, and texts."""
+    """Returns RECORD_BYTES per record, plus the parts that can be large: lists of replicas and directories, and texts."""
     size = RECORD_BYTES * len(records)
     for written in records:
         record = written.record

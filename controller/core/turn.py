@@ -3,7 +3,7 @@
 An operation is a plain function `operation(turn, request)` that returns records, a response and events, and writes nothing.
 The shell makes a new `Turn` when the operation reaches the head of the event queue. An operation that the controller starts
 by itself has no request and gets None. `state` is the live state: it may be ahead of the committed log, and only `replay`
-may change it. An operation may change `sessions`, which is soft state and in no log.
+may change it. An operation may change `sessions`, which are soft state and not in the log.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Turn:
     now_ns: int
     # The offset of the first record that this operation returns.
     next_write_offset: Offset
-    # Injected, so that the same seed gives the same cluster.
+    # Randomness is injected, so that the same seed gives the same cluster.
     rng: RandomSource
     new_uuid: Callable[[], Uuid]
 
