@@ -2,7 +2,8 @@
 
 The encoder and decoder for a (message, version) are compiled on first use and cached on the message class. Decoding raises
 RemoteProtocolError for malformed bytes; encoding raises EncodeError for a value that the version cannot carry. Records are
-never copied: `decode` returns views of the input and `encode_parts` passes them through. A view keeps its whole frame alive.
+never copied: `decode` returns views of the input, and `encode_parts` puts the records it is given into its result. A view
+keeps its whole frame alive.
 """
 
 import struct
@@ -26,14 +27,15 @@ from common.protocol.source import contains
 
 _VERSION_PREFIX = struct.Struct(">h")
 
-# What the generated decoders raise when they read past the end, and for text that is not UTF-8.
+# The exceptions that a generated decoder raises when it reads past the end or finds text that is not UTF-8.
 _DECODING_ERRORS = (IndexError, struct.error, UnicodeDecodeError)
 
 Buffer = bytes | bytearray | memoryview
 
 
 def encode_parts(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> list[Part]:
-    """Encodes the message as a list of parts, to be sent in order. Records fields appear among them uncopied."""
+    """Encodes the message as a list of parts, to be sent in order. The values of Records fields are included without being
+    copied."""
     slot = 0 if numbering is Numbering.KIP858 else 1
     encoder = message.wire_encoders[slot].get(version) or _new_encoder(type(message), version, slot)
     try:
@@ -44,7 +46,7 @@ def encode_parts(message: Struct, version: int, *, numbering: Numbering = Number
 
 
 def encode(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> bytes:
-    """Encodes the message as bytes. Its records must be bytes, not regions of a file."""
+    """Encodes the message as bytes. Raises EncodeError if a Records field holds a region of a file."""
     parts = encode_parts(message, version, numbering=numbering)
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parts[0]
@@ -74,8 +76,8 @@ def decode(
 def decode_prefix(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> tuple[AnyStruct, int]:
-    """Decodes the message at the start of `buffer` and returns it with the position after it. Used for headers, which a body
-    follows."""
+    """Decodes the message at the start of `buffer` and returns the message and the position after it. Used for headers,
+    because a body follows them."""
     slot = 0 if numbering is Numbering.KIP858 else 1
     decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
@@ -87,10 +89,11 @@ def decode_prefix(
 
 
 def decode_request(message_class: type[AnyStruct], buffer: Buffer, version: int) -> tuple[AnyStruct, int]:
-    """Decodes the request at the start of `buffer`. Returns it with the approximate memory that its elements take, not
-    counting their text.
+    """Decodes the request at the start of `buffer`. Returns the request and the approximate memory in bytes that its
+    elements take, not counting their text.
 
-    Trailing bytes are allowed, as in Apache Kafka: librdkafka leaves three at the end of a Metadata request for all topics.
+    Trailing bytes are allowed, as in Apache Kafka: librdkafka leaves three extra bytes at the end of a Metadata request for
+    all topics.
     """
     decoder = message_class.wire_decoders[0].get(version) or _new_decoder(message_class, version, 0)
     try:
@@ -107,7 +110,7 @@ def encode_with_version(message: Struct, version: int) -> bytes:
 
 
 def decode_with_version(message_class: type[AnyStruct], buffer: Buffer) -> AnyStruct:
-    """The inverse of `encode_with_version`. An undeclared version raises RemoteProtocolError as well."""
+    """The inverse of `encode_with_version`. Raises RemoteProtocolError for malformed bytes and for an undeclared version."""
     if len(buffer) < _VERSION_PREFIX.size:
         raise BufferUnderflow(f"{message_class.wire_schema.name} ends in its version")
     (version,) = _VERSION_PREFIX.unpack_from(buffer)

@@ -5,7 +5,7 @@ length and count is checked against the remaining bytes before anything of that 
 of the elements is counted and bounded, so that a small frame cannot grow into a large heap.
 
 Reading past the end raises IndexError or struct.error, which `codec` turns into BufferUnderflow. A slice past the end does
-not raise, it is just short, so every slice has its own check.
+not raise but comes out short, so every slice has its own check.
 """
 
 import struct
@@ -40,12 +40,12 @@ from common.protocol.varint import finish_uvarint, read_uvarint
 # clients, and three bytes on the wire can become an object of three hundred. Responses come from nodes that we chose to
 # connect to, so the frame limit is enough for them.
 MAX_REQUEST_MEMORY = 64 * 1024 * 1024
-# Approximate sizes in CPython: an object and its slots, a list, and every value that is not a small integer.
+# Approximate sizes in CPython, in bytes: an object, a slot, a list, a dict, an entry of a dict, and values by type.
 _OBJECT_BYTES, _SLOT_BYTES, _LIST_BYTES = 40, 8, 64
 _DICT_BYTES, _DICT_ENTRY_BYTES = 232, 100
 _VALUE_BYTES = {Primitive.STRING: 56, Primitive.BYTES: 40, Primitive.RECORDS: 200, Primitive.UUID: 56}
 _NUMBER_BYTES = 32
-# With fewer elements than this, a loop is as fast as unpacking by columns.
+# Arrays of this many structs or more are unpacked by columns. For fewer, a loop is as fast.
 _COLUMNS_FROM = 8
 
 
@@ -60,8 +60,8 @@ class _DecoderSource:
         self.shape = Shape(schema, version)
         self.numbering = numbering
         self.bounded = schema.kind is Kind.REQUEST
-        # Bytes are faster to read than a view and worth the copy. Two exceptions: records share the buffer's memory, and the
-        # body that follows a header may be large.
+        # Copy the input to bytes, which are faster to read than a view. Two exceptions keep a view: messages with records,
+        # because records share the buffer's memory, and headers, because the body that follows may be large.
         self.keeps_view = contains(schema, Primitive.RECORDS) or schema.kind is Kind.HEADER
         self.source = Source(
             {
@@ -80,7 +80,8 @@ class _DecoderSource:
                 "from_apache": FROM_APACHE.get,
             }
         )
-        # Formats and targets of the fixed-size fields that the next unpack will read, and the lines to emit after it.
+        # The formats and the targets of the fixed-size fields that the next emitted unpack will read, and the lines to emit
+        # after that unpack.
         self._formats: list[str] = []
         self._targets: list[str] = []
         self._after: list[str] = []
@@ -334,8 +335,8 @@ class _DecoderSource:
             source.line(f"{target} = [from_apache({item}, {item}) for {item} in {target}]")
 
     def _columns(self, element: StructSchema, items: str, count: str) -> None:
-        """Number-only elements are unpacked in one go, unless there are only a few of them or one of them has tagged
-        fields."""
+        """Emits code that unpacks structs of numbers in one go, or in a loop if there are only a few or one of them has
+        tagged fields."""
         source, fields = self.source, self.shape.untagged(element)
         size = self.shape.smallest_size(element, compact=False)
         after = source.fresh("after")

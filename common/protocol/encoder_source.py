@@ -16,7 +16,7 @@ from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitiv
 from common.protocol.source import FIXED_SIZES, MAX_STRING_BYTES, SHORT, UUIDS, Shape, Source, literal, short_structs
 from common.protocol.varint import SMALL_UVARINTS, encode_uvarint
 
-# With fewer elements than this, a loop is as fast as packing by columns.
+# Arrays of this many structs or more are packed by columns. For fewer, a loop is as fast.
 _COLUMNS_FROM = 8
 
 
@@ -43,10 +43,10 @@ class _EncoderSource:
                 "to_apache": TO_APACHE.get,
             }
         )
-        # Formats and values of the fixed-size fields that the next pack will write.
+        # The formats and the value expressions of the fixed-size fields that the next emitted pack will write.
         self._formats: list[str] = []
         self._values: list[str] = []
-        # The list in the generated code that receives the bytes.
+        # The name of the list to which the generated code currently appends bytes.
         self._target = "parts"
 
     def compile(self) -> Any:

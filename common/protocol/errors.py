@@ -154,7 +154,7 @@ def error_name(code: int) -> str:
 
 
 class ProtocolError(Exception):
-    """Bytes or a message that violate the protocol."""
+    """Received bytes, or a message of our own, violate the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -186,16 +186,17 @@ class EncodeError(LocalProtocolError):
 
 
 class UnsupportedVersion(LocalProtocolError):
-    """The message has no such version."""
+    """The message is not declared in this version."""
 
 
-# Many messages quote what the client sent, and a protocol string holds at most 32,767 bytes. A client that names a topic of
-# that length must not get a response that cannot be encoded.
+# The length to which error messages are cut. Many messages quote what the client sent, and a protocol string holds at most
+# 32,767 bytes. A client that names a topic of that length must not get a response that cannot be encoded.
 _MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 
 class ApiError(Exception):
-    """Answers a request with this error code. `message` is human-readable and may be None; a very long one is cut."""
+    """Raised by a handler to answer a request with this error code. `message` is human-readable and may be None; a very long
+    one is cut."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None and len(message) > _MESSAGE_CHARACTERS_MAX:

@@ -25,7 +25,8 @@ _CORRELATION_ID = struct.Struct(">i")
 
 
 class UnsupportedRequest(RemoteProtocolError):
-    """A request for an undeclared API, or an undeclared version of one. The rest of its header cannot be read."""
+    """A request for an undeclared API, or an undeclared version of one. The header beyond the correlation id cannot be
+    read."""
 
     def __init__(self, *, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"there is no api {api_key} version {api_version}")
@@ -57,7 +58,8 @@ def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]
 
 
 def response_correlation_id(frame: bytes | memoryview) -> int:
-    """Returns the id of the request that this response answers. That request's version determines how to read the rest."""
+    """Returns the correlation id of a response. To read the rest, the caller needs the version of the request that has this
+    id."""
     if len(frame) < _CORRELATION_ID.size:
         raise BufferUnderflow(f"a response of {len(frame)} bytes has no header")
     correlation_id: int
@@ -107,9 +109,9 @@ def _frame(header: bytes, parts: list[Part]) -> list[Part]:
 class RequestFramer:
     """Cuts a byte stream into frames of at most `max_size` bytes.
 
-    This is the plain framer for clients and tests. Servers use `common.net.frame_reader`, which can keep a large frame in
-    the memory it was received into. The buffer never holds more than what has arrived, whatever length the peer announces. A
-    frame returned by `next_frame` has its own memory and stays valid.
+    This is the plain framer for clients and tests. Servers use `common.net.frame_reader`, which need not copy a large frame
+    after receiving it. The buffer never holds more than what has arrived, whatever length the peer announces. A frame
+    returned by `next_frame` has its own memory and stays valid.
     """
 
     def __init__(self, max_size: int) -> None:

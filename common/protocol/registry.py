@@ -34,7 +34,7 @@ from common.protocol.schema import SchemaError, Struct, VersionRange, message_sc
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: its messages and the versions in which both exist."""
+    """One API: its request, its response, and the versions in which both exist."""
 
     key: ApiKey
     request: type[Struct]

@@ -1,9 +1,9 @@
 """The vocabulary for declaring messages, their structs and metadata records (core).
 
 A declaration is a dataclass whose annotations are wire types. Each field states the versions in which it exists, may be
-null, or is a tagged field. The facts are those of Kafka's message definitions (KIP-482 for flexible versions). `codec`
-compiles the declaration; handlers only see the dataclass. Arrays are `list[...]`, nullable is `| None`, and a field without
-an explicit default gets the zero of its type, as in Kafka's generated classes.
+null, or is a tagged field. Names, types and versions are those of Kafka's message definitions (KIP-482 for flexible
+versions). `codec` compiles the declaration; handlers only see the dataclass. Arrays are `list[...]`, nullable is `| None`,
+and a field without an explicit default gets the zero of its type, as in Kafka's generated classes.
 
 A field that a version lacks must hold its default when that version is encoded, unless the field is `ignorable`.
 """
@@ -53,7 +53,8 @@ Int64 = Annotated[int, Primitive.INT64]
 Float64 = float
 String = str
 Bytes = bytes
-# Bytes that are passed through uncopied. Decoding returns a memoryview of the input; encoding accepts any of these types.
+# Record batches, which are passed through without being copied. Decoding returns a memoryview of the input; encoding accepts
+# any of these types.
 Records = Annotated[bytes | bytearray | memoryview | Sequence[Part], Primitive.RECORDS]
 # A uuid with three reserved values, which KIP-858 and Apache Kafka number differently (see `numbering`).
 AssignedDirectoryId = Annotated[Uuid, Primitive.ASSIGNED_DIRECTORY_ID]
@@ -122,8 +123,8 @@ WireType = Union[Primitive, "StructSchema", ArrayOf]
 
 @dataclass(frozen=True, slots=True)
 class FieldSchema:
-    """One field. It travels under `tag` in the versions `tagged`. `compact` is False only for the one header field that
-    keeps its old form in flexible versions."""
+    """One field. In the versions `tagged` it is a tagged field with the number `tag`. `compact` is False only for the one
+    header field that keeps its old form in flexible versions."""
 
     name: str
     wire_type: WireType
@@ -165,13 +166,15 @@ class MessageSchema(StructSchema):
 
 
 class _NoTaggedFields(dict[int, bytes]):
-    """The unknown tagged fields of nearly every struct: none. All of these structs share it, so it is immutable."""
+    """An empty dict. Nearly every struct has no unknown tagged fields, and all of these share one object, so it is
+    immutable."""
 
     def __setitem__(self, tag: int, content: bytes) -> None:
         raise TypeError("give the struct a dictionary of its own")
 
     def __hash__(self) -> int:  # type: ignore[override]
-        # Immutable, and hashable so that it may be the default of a dataclass field.
+        # A dataclass accepts only a hashable object as the default of a field. The dict is immutable, so any constant will
+        # do.
         return 0
 
 
@@ -207,8 +210,9 @@ def field(
 ) -> Any:
     """Declares a field that needs more than its type and default.
 
-    `versions`: where the field exists. `nullable`: where None may be sent; by default wherever the field exists, if its type
-    says `| None`. `tag`: makes it a tagged field in the versions `tagged`, by default wherever it exists.
+    `versions`: the versions that have the field. `nullable`: the versions that allow None; by default every version that has
+    the field, if its type says `| None`. `tag`: the number of a tagged field. `tagged`: the versions in which it is tagged;
+    by default every version that has the field.
     """
     options = {
         "versions": versions,

@@ -1,7 +1,7 @@
 """What the encoder compiler and the decoder compiler share: a source-code writer and facts about wire types (core).
 
-A generated function is straight-line code for one (message, version) and looks at no declaration at run time. Apart from
-builtins, everything it uses is put into its namespace under a unique name.
+A generated function is straight-line code for one (message, version) and does not look at the declaration at run time. Apart
+from builtins, everything it uses is put into its namespace under a unique name.
 """
 
 import struct
@@ -27,7 +27,7 @@ FIXED_SIZES = {
     Primitive.ASSIGNED_DIRECTORY_ID: ("16s", 16),
 }
 UUIDS = (Primitive.UUID, Primitive.ASSIGNED_DIRECTORY_ID)
-# Kafka rejects longer strings, in the compact form too.
+# The longest string that Kafka accepts, even in the compact form, which could hold a longer one.
 MAX_STRING_BYTES = 0x7FFF
 
 
@@ -131,13 +131,14 @@ class Shape:
         return 2 if wire_type is Primitive.STRING else 4
 
 
-# For shorter arrays of numbers or uuids, pack and unpack use a cached struct instead of building a format.
+# Arrays of numbers with fewer elements than this are packed and unpacked with a cached struct; arrays of uuids are unpacked
+# with one.
 SHORT = 32
 
 
 @cache
 def short_structs(code: str) -> tuple[struct.Struct, ...]:
-    """Returns one struct per count below SHORT, for that many values."""
+    """Returns a tuple of structs. The struct at index n packs n values of this format code, for n below SHORT."""
     return tuple(struct.Struct(">" + code * count) for count in range(SHORT))
 
 
@@ -151,5 +152,5 @@ def contains(schema: StructSchema, wanted: Primitive) -> bool:
 
 
 def literal(value: Any) -> str | None:
-    """Returns the default as source text, or None if a new object is needed each time."""
+    """Returns a field's default as source text, or None if each message needs a new object."""
     return repr(value) if value is None or isinstance(value, (bool, int, float, str, bytes)) else None

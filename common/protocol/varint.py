@@ -18,7 +18,7 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
-# The one-byte forms; nearly every varint is one of them.
+# The encodings of 0 to 127, each one byte long. Nearly every varint is one of these.
 SMALL_UVARINTS = tuple(bytes((value,)) for value in range(128))
 
 
@@ -40,7 +40,8 @@ def finish_uvarint(data: bytes | memoryview, position: int, first: int) -> tuple
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Returns the value and the position after it. Raises the same errors as `finish_uvarint`."""
+    """Returns the value of the varint at `position` and the position after it. Raises the same errors as
+    `finish_uvarint`."""
     first = data[position]
     if first < 128:
         return first, position + 1

@@ -1,6 +1,6 @@
 """The principal inside an Envelope (KIP-590) (core).
 
-It is stored with a two-byte version prefix. Diskraft only has principals of type "User".
+The encoded principal follows a two-byte version. Diskraft only has principals of type "User".
 """
 
 from common.protocol.schema import Kind, Struct, message

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, and from version 6 on by name or id (core).
+"""DeleteTopics: deletes topics by name, from version 6 on by name or id (core).
 
 Up to version 5 the names are in `topic_names`, from version 6 on in `topics`, so a handler must look at both. In a version 6
 entry, either the name is null or the id is zero.

@@ -1,6 +1,7 @@
 """DescribeCluster: cluster id, controller and brokers, for admin tools (core).
 
-`endpoint_type` says whether brokers or controllers are asked for (KIP-919); a listener answers only for its own kind.
+`endpoint_type` says whether brokers or controllers are asked for (KIP-919); a broker's listener answers only for brokers, a
+controller's only for controllers.
 """
 
 from enum import IntEnum

@@ -1,12 +1,12 @@
-"""ListOffsets: the offset at or after a timestamp, or at a special point of the log (core).
+"""ListOffsets: finds the first offset at or after a timestamp, or a special point of the log (core).
 
-If there is no record at or after the timestamp, the response is offset -1 and timestamp -1 without an error.
+If there is no record at or after the timestamp, the response has offset -1 and timestamp -1 without an error.
 """
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Struct, field, message, struct
 
-# Timestamps with a meaning of their own.
+# The values of the request's timestamp that ask for a special point of the log.
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3

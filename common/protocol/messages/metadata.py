@@ -1,8 +1,8 @@
 """Metadata: brokers, and topics with their partitions, leaders and replicas (core).
 
-All topics are requested by an empty list in version 0 and by null from version 1 on, where an empty list means no topics.
-From version 10 on a topic may be requested by id, with a null name. `offline_replicas` (version 5) shows clients that a
-directory has failed.
+A request for all topics has an empty list in version 0 and null from version 1 on. From version 1 on, an empty list asks for
+no topics. From version 10 on a topic may be requested by id, with a null name. `offline_replicas` (version 5) shows clients
+that a directory has failed.
 """
 
 from common.ids import ZERO_UUID, Uuid
