@@ -19,7 +19,7 @@ from crc32c import crc32c
 Buffer = bytes | bytearray | memoryview
 
 BATCH_OVERHEAD = 61
-LOG_OVERHEAD = 12  # base offset and batch length: what `batch_length` does not count
+LOG_OVERHEAD = 12  # the size of base offset and batch length, which `batch_length` does not count
 CURRENT_MAGIC = 2
 
 NO_PRODUCER_ID = -1
@@ -37,9 +37,9 @@ HIGHEST_COMPRESSION_CODE = 4  # none, gzip, snappy, lz4, zstd
 
 # Length, attributes, two deltas, key length, value length and header count: at least one byte each.
 _RECORD_SIZE_MIN = 7
-# The maximum expansion factor per compression code. The formats themselves set these limits, so no valid batch exceeds them.
-# gzip: 258 bytes from two bits. snappy: 64 from three bytes. lz4: 255 from each byte that extends a match. zstd: a 128 KiB
-# block from the four bytes of the smallest block.
+# The maximum expansion factor, indexed by compression code. The formats themselves set these limits, so no valid batch
+# exceeds them. gzip: 258 bytes from two bits. snappy: 64 from three bytes. lz4: 255 from each byte that extends a match.
+# zstd: a 128 KiB block from the four bytes of the smallest block.
 EXPANSION_MAX = (1, 1032, 22, 255, 32768)
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -159,7 +159,7 @@ def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[t
     """Splits `buffer` into batches without copying and without verifying checksums.
 
     With `allow_partial_tail` a batch that is cut off at the end is dropped, as a fetch response may end with one; otherwise
-    it raises TruncatedBatch.
+    such a batch raises TruncatedBatch.
     """
     view = memoryview(buffer)
     batches = []
@@ -183,7 +183,7 @@ def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[t
 
 
 def validate_integrity(header: BatchHeader, view: Buffer) -> None:
-    """The check of recovery and followers: magic, size and checksum. Raises WrongMagic, TruncatedBatch or CorruptBatch."""
+    """Checks magic, size and checksum, as recovery and followers do. Raises WrongMagic, TruncatedBatch or CorruptBatch."""
     if header.magic != CURRENT_MAGIC:
         raise WrongMagic(f"record batch has magic {header.magic}, only {CURRENT_MAGIC} is served")
     if len(view) != header.size:
@@ -194,7 +194,8 @@ def validate_integrity(header: BatchHeader, view: Buffer) -> None:
 
 
 def validate_batch(header: BatchHeader, view: Buffer) -> None:
-    """Checks integrity and consistent counts without reading the records. Raises a subclass of BatchError."""
+    """Checks integrity, and that the counts in the header are consistent, without reading the records. Raises a subclass of
+    BatchError."""
     validate_integrity(header, view)
     if header.record_count <= 0:
         raise InvalidRecordBatch(f"record batch holds {header.record_count} records")
@@ -204,14 +205,16 @@ def validate_batch(header: BatchHeader, view: Buffer) -> None:
         )
     if header.compression > HIGHEST_COMPRESSION_CODE:
         raise InvalidRecordBatch(f"record batch has the unknown compression code {header.compression}")
-    # Kafka counts the records. We do not read them here, but a false count must not use up many segments' worth of offsets.
+    # Kafka reads the records and counts them; we only check that this many records could fit. Without that check, a false
+    # count could use up many segments' worth of offsets.
     records_size = header.size - BATCH_OVERHEAD
     if header.record_count * _RECORD_SIZE_MIN > records_size * EXPANSION_MAX[header.compression]:
         raise InvalidRecordBatch(f"record batch counts {header.record_count} records in {records_size} bytes")
 
 
 def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
-    """`validate_batch`, plus what clients must not send: control batches, or a producer id without a sequence."""
+    """Checks what `validate_batch` checks, and rejects what clients must not send: control batches, or a producer id without
+    a sequence."""
     validate_batch(header, view)
     if header.is_control:
         raise InvalidRecordBatch("a client may not write control records")
@@ -223,7 +226,7 @@ def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
 
 
 def set_base_offset_and_epoch(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Stamps the batch at the start of the buffer. Both fields lie outside the checksum."""
+    """Stamps the batch at the start of the buffer. The checksum stays valid, because it covers neither field."""
     _OFFSET.pack_into(buffer, 0, base_offset)
     _EPOCH.pack_into(buffer, _EPOCH_POSITION, leader_epoch)
 
@@ -314,7 +317,7 @@ def encode_values_batch(
         head.clear()
         head += b"\x00\x00"  # attributes, and a timestamp delta of zero
         append_varint(head, offset_delta)
-        head.append(1)  # the key's length, -1
+        head.append(1)  # the varint of -1: the record has no key
         append_varint(head, len(value))
         append_varint(out, len(head) + len(value) + 1)
         out += head
@@ -431,7 +434,7 @@ def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
     header = read_header(view)
     base_offset = header.base_offset
     if header.size != len(view) or header.compression or header.record_count < 0:
-        # `iterate_records` raises the specific error.
+        # The fast path cannot read this batch, so leave it to `iterate_records`, which raises the specific error.
         for record in iterate_records(view):
             yield record.offset, _value_of(record)
         return
@@ -456,8 +459,8 @@ def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
 def _plain_value(view: memoryview, start: int, end: int) -> tuple[int, int] | None:
     """Returns the offset delta and the value's start for a record as written by `encode_values_batch`, None for any other.
 
-    Such a record has a one-byte timestamp delta, an offset delta and a value length of one or two bytes, no key and no
-    headers.
+    The fast path accepts only records with a one-byte timestamp delta, an offset delta and a value length of one or two
+    bytes, no key and no headers.
     """
     if end - start < 7 or view[start + 1] >= 0x80 or view[end - 1]:
         return None
@@ -472,7 +475,8 @@ def _plain_value(view: memoryview, start: int, end: int) -> tuple[int, int] | No
     if length >= 0x80:
         length = (length & 0x7F) | (view[position] << 7)
         position += 1
-    # A second byte with its continuation bit set makes the number 0x4000 or more; an odd number is negative.
+    # Return None for longer varints and for negative numbers. If the continuation bit of the second byte is set, the number
+    # is 0x4000 or more; if the number is odd, it stands for a negative one.
     if (offset_delta | length) & ~0x3FFE or view[key_position] != 1 or position + (length >> 1) + 1 != end:
         return None
     return offset_delta >> 1, position

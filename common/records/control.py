@@ -1,7 +1,7 @@
 """Control records, which the quorum writes into the metadata log and its snapshots (core).
 
-A control batch has its attribute bit set. Each record's key is an int16 version (0) and an int16 type; its value is a
-flexible message. Counterpart of Kafka's ControlRecordType and RecordsUtil.
+A batch of control records has the control bit set in its attributes. Each record's key is an int16 version (0) and an int16
+type; its value is a flexible message. Counterpart of Kafka's ControlRecordType and RecordsUtil.
 
 LeaderChangeMessage is written as version 0 although version 1 exists: Kafka's metadata shell and the nodes of a cluster with
 kraft.version 0 cannot read version 1. The field `version` *inside* each message must equal the version of the encoding.
@@ -75,7 +75,7 @@ class SnapshotFooterRecord(Struct):
 
 @message(kind=Kind.DATA, versions="0", flexible="0+")
 class KRaftVersionRecord(Struct):
-    """The finalized kraft.version."""
+    """Finalizes kraft.version at the level `k_raft_version`."""
 
     version: Int16 = 0
     k_raft_version: Int16 = 0
@@ -104,7 +104,7 @@ class Voter(Struct):
 
 @message(kind=Kind.DATA, versions="0", flexible="0+")
 class VotersRecord(Struct):
-    """The set of voters, from kraft.version 1 on."""
+    """The set of voters. Written from kraft.version 1 on."""
 
     version: Int16 = 0
     voters: list[Voter] = field(default_factory=list)
@@ -173,7 +173,7 @@ def decode_control_message(record: Record) -> ControlMessage | UnknownControlRec
         return UnknownControlRecord(record_type, bytes(record.value))
     if len(record.value) < 2:
         raise InvalidRecordBatch("a control record ends within its version")
-    # Every one of these messages starts with the version of its encoding.
+    # The known control messages all start with the version of their encoding.
     version = int.from_bytes(record.value[:2], "big", signed=True)
     if version not in message_schema(record_class).versions:
         raise InvalidRecordBatch(f"{record_class.__name__} has the unknown version {version}")

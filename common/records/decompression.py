@@ -19,7 +19,7 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
 _JAVA_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _JAVA_SNAPPY_HEADER = 16
-# The zlib window size that means: expect a gzip header.
+# The window size that makes zlib expect a gzip header.
 _GZIP_WINDOW = 31
 _USUAL_EXPANSION = 16
 _LARGER = "it becomes larger"
@@ -40,7 +40,7 @@ def decompress(code: int, payload: memoryview, *, size_max: int) -> Buffer:
     """Decompresses a batch's records to at most `size_max` bytes. Raises NotDecompressed."""
     if code not in _OPENERS:
         raise NotDecompressed(f"the compression code {code} is unknown")
-    # Also bound the memory by the input: the format limits how far it can expand.
+    # Bound the memory by the size of the input too: the format limits how far a payload can expand.
     limit = min(size_max, EXPANSION_MAX[code] * len(payload))
     try:
         return _OPENERS[code](bytes(payload), limit)
@@ -50,7 +50,7 @@ def decompress(code: int, payload: memoryview, *, size_max: int) -> Buffer:
 
 def _gunzip(payload: bytes, size_max: int) -> bytearray:
     opened = bytearray()
-    # A gzip stream may have several members.
+    # A gzip stream may have several members, one after the other.
     while payload:
         member = zlib.decompressobj(_GZIP_WINDOW)
         opened += member.decompress(payload, size_max - len(opened) + 1)
@@ -79,7 +79,7 @@ def _unsnap(payload: bytes, size_max: int) -> bytes:
 
 def _unsnap_chunk(chunk: bytes, size_max: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(chunk)
-    # This size is only a claim of the chunk.
+    # Check the size before allocating memory, because it is only what the chunk claims.
     if size > len(chunk) * EXPANSION_MAX[SNAPPY]:
         raise ValueError("it claims a size that it cannot have")
     if size > size_max:
@@ -88,8 +88,8 @@ def _unsnap_chunk(chunk: bytes, size_max: int) -> bytes:
 
 
 def _open(decompress_into: Callable[[bytes, bytearray], int], payload: bytes, size_max: int) -> memoryview:
-    """Grows the buffer only while the output does not fit, so that a damaged payload cannot make us allocate the full
-    limit."""
+    """Decompresses into a buffer that grows only while the output does not fit, so that a damaged payload cannot make us
+    allocate the full limit."""
     size = min(_USUAL_EXPANSION * len(payload), size_max)
     while True:
         opened = bytearray(size)

@@ -25,7 +25,7 @@ class MalformedRecord(ProtocolError):
 
 
 class UnknownRecordType(ProtocolError):
-    """The record's type, or the version of its type, is unknown to this code."""
+    """The record has a type, or a version of its type, that this code does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ def decode_any_record(frame: bytes | bytearray | memoryview, numbering: Numberin
 
 
 def read_frame_head(frame: bytes | bytearray | memoryview) -> tuple[int, int, int]:
-    """Returns record type, record version and the position of the body. Raises MalformedRecord."""
+    """Reads the frame version, and returns the record type, the record version and the position of the body. Raises
+    MalformedRecord."""
     # For nearly every record, all three varints are single bytes.
     if len(frame) >= 3 and frame[0] == FRAME_VERSION and frame[1] < 0x80 and frame[2] < 0x80:
         return frame[1], frame[2], 3

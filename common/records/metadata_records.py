@@ -1,7 +1,8 @@
 """The records of the metadata log, each declared once with all its versions (core).
 
-The facts come from Apache Kafka's metadata schemas, so that Kafka's nodes and tools can read our log and we can read theirs.
-Handlers and replay never see a version; `common.metadata.metadata_version` decides which version a cluster may write.
+Names, types and versions come from Apache Kafka's metadata schemas, so that Kafka's nodes and tools can read our log and we
+can read theirs. Handlers and replay never see a version; `common.metadata.metadata_version` decides which version a cluster
+may write.
 
 The directories of PartitionRecord and PartitionChangeRecord are *assigned directory ids*: their reserved ids follow the
 cluster's numbering. The `log_dirs` of broker records hold directory ids too (never paths), but reserved ids cannot occur
@@ -30,9 +31,9 @@ from common.protocol.schema import (
     struct,
 )
 
-# PartitionChangeRecord.leader: the leader is unchanged. Not the same as NO_LEADER.
+# The value of PartitionChangeRecord.leader that leaves the leader unchanged. Not the same as NO_LEADER.
 NO_LEADER_CHANGE: Final = -2
-# PartitionChangeRecord.leader_recovery_state: unchanged.
+# The value of PartitionChangeRecord.leader_recovery_state that leaves the state unchanged.
 NO_RECOVERY_STATE_CHANGE: Final = -1
 
 
@@ -67,7 +68,8 @@ class FencingChange(IntEnum):
 
 
 class ControlledShutdownChange(IntEnum):
-    """The values of BrokerRegistrationChangeRecord.in_controlled_shutdown. Only a new incarnation leaves that state."""
+    """The values of BrokerRegistrationChangeRecord.in_controlled_shutdown. A broker leaves controlled shutdown only by
+    registering as a new incarnation."""
 
     NONE = 0
     IN_CONTROLLED_SHUTDOWN = 1
@@ -100,7 +102,7 @@ class BrokerFeature(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_BROKER_RECORD, versions="0-3", flexible="0+")
 class RegisterBrokerRecord(Struct):
-    """A broker registered. In a snapshot: a broker is registered."""
+    """A broker was registered. A snapshot has one of these for each registered broker."""
 
     broker_id: Int32 = 0
     is_migrating_zk_broker: Bool = field(default=False, versions="2+")
@@ -132,8 +134,8 @@ class BrokerRegistrationChangeRecord(Struct):
     broker_epoch: Int64 = 0
     fenced: Int8 = field(default=0, tag=0)
     in_controlled_shutdown: Int8 = field(default=0, versions="1+", tag=1)
-    # The directories still online. Empty means "no change", so the loss of the last directory cannot be expressed here. A
-    # broker that loses it is fenced.
+    # The ids of the directories that are still online. Empty means "no change", so the loss of the last directory cannot be
+    # expressed here. A broker that loses its last directory is fenced.
     log_dirs: list[Uuid] = field(default_factory=list, versions="2+", tag=2)
 
 
@@ -170,7 +172,7 @@ class ControllerFeature(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_CONTROLLER_RECORD, versions="0", flexible="0+")
 class RegisterControllerRecord(Struct):
-    """A controller registered (metadata.version 15 and later)."""
+    """A controller was registered (metadata.version 15 and later)."""
 
     controller_id: Int32 = 0
     incarnation_id: Uuid = ZERO_UUID
@@ -211,7 +213,7 @@ class PartitionRecord(Struct):
     leader_recovery_state: Int8 = field(default=0, tag=0)
     leader_epoch: Int32 = -1
     partition_epoch: Int32 = -1
-    # One for each replica. Absent or empty means that every replica is MIGRATING.
+    # One directory id for each replica, in the order of `replicas`. Absent or empty means that every replica is MIGRATING.
     directories: list[AssignedDirectoryId] = field(default_factory=list, versions="1+")
     eligible_leader_replicas: list[Int32] | None = field(default=None, versions="2+", tag=1)
     last_known_elr: list[Int32] | None = field(default=None, versions="2+", tag=2)
@@ -266,7 +268,7 @@ class NoOpRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.ZK_MIGRATION_STATE_RECORD, versions="0", flexible="0+")
 class ZkMigrationRecord(Struct):
-    """Apache's controllers write this once, as NONE. Diskraft has nothing to migrate from."""
+    """The state of a migration from ZooKeeper. Written once, as NONE, since Diskraft has nothing to migrate from."""
 
     zk_migration_state: Int8 = 0
 

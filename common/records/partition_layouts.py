@@ -1,7 +1,7 @@
 """A fast path for decoding PartitionRecord version 1, the bulk of a large cluster's log and snapshots (core).
 
 The arrays in such a record have few elements of fixed size, so one compiled struct per combination of their lengths decodes
-the whole body in one call. A cluster has few such combinations; each reader caches the ones it has met.
+the whole body in one call. A cluster has few such combinations; each reader caches the structs of those it has met.
 
 This path must only answer if the general codec would return the same record. For anything out of the ordinary (tagged
 fields, long arrays, a length that does not fit) it returns None and leaves the decision to the codec.
@@ -16,12 +16,12 @@ from common.records.metadata_records import MetadataRecordType, PartitionRecord
 RECORD_TYPE = MetadataRecordType.PARTITION_RECORD
 VERSION = 1
 
-# The first array comes after the partition id and the topic id.
+# The position of the first array's count: after the partition id and the topic id.
 _FIRST_COUNT = 20
 _ELEMENTS_MAX = 16
 _LAYOUTS_MAX = 4096
 
-# The counts as on the wire: the number of elements plus one.
+# The counts of the five arrays as on the wire: the number of elements plus one.
 _Counts = tuple[int, int, int, int, int]
 
 
@@ -32,7 +32,7 @@ class PartitionLayouts:
         self._layouts: dict[_Counts, struct.Struct] = {}
 
     def decode(self, body: bytes, numbering: Numbering) -> PartitionRecord | None:
-        """Returns the record, or None if only the codec can decide."""
+        """Returns the record, or None if it has to be left to the codec."""
         try:
             replicas = body[_FIRST_COUNT]
             position = _FIRST_COUNT - 3 + replicas * 4
@@ -41,7 +41,8 @@ class PartitionLayouts:
             removing = body[position]
             position += removing * 4 - 3
             adding = body[position]
-            # The last array of broker ids is followed by leader, leader epoch and partition epoch.
+            # The count of the directories is 12 bytes after the last array of broker ids: leader, leader epoch and partition
+            # epoch lie between.
             directories = body[position + adding * 4 + 9]
         except IndexError:
             return None
@@ -71,7 +72,8 @@ class PartitionLayouts:
         )
 
     def _new_layout(self, counts: _Counts) -> struct.Struct | None:
-        # A count byte of zero would be null; 0x80 or more is the first byte of a longer varint.
+        # Leave other counts to the codec. A count byte of zero means null, and 0x80 or more is the first byte of a longer
+        # varint.
         if not all(1 <= count <= _ELEMENTS_MAX for count in counts) or len(self._layouts) >= _LAYOUTS_MAX:
             return None
         replicas, isr, removing, adding, directories = (count - 1 for count in counts)
