@@ -1,7 +1,7 @@
 """The address grammars in server.properties: listeners, voters and plain host:port pairs (core).
 
 An IPv6 host is written in brackets, as in Kafka. A listener with an empty host listens on all interfaces. The host stays
-empty here; `load_server_config` fills in the advertised one, as it knows the machine's host name.
+empty here; `load_server_config` fills in the host to advertise, because it knows the machine's host name.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 `load_server_config` turns properties into a `ServerConfig`, or raises a ConfigError whose single line gives the key, its
 value and what is allowed. Unknown keys, and Kafka's keys that have no effect yet, become warnings. Counterpart of
-KafkaConfig. Note that `log.dirs` overrides `log.dir`, and that `metadata.log.dir` defaults to the *first* of them.
+KafkaConfig. Note that `log.dirs` overrides `log.dir`, and that `metadata.log.dir` defaults to the *first* log directory.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ class ServerConfig:
     node_id: int = integer(REQUIRED, at_least=0, at_most=INT_MAX)
     broker_rack: str | None = text(None)
 
-    # Directories. Invariant: log_dirs is never empty and metadata_log_dir is never "".
+    # Directories. After `load_server_config`, log_dirs is never empty and metadata_log_dir is never "".
     log_dirs: tuple[str, ...] = custom(_parse_absolute_paths, ABSOLUTE_PATHS, ())
     log_dir: str = custom(_parse_absolute_path, "one absolute path", "/tmp/kafka-logs")
     metadata_log_dir: str = custom(_parse_absolute_path, "one absolute path", "")
@@ -202,7 +202,7 @@ class ServerConfig:
 
     @property
     def retention_ms(self) -> int:
-        """log.retention.ms, else .minutes, else .hours. -1 means no limit."""
+        """The retention time from log.retention.ms, else .minutes, else .hours. -1 means no limit."""
         if self.log_retention_ms is not None:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
@@ -350,7 +350,7 @@ def _validate_quorum(config: ServerConfig) -> None:
         raise ConfigError(f"controller.quorum.voters lists {len(voters)} voters; it takes one in this version")
 
 
-# Environment variables for the official image's start scripts; they are not configuration keys.
+# Environment variables that the official image's start scripts read. They are not configuration keys.
 SCRIPT_VARIABLES = frozenset(
     """
     KAFKA_CLUSTERS KAFKA_DEBUG KAFKA_DEBUG_FLAG KAFKA_DEBUG_SUSPEND_FLAG KAFKA_GC_LOG_OPTS KAFKA_HEAP_OPTS KAFKA_HOME
@@ -361,7 +361,8 @@ SCRIPT_VARIABLES = frozenset(
 
 
 def properties_from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Maps KAFKA_LOG_DIRS to log.dirs, `__` to `_` and `___` to `-`, as the official image does."""
+    """Converts environment variables to properties, as the official image does: KAFKA_LOG_DIRS becomes log.dirs. In a name,
+    `__` stands for `_` and `___` for `-`."""
     properties: dict[str, str] = {}
     for name in sorted(variables):
         if not name.startswith("KAFKA_") or name in SCRIPT_VARIABLES:

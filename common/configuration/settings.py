@@ -2,7 +2,7 @@
 
 A configuration is a frozen dataclass with one field per key; the field name is the key with '.' replaced by '_'. The field's
 setting parses the text and describes what is allowed, so that an error can give the key, the value and the allowed values in
-one line. A default is a value and is not parsed. Counterpart of Kafka's ConfigDef.
+one line. A default is given as a value, not as text to be parsed. Counterpart of Kafka's ConfigDef.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def _field(parse: Callable[[str], object], allowed: str, default: object) -> Any
 
 
 def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most: int = LONG_MAX) -> Any:
-    """An integer within bounds. The error message gives the bounds."""
+    """Declares a key that takes an integer within bounds. The error message gives the bounds."""
 
     def parse(text: str) -> int:
         # int() would also accept underscores and the digits of other scripts.
@@ -75,7 +75,7 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
 
 
 def boolean(default: bool) -> Any:
-    """`true` or `false` in upper or lower case, as in Kafka."""
+    """Declares a key that takes `true` or `false`, in upper or lower case, as in Kafka."""
 
     def parse(text: str) -> bool:
         if text.lower() not in ("true", "false"):
@@ -86,12 +86,12 @@ def boolean(default: bool) -> Any:
 
 
 def text(default: str | Required | None) -> Any:
-    """Any text. An empty value is kept."""
+    """Declares a key that takes any text. An empty value is kept."""
     return _field(lambda value: value, "any text", default)
 
 
 def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> Any:
-    """A comma-separated list; empty elements are dropped."""
+    """Declares a key that takes a comma-separated list; empty elements are dropped."""
 
     def parse(value: str) -> tuple[str, ...]:
         parts = tuple(part.strip() for part in value.split(",") if part.strip())
@@ -104,7 +104,7 @@ def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> An
 
 
 def custom(parse: Callable[[str], object], allowed: str, default: object) -> Any:
-    """A value with its own parser."""
+    """Declares a key with a parser of its own."""
     return _field(parse, allowed, default)
 
 
@@ -120,8 +120,8 @@ def keys_of(configuration_class: type) -> tuple[str, ...]:
 
 
 def load_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Maps field names to values for every declared key in `properties`. Raises ConfigError for an invalid or missing
-    one."""
+    """Maps field names to values for every declared key in `properties`. Raises ConfigError for an invalid value or a
+    missing key."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(configuration_class):
         setting: Setting | None = field.metadata.get("setting")
@@ -136,9 +136,9 @@ def load_settings(configuration_class: type, properties: Mapping[str, str]) -> d
 
 
 def parse_setting(key: str, setting: Setting, value: str) -> object:
-    """Parses one value. Raises ConfigError."""
+    """Parses the value of one key. Raises ConfigError if it is invalid."""
     if any(unicodedata.category(each) in ("Cc", "Cs") for each in value.strip()):
-        # Some of these characters fit in no file name, others in no request.
+        # Refuse control characters and surrogates: some cannot be part of a file name, others cannot be sent in a request.
         raise ConfigError(f"{key}={value} is not valid (it holds control characters); it takes {setting.allowed}")
     if len(value.encode()) > _VALUE_BYTES_MAX:
         raise ConfigError(f"{key} is not valid ({len(value)} characters are too many); it takes {setting.allowed}")

@@ -1,8 +1,8 @@
 """Topic configuration: the keys that have an effect, the server's defaults for them, and validation (core).
 
-A topic's overrides are ConfigRecords in the metadata; a partition uses the server's defaults overlaid with them. A Kafka key
-that has no effect yet is rejected, unless the value asks for what Diskraft does anyway. Such an override is stored like any
-other and changes nothing. Counterpart of Kafka's LogConfig.
+A topic's overrides are ConfigRecords in the metadata; a partition uses the server's defaults overlaid with its topic's
+overrides. A Kafka key that has no effect yet is rejected, unless its value asks for what Diskraft does anyway. An override
+with such a value is stored like any other and changes nothing. Counterpart of Kafka's LogConfig.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,8 @@ class TopicConfig:
     unclean_leader_election_enable: bool = boolean(False)
 
 
-# Kafka's keys without an effect yet, each with the one value that describes what happens anyway (None if there is none).
+# Kafka's keys that have no effect yet, each with the only value that is accepted, because it describes what happens anyway.
+# None means that no value is accepted.
 WITHOUT_EFFECT: Mapping[str, str | None] = {
     "cleanup.policy": "delete",
     "compression.gzip.level": None,
@@ -55,7 +56,8 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
     "segment.jitter.ms": "0",
 }
 
-# Those that describe every topic. Clients look some of them up without checking whether they exist.
+# The keys and values reported for every topic although the keys have no effect: some clients look up a key without checking
+# whether it exists.
 SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
 
