@@ -11,7 +11,7 @@ log assigns the offsets and the position, the pipeline does the rest.
    its turn.
 2. One failed append ends the pipeline. Later appends may be on the disk after a hole, or not at all. So `fail` takes back
    every append that is not written yet, and completions that the disk reports afterwards no longer count.
-3. The callbacks of an append run in a turn of the event loop of their own, so a caller can never re-enter the pipeline.
+3. The callbacks of an append run in a later turn of the event loop, never from inside a method of the pipeline.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from common.storage.outstanding import Outstanding
 from common.storage.segment import Segment
 
 OnWritten = Callable[[], None]
-"""The kernel has the bytes of this append and of all earlier ones."""
+"""Called when the kernel has the bytes of this append and of all earlier ones."""
 
 OnFailed = Callable[[LogDirError | None], None]
-"""The append will never be written. None: given up unfinished, because the process is on its way out."""
+"""Called when the append has failed. The error is None if the append was given up because the process is shutting down."""
 
 
 class AwaitedAppend:
-    """Turns the two callbacks into a future, for callers that await their append.
+    """Turns the two callbacks of an append into a future, for callers that await their append.
 
     The future belongs to the caller. Cancelling it changes nothing for the log.
     """
@@ -54,7 +54,7 @@ class AwaitedAppend:
             self.ended.cancel()
         else:
             self.ended.set_exception(error)
-            # The caller may never await it. Retrieving the exception marks it as seen.
+            # The caller may never await the future. Retrieving the exception here keeps asyncio from logging it.
             self.ended.exception()
 
 
@@ -71,7 +71,7 @@ class _Append:
 
 
 class AppendPipeline:
-    """Owned by a Log, which decides when it may be used. Calls `on_failure` for every append that fails."""
+    """Writes the appends of one Log, which decides when appending is allowed. Calls `on_failure` if a write fails."""
 
     __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_outstanding", "written_offset")
 
@@ -82,7 +82,7 @@ class AppendPipeline:
         self.written_offset = written_offset
         # Every append that was sent and is not written yet, in offset order. Invariant: the first one is not done.
         self._in_order: deque[_Append] = deque()
-        # The appends among them whose segment file is not open yet, in the same order, with position and bytes.
+        # The appends of `_in_order` whose segment is held, in the same order, each with its position and bytes.
         self._held: list[tuple[_Append, int, Sequence[memoryview]]] = []
         self._outstanding = Outstanding(on_failure)
 
@@ -96,7 +96,10 @@ class AppendPipeline:
         on_written: OnWritten,
         on_failed: OnFailed,
     ) -> None:
-        """Sends bytes that end at the segment's current end. Calls one of the two callbacks, once."""
+        """Queues `buffers` for writing at `position`. `segment.size` must already include them.
+
+        Calls one of the two callbacks, once.
+        """
         append = _Append(segment, segment.size, end_offset, on_written, on_failed)
         self._in_order.append(append)
         if segment.is_held:
@@ -107,7 +110,7 @@ class AppendPipeline:
     def release(self, segment: Segment) -> None:
         """Sends the appends held for this segment, whose file can now be written."""
         segment.is_held = False
-        # Several segments may be waiting for their files, and the files open in any order.
+        # Other segments may still be waiting for their files, which open in any order. Their appends stay held.
         held, self._held = self._held, []
         for append in held:
             if append[0].segment is segment:

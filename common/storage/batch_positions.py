@@ -4,7 +4,7 @@ Consumers and followers that keep up read near the end of a log. All batch posit
 needs no search on disk. Kafka has no counterpart: its sparse index always ends in a short scan. Memory is bounded: when the
 tail has grown to twice its limit, the older half is dropped and the sparse index serves the offsets below `covered_from`.
 Batches are found by their *last* offset: if the requested offset falls into a gap, the read returns the first batch that
-ends at or after it.
+ends after the gap.
 """
 
 from array import array
@@ -42,7 +42,7 @@ class BatchPositions:
                 del column[: self._limit]
 
     def covers(self, offset: int) -> bool:
-        """Whether the batch that holds `offset` is listed here, if there is one."""
+        """Whether every batch that could hold `offset` is listed here."""
         return offset >= self.covered_from
 
     def batch_for(self, offset: int) -> tuple[int, int] | None:
@@ -53,9 +53,9 @@ class BatchPositions:
         return self._first[found], self._positions[found]
 
     def end_of_whole_batches(self, *, size_limit: int, upper_offset: int, segment_size: int) -> int:
-        """Returns the last batch boundary that is within `size_limit` and before any batch that reaches `upper_offset`.
+        """Returns the last batch boundary that is at most `size_limit` and before any batch that reaches `upper_offset`.
 
-        If the boundary is before the batch that the caller starts from, nothing fits.
+        Both `size_limit` and the result are positions. If the result is not beyond the start of the read, no batch fits.
         """
         readable = bisect_left(self._last, upper_offset)
         end = self._positions[readable] if readable < len(self._positions) else segment_size

@@ -1,7 +1,7 @@
 """Walks through the batches of a segment on disk, piece by piece (shell).
 
 `HeaderScan` reads only headers, for searches in trusted logs. `BatchScan` returns whole batches, for recovery. The size in a
-header is only a claim: both compare it with the end of the segment before they allocate or read that much.
+header is only a claim: both scans compare it with the end of the segment before they allocate or read that much.
 """
 
 from typing import Final
@@ -73,8 +73,9 @@ class BatchScan:
         return self._piece_start + len(self._piece)
 
     async def _load(self, size: int) -> None:
-        # Each read has a deadline. A damaged length can be so large that a single read of it would miss the deadline on a
-        # slow disk. The whole directory would then go offline, although only this log needs truncating.
+        # Read in pieces, because each read has a deadline. A damaged header can claim so many bytes that a single read
+        # would miss the deadline on a slow disk. The whole directory would then go offline, although only this log needs
+        # truncating.
         end = min(self._position + size, self._end)
         pieces = [
             await self._log_dir.read(self._file, start, min(BATCH_PIECE, end - start))

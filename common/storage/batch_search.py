@@ -30,7 +30,7 @@ def nothing_at(segment: Segment, offset: int) -> Span:
 def locate_in_memory(
     segment: Segment, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
 ) -> Span | None:
-    """Returns the span to read, None if it takes a search on disk. `segment` must be the one that holds `offset`."""
+    """Returns the span to read, None if only a search on disk can find it. `segment` must be the one that holds `offset`."""
     if offset >= upper_offset:
         return nothing_at(segment, offset)
     if segment.tail is not None and segment.tail.covers(offset):

@@ -32,7 +32,7 @@ __all__ = [
 
 
 async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
-    """Returns the offsets, empty if there is no such file. Raises LogDirError, and MalformedCheckpoint naming the file."""
+    """Returns the offsets, empty if the file is missing. Raises LogDirError, and MalformedCheckpoint that names the file."""
     content = await log_dir.read_file(name)
     if content is None:
         return {}
@@ -43,5 +43,5 @@ async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartit
 
 
 def store_offset_checkpoint(log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> Awaitable[None]:
-    """Replaces the whole file. Durable when it completes."""
+    """Replaces the whole file. The new content is durable when the returned awaitable completes."""
     return log_dir.replace_file(name, format_offset_checkpoint(offsets))

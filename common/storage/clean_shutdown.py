@@ -20,7 +20,7 @@ _EPOCH_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CleanShutdown:
-    """The directory was shut down cleanly. `broker_epoch` is that of the broker that did it, None if unknown."""
+    """The content of the marker. `broker_epoch` is the epoch of the broker that shut down, None if unknown."""
 
     broker_epoch: BrokerEpoch | None
 

@@ -37,7 +37,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), ascending."""
+        """All entries as (epoch, start offset), ascending."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property
@@ -48,8 +48,8 @@ class LeaderEpochs:
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Notes that a batch at `start_offset` carries `epoch`. Returns whether anything changed.
 
-        Drops entries that contradict the new one because their epoch or start offset is not lower. They come from records
-        that were truncated or never written.
+        Drops entries that contradict the new one because their epoch or start offset is not lower. Such entries come
+        from records that were truncated or never written.
         """
         if epoch < 0:
             return False
@@ -71,12 +71,12 @@ class LeaderEpochs:
         higher = bisect_right(self._epochs, epoch)
         end_offset = Offset(self._starts[higher])
         if higher == 0:
-            # The epoch is older than everything left in the log, so it ended where the log starts.
+            # The epoch is older than all known ones, so it ended where the first known epoch starts.
             return EpochEnd(epoch, end_offset)
         return EpochEnd(LeaderEpoch(self._epochs[higher - 1]), end_offset)
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
-        """Returns the epoch of the record at `offset`, UNDEFINED_EPOCH if that is before the first entry."""
+        """Returns the epoch of the record at `offset`, UNDEFINED_EPOCH if `offset` is before the first entry."""
         position = bisect_right(self._starts, offset)
         return LeaderEpoch(self._epochs[position - 1]) if position else UNDEFINED_EPOCH
 

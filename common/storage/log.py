@@ -1,10 +1,10 @@
 """One partition's log: an ordered sequence of record batches in segments, in one folder of a log directory (shell).
 
-Counterpart of Kafka's UnifiedLog and LocalLog; the metadata log uses it too. Appending is a plain call: it assigns the
+Counterpart of Kafka's UnifiedLog and LocalLog; the metadata log is a `Log` too. Appending is a plain call: it assigns the
 offsets and moves `log_end_offset` at once, so pipelined requests get consecutive offsets. The bytes follow through the
-AppendPipeline, which moves `written_offset` in order; readers never see anything beyond it. Operations that change files by
-name (rolling, truncating, deleting, renaming) run under a lock or as `Steps`, so that none of them ever finds a file gone
-that another one has removed. The ENOENT would take the whole directory offline.
+AppendPipeline, which moves `written_offset` in order; readers never see anything beyond `written_offset`. Operations that
+change files by name (rolling, truncating, deleting, renaming) run under a lock or as `Steps`, so that none of them looks for
+a file that another has already removed: the ENOENT would take the whole directory offline.
 
 One failed operation fails the whole log. From then on it acknowledges nothing, not even appends that the disk reports as
 written later, until its owner loads it again.
@@ -45,7 +45,7 @@ NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
 class Appended(NamedTuple):
-    """The offsets assigned to batches."""
+    """The first and the last offset of the appended batches."""
 
     first_offset: Offset
     last_offset: Offset
@@ -55,7 +55,7 @@ class Appended(NamedTuple):
 class LogRead:
     """Whole batches of one segment. `parts` is empty if there is nothing to read.
 
-    `first_offset` belongs to the first batch and may be below the requested offset. `next_offset` is where to continue.
+    `first_offset` is that of the first batch and may be below the requested offset. The next read starts at `next_offset`.
     """
 
     parts: list[FileRegion]
@@ -80,7 +80,7 @@ class Log:
     log_end_offset: Offset
     """The offset of the next record. Advances with every append, before the bytes are written; truncation moves it back."""
     recovery_point: Offset
-    """Everything below it survives a power cut, including indexes and leader epochs.
+    """Everything below this offset survives a power cut, including indexes and leader epochs.
 
     Invariant: recovery_point <= written_offset <= log_end_offset. Advances after syncs; truncation moves it back."""
 
@@ -118,14 +118,15 @@ class Log:
         # True while segments are truncated or closed. An append during that time is a bug of the owner.
         self._is_changing = False
         self._appends = AppendPipeline(log_dir, self.log_end_offset, self._fail)
-        # Rolls, deletions and the files beside the segments. These Steps run to their end even if the caller is cancelled.
+        # Runs all Steps of this log: for rolling, truncating, deleting, and for the files beside the segments. They run to
+        # their end even if the caller is cancelled.
         self._background = Outstanding(self._fail)
-        # Rolled segments that may not survive a power cut yet, oldest first. A segment leaves once its `undone` is 0 and all
-        # older ones have left; the recovery point then moves to its end.
+        # Rolled segments that may not survive a power cut yet, oldest first. A segment leaves the queue once its
+        # `undone` is 0 and all older ones have left; the recovery point then moves to the segment's end.
         self._undurable: deque[Segment] = deque()
-        # Invariant: at most one `_store_epochs_steps` runs at a time; True while it does.
+        # True while `_store_epochs_steps` runs. Invariant: it runs at most once at a time.
         self._is_storing_epochs = False
-        # True if leader-epoch-checkpoint on disk is older than `leader_epochs`. Stored before the recovery point moves.
+        # True if leader-epoch-checkpoint is older than `leader_epochs`. The file is stored before the recovery point moves.
         self._epochs_changed = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class Log:
         if topic_id is not None:
             # The topic id makes the folder count as that topic's log, so write it after everything else that can fail.
             await store_partition_metadata(log_dir, name, topic_id)
-        # Sync the folder's own entry last, so that a crash leaves either the whole log or none.
+        # Sync the folder's own directory entry last, so that a crash leaves either the whole log or none.
         await log_dir.fsync_dir()
         return cls(
             log_dir,
@@ -204,7 +205,7 @@ class Log:
     async def close(self) -> None:
         """Flushes everything, writes the index files and closes the files, for a clean shutdown."""
         async with self._lock:
-            # A log that failed and was abandoned is closed too, but was never flushed.
+            # Check for a failure first: a log that failed and was abandoned is closed as well, but was never flushed.
             self._check_not_failed()
             if self.is_closed:
                 return
@@ -232,7 +233,7 @@ class Log:
         name = marked_partition_folder(parsed.topic, parsed.partition, FolderKind.DELETE, unique)
         async with self._lock:
             self.is_closed = True
-            # Queued operations use the old name. After the rename they would not find the folder.
+            # Let queued operations end first: they use the old name, and would not find the folder after the rename.
             await self._settle()
             self._segments.retire_files()
             # A failed log is deleted like any other. From here on only a failure of the rename counts.
@@ -252,7 +253,7 @@ class Log:
         assert self.failure is not None, "only a failed log is abandoned"
         async with self._lock:
             self.is_closed = True
-            # Steps that ran after the reload could miss files that the reload removed, or remove files that it opened.
+            # Let all Steps end first: after a reload they could miss files that it removed, or remove files that it opened.
             await self._settle()
             self._segments.retire_files()
 
@@ -278,7 +279,7 @@ class Log:
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
-        """Forbids appends while segments are truncated or closed. Only followers truncate, and they do not append then."""
+        """Forbids appends while segments are truncated or closed. Only followers truncate, and never while they append."""
         self._is_changing = True
         try:
             yield
@@ -317,9 +318,9 @@ class Log:
     ) -> Appended:
         """Stamps offsets and epoch into validated batches, in place, and sends them to the disk.
 
-        Calls `on_written` once the kernel has these batches and all earlier ones, or `on_failed`; either in a later turn of
-        the event loop. The views must be writable, and the caller leaves them unchanged until then. Raises LogClosed, and
-        LogDirError if the log has failed.
+        Calls `on_written` once the kernel has these batches and all earlier ones, or `on_failed` if the append fails. The
+        call comes in a later turn of the event loop. The views must be writable, and the caller leaves them unchanged until
+        the call. Raises LogClosed, and LogDirError if the log has failed.
         """
         self._check_appendable()
         first_offset = offset = self.log_end_offset
@@ -351,7 +352,7 @@ class Log:
     def append_as_follower(self, view: memoryview, *, on_written: OnWritten, on_failed: OnFailed) -> Appended:
         """Appends whole, validated batches that already have their offsets and epochs.
 
-        Calls `on_written` or `on_failed` like `append_as_leader`; the caller leaves `view` unchanged until then. Raises
+        Calls `on_written` or `on_failed` like `append_as_leader`; the caller leaves `view` unchanged until the call. Raises
         UnexpectedOffset, BatchError if the bytes are not whole batches, LogClosed, and LogDirError if the log has failed.
         """
         self._check_appendable()
@@ -385,9 +386,9 @@ class Log:
         return Appended(first_offset, Offset(expected - 1))
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
-        """Starts a new leader's epoch at the log end, before the epoch has any batch.
+        """Adds an entry to `leader_epochs`: the epoch of a new leader starts at the log end, before it has any batch.
 
-        The leader uses this entry to answer followers that ask where an earlier epoch ended.
+        With this entry the leader can answer followers that ask where an earlier epoch ended.
         """
         self._epochs_changed |= self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
@@ -407,10 +408,10 @@ class Log:
         return segment
 
     def _release(self, segment: Segment) -> None:
-        """Starts the held appends of a segment whose file is now open."""
+        """Starts the held appends of a segment whose file can now be written."""
         self._appends.release(segment)
         if segment is not self._segments.newest:
-            # It was rolled before its file was open, so finishing it was postponed to this point.
+            # The segment was rolled while it was held, so `_roll` has left the sync and the index files to this method.
             self._background.run(self._finish_rolled_steps(segment))
 
     # --- rolling and flushing ------------------------------------------------------------------------------------
@@ -456,15 +457,15 @@ class Log:
         self._advance_recovery_point()
 
     def _advance_recovery_point(self) -> None:
-        """Moves the recovery point past the rolled segments that are durable, in order.
+        """Moves the recovery point past the oldest rolled segments, as far as they are durable.
 
-        It also waits for leader-epoch-checkpoint: recovery trusts that file below the recovery point and rebuilds the
-        epochs from the batches above it. So no append waits for the file, and a new epoch is not stored until the recovery
-        point moves. When a disk dies, a broker becomes leader of many partitions at once. One sync per partition would
-        delay the first records.
+        Stores leader-epoch-checkpoint first if the epochs have changed: recovery trusts that file below the recovery point
+        and rebuilds the epochs above it from the batches. So a new epoch is not stored until the recovery point moves, and
+        no append waits for the file. When a disk dies, a broker becomes leader of many partitions at once; one sync for
+        each of them would delay their first records.
         """
         if self.failure is not None:
-            # The append that failed may be missing from a rolled segment. That later syncs succeed proves nothing about it.
+            # The append that failed may be missing from a rolled segment, even if later syncs of that segment succeed.
             return
         if self._is_storing_epochs or not self._undurable or self._undurable[0].undone:
             return
@@ -478,7 +479,7 @@ class Log:
         assert self.recovery_point <= self.written_offset
 
     async def flush(self, up_to: Offset | None = None) -> Offset:
-        """Syncs all appends so far and returns the recovery point. Does nothing if it already covers `up_to`."""
+        """Syncs all appends so far and returns the recovery point. Skips the sync if that point already reaches `up_to`."""
         if up_to is not None and up_to <= self.recovery_point:
             return self.recovery_point
         async with self._lock:
@@ -487,7 +488,7 @@ class Log:
 
     async def _sync(self) -> None:
         self._check_usable()
-        # Rolled segments are synced by their own background steps; wait for them.
+        # Rolled segments are synced by background steps, so wait for these steps.
         while self._background.count or self._epochs_changed:
             if self._epochs_changed:
                 self._store_epochs()
@@ -498,7 +499,7 @@ class Log:
             return
         assert segment.file is not None
         try:
-            # This runs after all appends queued so far, because operations on one file keep their order.
+            # The sync covers all appends queued so far, because operations on one file keep their order.
             await self.log_dir.fsync(segment.file.handle)
         except LogDirError as error:
             self._fail(error)
@@ -525,10 +526,10 @@ class Log:
     async def read(
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> LogRead:
-        """Returns whole batches from the one that holds `offset`: at most `max_bytes`, all below `upper_offset`.
+        """Returns whole batches, beginning with the one that holds `offset`: at most `max_bytes`, all below `upper_offset`.
 
-        With `min_one_batch` the first batch is returned even if it is larger. Does not suspend if the position is known in
-        memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
+        With `min_one_batch` the first batch is returned even if it exceeds `max_bytes`. Does not suspend if the position is
+        known in memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
         """
         return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
 
@@ -576,7 +577,7 @@ class Log:
 
     # --- offsets by time -----------------------------------------------------------------------------------------
     async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Returns the first record, in offset order, that is at or after `timestamp`; None if there is none."""
+        """Returns the first record, in offset order, whose timestamp is at least `timestamp`; None if there is none."""
 
         async def find() -> TimestampOffset | None:
             self._check_usable()
@@ -595,25 +596,26 @@ class Log:
 
     # --- truncation ----------------------------------------------------------------------------------------------
     def lower_recovery_point(self, offset: Offset) -> None:
-        """Lowers the recovery point to at or below the point where `truncate_to(offset)` will end the log.
+        """Lowers the recovery point so that it is not above the log end that `truncate_to(offset)` will leave.
 
         The owner calls this and stores the recovery point before it truncates.
         """
         if offset < self.recovery_point:
-            # If `offset` is inside a batch, truncation ends the log at the start of that batch, in the same segment.
+            # If `offset` is inside a batch, truncation ends the log at the start of that batch. The start is not known here,
+            # so lower the recovery point to the start of the segment.
             self.recovery_point = Offset(min(offset, self._segments.holding(offset).base_offset))
 
     async def truncate_to(self, offset: Offset) -> Offset:
         """Truncates the log at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
 
-        The owner must first lower the recovery point and store it. After a crash, an old, higher recovery point would vouch
-        for bytes that were never synced.
+        The owner must first lower the recovery point and store it. Otherwise, after a crash, the old, higher recovery point
+        would vouch for bytes that were never synced.
         """
         async with self._lock:
             self._check_usable()
             if offset >= self.log_end_offset:
-                # A leader that was deposed before its first append left an epoch that starts at the log end. If we kept
-                # it, it would conflict with the new leader's epochs, and every fetch would report the same divergence.
+                # A leader that was deposed before its first append has left an epoch that starts at the log end. If we kept
+                # that entry, it would conflict with the new leader's epochs, and every fetch would report the divergence.
                 if self.leader_epochs.truncate_from_end(offset):
                     self._store_epochs()
                 return self.log_end_offset
@@ -628,7 +630,7 @@ class Log:
         return self.log_end_offset
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drops everything and continues at `offset`, as a follower does if the leader's log starts past its own end."""
+        """Drops everything and continues at `offset`, as a follower does if its log ends before the leader's starts."""
         async with self._lock:
             self._check_usable()
             with self._changing():
@@ -646,7 +648,7 @@ class Log:
             first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
             end = Offset(min(offset, first_offset))
             kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
-        # From here on, do not suspend until memory and the disk's queue agree again.
+        # Do not suspend from here until `_cut_steps` is queued: only then do memory and the disk's queue agree again.
         removed = segments[number + 1 :]
         kept.is_held = True
         self._segments.replace([*segments[:number], kept], removed)
@@ -657,18 +659,19 @@ class Log:
         await self._background.wait()
 
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
-        # Remove the newest segment first, and durably, so that a crash leaves a log that is too long but has no hole.
+        # Remove the newest segment first and sync each removal, so that a crash leaves a log too long but without a hole.
         for segment in reversed(removed):
             if segment.file is None:
                 yield self.log_dir.remove(segment.path())
             else:
                 yield from segment.removal_steps()
             yield self.log_dir.fsync_dir(self.name)
-        # Index files that reach past the new end would be taken for indexes of the records appended next.
+        # Remove index files that reach past the new end: a later start would take them for indexes of newer records.
         yield from kept.index_removal_steps()
         assert kept.file is not None
         yield self.log_dir.truncate(kept.file.handle, position)
-        # A power cut must not bring the truncated bytes back, below a later recovery point or before a newer segment.
+        # Without a sync, a power cut could bring the truncated bytes back, below a later recovery point or before a newer
+        # segment.
         yield self.log_dir.fsync(kept.file.handle)
         self._release(kept)
         for segment in removed:
@@ -703,7 +706,7 @@ class Log:
 
     # --- deletion ------------------------------------------------------------------------------------------------
     def raise_log_start_offset(self, offset: Offset) -> bool:
-        """Makes everything below `offset` unreadable. The next deletion removes the segments. Never lowers the start.
+        """Makes everything below `offset` unreadable. The next deletion removes segments below it. Never lowers the start.
 
         Returns whether anything changed. Raises OffsetOutOfRange if `offset` is beyond the log end.
         """
@@ -719,7 +722,8 @@ class Log:
     async def delete_segments_before(self, offset: Offset) -> list[DeletedSegment]:
         """Raises the log start to `offset` and removes the segments entirely below it, except the newest segment.
 
-        The owner makes sure that `offset` is at or below the high watermark, or the end of the latest snapshot.
+        The owner makes sure that `offset` is not above the high watermark or, in the metadata log, the end of the latest
+        snapshot.
         """
         async with self._lock:
             self._check_usable()
@@ -735,18 +739,19 @@ class Log:
                 self._check_usable()
             segments = list(self._segments)
             count = await expired_segments(segments, expiry, now_ms=now_ms, high_watermark=high_watermark)
-            # The newest segment may have grown in the meantime.
+            # The newest segment may have grown while `expired_segments` waited for the disk.
             while count and self._segments[count - 1].next_offset > high_watermark:
                 count -= 1
             if count:
                 if count == len(self._segments):
-                    # Everything has expired. The newest segment can only be removed once there is a newer one.
+                    # All segments have expired. The newest segment can only be removed once there is a newer one.
                     self._roll(self.log_end_offset)
                 self.raise_log_start_offset(Offset(self._segments[count].base_offset))
             return await self._delete_below_start()
 
     async def _delete_below_start(self) -> list[DeletedSegment]:
-        # A segment cannot be renamed safely while it is being written to disk or its index files are.
+        # A segment cannot be renamed safely while it or its index files are being written to disk, so wait until no
+        # background step is left.
         while self._background.count:
             await self._background.wait()
         self._check_usable()
@@ -764,7 +769,7 @@ class Log:
     def _delete_steps(self, removed: list[Segment]) -> Steps:
         for segment in removed:
             yield from segment.removal_steps()
-            # Sync after each one: if a power cut brought back an older segment but not the next, the log would have a hole.
+            # Sync each removal: if a power cut brought back an older segment but not the next, the log would have a hole.
             yield self.log_dir.fsync_dir(self.name)
         for segment in removed:
             yield from segment.delete_steps()

@@ -1,6 +1,7 @@
 """The part of a topic's configuration that the log itself uses (core).
 
-A `TopicConfig` has these attributes and can be passed directly. The metadata log, which has no topic, uses a `LogConfig`.
+A `TopicConfig` has the attributes of `LogSettings` and can be passed directly. The metadata log, which has no topic, uses a
+`LogConfig`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class LogSettings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The settings on their own, with Kafka's defaults."""
+    """The settings of a log that has no topic, with Kafka's defaults."""
 
     segment_bytes: int = 1024**3
     segment_ms: int = 7 * 24 * 3_600_000

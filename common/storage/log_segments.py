@@ -21,10 +21,10 @@ LOADED_INDEXES_MAX = 2
 
 
 class LogSegments:
-    """Invariant: never empty, in ascending order of base offset."""
+    """The segments of one log. Invariant: never empty, in ascending order of base offset."""
 
     def __init__(self, segments: list[Segment]) -> None:
-        # Increments whenever segments or their files are taken away, never for `add`.
+        # Counts the changes that take away segments or their files. `add` does not count.
         self.generation = 0
         self._segments = segments
         # Invariant: the base offsets of `_segments`, in the same order.
@@ -47,7 +47,7 @@ class LogSegments:
 
     @property
     def base_offsets(self) -> list[Offset]:
-        """Ascending."""
+        """The base offsets of all segments, ascending."""
         return [Offset(base) for base in self._bases]
 
     def number_of(self, offset: int) -> int:
@@ -75,7 +75,7 @@ class LogSegments:
         self.generation += 1
 
     def retire_files(self) -> None:
-        """Closes all files in the same way, when the log is closed."""
+        """Closes each file when the last search in it has ended. Called when the log is closed, abandoned or deleted."""
         self.generation += 1
         for segment in self._segments:
             if segment.file is not None:
@@ -83,7 +83,7 @@ class LogSegments:
 
     # --- searching -----------------------------------------------------------------------------------------------
     async def in_one_generation(self, search: Callable[[], Awaitable[T]]) -> T:
-        """Runs `search` until no segment was removed during the run, and returns its result."""
+        """Repeats `search` until no segment is removed during a run, and returns the result of that run."""
         while True:
             generation = self.generation
             try:
@@ -108,12 +108,12 @@ class LogSegments:
                 yield segment
 
     def note_index_use(self, segment: Segment) -> None:
-        """Notes that an older segment's index was used. Keeps the indexes of a few segments and drops the oldest."""
+        """Notes that a search uses this segment's index. Keeps the indexes of a few older segments and drops the others."""
         if segment.tail is not None or segment in self._loaded_indexes:
             return
         self._loaded_indexes.append(segment)
         if len(self._loaded_indexes) > LOADED_INDEXES_MAX:
             oldest = self._loaded_indexes.popleft()
-            # The indexes of a rolled segment are only in memory until its index files are written.
+            # Until the index files of a rolled segment are written, its indexes are only in memory and must be kept.
             if oldest.undone == 0 and oldest.tail is None:
                 oldest.forget_indexes()

@@ -1,4 +1,4 @@
-"""meta.properties, which marks a formatted log directory, and the check that those of one node agree (core).
+"""meta.properties, the file that marks a log directory as formatted, and the check that the files of one node agree (core).
 
 Counterpart of Kafka's MetaProperties and MetaPropertiesEnsemble. Version 0 dates from the ZooKeeper era and has `broker.id`.
 This project writes version 1. `directory.id` may be missing in both versions and is then added at start. An *unreadable*
@@ -25,12 +25,12 @@ class MalformedMetaProperties(Exception):
 
 
 class MetaPropertiesConflict(Exception):
-    """The directories contradict each other or the configuration. The text is one line and says how to fix it."""
+    """The directories contradict each other or the configuration. The text is one line and says how to fix the conflict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """The content of one file. A version 0 file may lack any of the ids, a version 1 file only the directory id."""
+    """The content of a meta.properties. A version 0 file may lack any of the ids, a version 1 file only the directory id."""
 
     cluster_id: str | None = None
     node_id: int | None = None
@@ -53,7 +53,7 @@ class MetaProperties:
         return dict(sorted(entries.items()))
 
     def __str__(self) -> str:
-        """Formats it as Kafka's tools do: {cluster.id=..., node.id=1, version=1}."""
+        """Formats the properties as Kafka's tools do: {cluster.id=..., node.id=1, version=1}."""
         return "{" + ", ".join(f"{key}={value}" for key, value in self.entries().items()) + "}"
 
 
@@ -75,7 +75,7 @@ def parse_meta_properties(content: bytes) -> MetaProperties:
     node_id = _number(entries, node_key, default=None)
     cluster_id = entries.get("cluster.id")
     if cluster_id is not None and not cluster_id.isprintable():
-        # Escape sequences can produce line breaks, and lone surrogates, which no request can carry.
+        # Escape sequences in the file can produce line breaks, and lone surrogates, which no request can carry.
         raise MalformedMetaProperties(f"cluster.id is {cluster_id!r}, which is not printable")
     if version == VERSION_KRAFT:
         for key, value in (("cluster.id", cluster_id), ("node.id", node_id)):
@@ -106,12 +106,13 @@ def _number(entries: Mapping[str, str], key: str, *, default: int | None) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaPropertiesEnsemble:
-    """All configured directories of one node by path, in configuration order. Each is in exactly one of the three groups."""
+    """All configured directories of one node by path, in configuration order. Each is either formatted, unformatted or
+    unreadable."""
 
     formatted: Mapping[str, MetaProperties]
     unformatted: tuple[str, ...] = ()
     unreadable: Mapping[str, str]
-    """Maps the path to the reason, in one line."""
+    """Maps each unreadable path to the reason, in one line."""
     metadata_log_dir: str
 
     @property
@@ -167,7 +168,7 @@ def _verify_directory_id(path: str, directory_id: DirectoryId, owners: dict[Dire
 
 
 def verify_for_start(ensemble: MetaPropertiesEnsemble, *, node_id: int) -> None:
-    """The check of a daemon before it starts. Raises MetaPropertiesConflict.
+    """Checks whether a daemon may start with these directories. Raises MetaPropertiesConflict.
 
     Unreadable directories pass and start offline, except for the metadata log directory.
     """

@@ -1,7 +1,7 @@
 """Reads and writes meta.properties of a log directory (shell).
 
 The rules are in `meta_properties`. A file that cannot be parsed means the same as one that cannot be read: the directory is
-unreadable. It never counts as unformatted.
+unreadable. Such a directory never counts as unformatted.
 """
 
 from collections.abc import Awaitable
@@ -18,5 +18,5 @@ async def load_meta_properties(log_dir: LogDir) -> MetaProperties | None:
 
 
 def store_meta_properties(log_dir: LogDir, properties: MetaProperties) -> Awaitable[None]:
-    """Replaces the file. Durable when it completes."""
+    """Replaces the file. The new content is durable when the returned awaitable completes."""
     return log_dir.replace_file(META_PROPERTIES_FILE, format_meta_properties(properties))

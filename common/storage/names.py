@@ -1,9 +1,10 @@
 """Names of folders and files inside a log directory (core).
 
 Counterpart of the naming in Kafka's UnifiedLog, LocalLog and LogFileUtils, and in Snapshots for the metadata log. The folder
-of a partition's current log is `<topic>-<partition>`. Other logs add `.<32 hex>-delete`, `.<32 hex>-future` or
-`.<32 hex>-stray`. A topic may contain '-' and '.', so a folder name is parsed from its end. The -delete and -stray names cut
-the topic to fit into 255 bytes, so do not take the topic from them; partition.metadata identifies it by its id.
+of a partition's current log is `<topic>-<partition>`. The folders of other logs add `.<32 hex>-delete`,
+`.<32 hex>-future` or `.<32 hex>-stray`. A topic may contain '-' and '.', so a folder name is parsed from its end. The
+-delete and -stray names cut the topic to fit into 255 bytes, so do not take the topic from such a name; partition.metadata
+holds the topic's id.
 """
 
 import re
@@ -66,8 +67,8 @@ def partition_folder(topic: str, partition: int) -> str:
 def marked_partition_folder(topic: str, partition: int, kind: FolderKind, unique: bytes) -> str:
     """Returns the folder name of a future or stray log, or of one that is being deleted.
 
-    `unique` is 16 bytes long. A move between directories uses the same bytes for both of its names. The name of a future
-    log is never cut, because the topic is parsed from it later; the caller refuses names over 255 bytes.
+    `unique` is 16 bytes long. The name of a future log is never cut, because the topic is parsed from it later; the caller
+    refuses names over 255 bytes.
     """
     rest = f"-{partition}.{unique.hex()}{kind.value}"
     if kind is not FolderKind.FUTURE:
@@ -76,7 +77,7 @@ def marked_partition_folder(topic: str, partition: int, kind: FolderKind, unique
 
 
 def parse_partition_folder(name: str) -> PartitionFolder | None:
-    """Parses either kind of folder name. Returns None for anything else, such as lost+found."""
+    """Parses the name of a partition's folder, of any kind. Returns None for anything else, such as lost+found."""
     kind, unique, rest = FolderKind.CURRENT, "", name
     if marked := _MARKED.fullmatch(name):
         kind, unique, rest = FolderKind(marked["suffix"]), marked["unique"], marked["rest"]

@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's OffsetIndex. A file entry has 8 bytes: the offset relative to the segment's base offset, and the
 position in the segment. An entry pairs the *last* offset of a batch with the position where that batch *starts*. The batch
-found for an offset may therefore end before it, and the search continues forward from there. There is about one entry per
-index.interval.bytes, never one for the first batch. Without entries, the search starts at position 0.
+found for an offset may therefore end before that offset; the search continues forward from that batch. There is about one
+entry per index.interval.bytes, never one for the first batch. Without entries, the search starts at position 0.
 """
 
 import sys
@@ -54,7 +54,7 @@ class OffsetIndex:
         self._positions.append(position)
 
     def position_for(self, offset: int) -> int:
-        """Returns the position of a batch at or before the one that holds `offset`: where to start searching for it."""
+        """Returns where to start searching for `offset`: the position of a batch at or before the one that holds it."""
         found = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[found - 1] if found else 0
 

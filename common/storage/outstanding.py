@@ -23,8 +23,8 @@ def watch(
 ) -> None:
     """Calls one of the two callbacks from the event loop when a LogDir operation ends.
 
-    `on_failure` gets None if the operation was given up unfinished. LogDir operations are always futures of the running
-    loop, because calling them already queues them.
+    `on_failure` gets None if the operation was given up unfinished. `awaitable` is always a future of the running
+    loop, because calling a LogDir operation already queues it.
     """
     assert isinstance(awaitable, asyncio.Future)
 
@@ -48,7 +48,7 @@ class Outstanding:
 
     def __init__(self, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._on_failure = on_failure
-        # Single operations and sequences of steps that have started and not ended yet.
+        # The number of single operations and sequences of steps that have started and not ended yet.
         self._count = 0
         # One future per waiting task. All of them complete when `_count` drops to 0.
         self._waiters: list[asyncio.Future[None]] = []
@@ -58,7 +58,7 @@ class Outstanding:
         return self._count
 
     def start(self, awaitable: Awaitable[T], on_success: Callable[[T], None]) -> None:
-        """Tracks one operation until it succeeds or fails. A failure is reported to the log."""
+        """Tracks one operation until it ends. Calls `on_success`, or reports the failure to the log."""
         self._count += 1
 
         def succeed(result: T) -> None:

@@ -1,8 +1,8 @@
 """`partition.metadata` in each partition's folder, which holds the topic id of the log (shell).
 
 Counterpart of Kafka's PartitionMetadataFile (KIP-516). A topic that is deleted and created again under the same name gets a
-new id, and a folder with the old id must never serve it. A folder whose file is missing or malformed is not an error of the
-directory. It holds a stray log, which the broker neither serves nor deletes on its own.
+new id, and a folder with the old id must never serve the new topic. A folder whose file is missing or malformed is
+not an error of the directory. It holds a stray log, which the broker neither serves nor deletes on its own.
 """
 
 from collections.abc import Awaitable
@@ -56,5 +56,5 @@ async def load_partition_metadata(log_dir: LogDir, folder: str) -> TopicId | Non
 
 
 def store_partition_metadata(log_dir: LogDir, folder: str, topic_id: TopicId) -> Awaitable[None]:
-    """Replaces the file. Durable when it completes."""
+    """Replaces the file. The new content is durable when the returned awaitable completes."""
     return log_dir.replace_file(f"{folder}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))

@@ -33,7 +33,7 @@ _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The repairs made while loading. If `lost_anything`, the owner logs it and fetches the lost records from the leader."""
+    """The repairs made while loading. If `lost_anything`, the owner logs that and fetches the records from the leader."""
 
     validated_segments: int = 0
     truncated_bytes: int = 0
@@ -96,9 +96,10 @@ class _Loading:
         self.log_dir = log_dir
         self.folder = folder
         self.config = config
-        # Ascending. `open_all` fills it; validation replaces segments one by one, and removes those past the log's end.
+        # All segments, ascending. `open_all` fills the list; validation replaces segments one by one, and removes those past
+        # the log's end.
         self.segments: list[Segment] = []
-        # The repairs so far. Its `reason` is that of the first loss.
+        # The repairs so far. Their `reason` is the reason of the first loss.
         self.recovery = Recovery()
 
     @property
@@ -122,7 +123,7 @@ class _Loading:
         for name in self._leftovers(names, bases):
             await self.log_dir.remove(f"{self.folder}/{name}")
         self.segments = [Segment(self.log_dir, self.folder, base) for base in bases]
-        # Open the files one by one. A directory loads many logs at the same time, and its queue is bounded.
+        # Open the files one by one, because a directory loads many logs at the same time and its queue is bounded.
         for number, segment in enumerate(self.segments):
             segment.file = SegmentFile(self.log_dir, await self.log_dir.open(segment.path()))
             stat = await self.log_dir.stat(segment.path())
@@ -158,7 +159,7 @@ class _Loading:
 
     # --- trusting ------------------------------------------------------------------------------------------------
     async def trust_newest(self) -> bool:
-        """Loads the newest segment without validating it. Returns False if it does not end with a whole batch after all."""
+        """Loads the newest segment without validating it. Returns False if its end is not a whole batch after all."""
         old = self.segments[-1]
         newest = Segment(self.log_dir, self.folder, old.base_offset)
         newest.file = old.file
@@ -170,7 +171,7 @@ class _Loading:
         return True
 
     async def epochs_below(self, number: int, stored: LeaderEpochs | None) -> LeaderEpochs:
-        """Returns the leader epochs of the segments before `number`, from the file or else from the batches."""
+        """Returns the leader epochs of the segments before `number`: from `stored`, or from the batches if it is None."""
         if stored is not None:
             epochs = LeaderEpochs(stored.entries)
             if number < len(self.segments):
@@ -184,7 +185,7 @@ class _Loading:
                     header, _ = found
                     epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
             except BatchError:
-                # This batch below the recovery point is damaged, so the epochs end here. Readers will get the error.
+                # This batch below the recovery point is damaged, so the epochs end here. Its readers will get the error.
                 break
         return epochs
 
@@ -214,12 +215,12 @@ class _Loading:
         await self._make_durable(first)
 
     async def _validate(self, old: Segment, expected: int, epochs: LeaderEpochs) -> tuple[Segment, str | None]:
-        """Returns a segment with the valid batches, and the reason why it ends early, None if it does not."""
+        """Returns a new segment with the valid batches of `old`, and why they end early; None if all batches are valid."""
         segment = Segment(self.log_dir, self.folder, old.base_offset)
         segment.file = old.file
         assert old.file is not None
         # Validate what the disk really holds. If an fsync failed in an earlier run, the page cache may show records that
-        # never reached the disk, and no later fsync would report it.
+        # never reached the disk, and no later fsync would report the loss.
         await self.log_dir.sync_and_forget(old.file.handle)
         scan = BatchScan(self.log_dir, old.file.handle, position=0, end=old.size)
         reason = None
@@ -249,7 +250,7 @@ class _Loading:
         self._note_loss(old_size - segment.size, len(self.segments) - number - 1, reason)
         await self._remove(number + 1)
         if segment.size == 0 and number > 0:
-            # Nothing in the empty segment confirms its base offset, which may not match the end of the one before.
+            # Remove the empty segment: no batch confirms its base offset, which may not match the end of the one before.
             self.recovery = replace(self.recovery, removed_segments=self.recovery.removed_segments + 1)
             await self._remove(number)
             await self._reopen_newest()
@@ -262,7 +263,7 @@ class _Loading:
         await self._remove(number)
 
     async def _reopen_newest(self) -> None:
-        """Prepares the segment before the removed ones for appends. It may be older than the validated segments."""
+        """Prepares the last remaining segment for appends. It may be older than all validated segments, so load it first."""
         if self.segments[-1].tail is None and not await self.trust_newest():
             await self.validate_from(len(self.segments) - 1, LeaderEpochs())
 
@@ -287,7 +288,7 @@ class _Loading:
     async def _make_durable(self, first: int) -> None:
         """Makes the names and indexes of the validated segments durable; `_validate` has synced the segments themselves.
 
-        The next flush moves the recovery point past all of them but syncs only the newest segment.
+        The next flush cannot do this: it moves the recovery point past all of them but syncs only the newest segment.
         """
         for segment in self.segments[first:-1]:
             segment.seal()
@@ -296,13 +297,13 @@ class _Loading:
             segment.forget_indexes()
         if self.recovery.lost_anything:
             await self._make_cut_durable(self.segments[-1])
-        # The process may have been killed after it created a segment and before it synced the directory entry.
+        # An earlier run may have been killed after it created a segment and before it synced the directory entry.
         await self.log_dir.fsync_dir(self.folder)
 
     async def _make_cut_durable(self, newest: Segment) -> None:
         assert newest.file is not None
         await self.log_dir.fsync(newest.file.handle)
-        # Index files of an earlier run may reach past the new end.
+        # Index files of an earlier run may reach past the new end, so remove them.
         await self.log_dir.remove(newest.path(INDEX_SUFFIX))
         await self.log_dir.remove(newest.path(TIME_INDEX_SUFFIX))
 

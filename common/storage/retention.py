@@ -5,7 +5,7 @@ Counterpart of Kafka's deletion by retention.ms and retention.bytes, with these 
 1. Segments are deleted from the oldest on, up to the first one that must stay.
 2. A segment with records at or beyond the high watermark stays.
 3. Retention by size deletes a segment only if the remaining ones still reach the limit.
-4. If no record of a segment has a timestamp, its age is that of the file.
+4. If no record of a segment has a timestamp, the segment is as old as its file.
 """
 
 from collections.abc import Sequence

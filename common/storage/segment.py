@@ -3,8 +3,8 @@
 Counterpart of Kafka's LogSegment. The newest segment keeps its sparse indexes and the positions of its latest batches in
 memory, and writes the index files when it is rolled or closed. Older segments load the offset index from disk for a read.
 After a crash the index files of the newest segment are missing or short, and are rebuilt from the segment. `size` includes
-bytes that are still queued; only those below `written_size` may be read. A descriptor is closed only when no search uses the
-file, because reading from a closed one would be a fatal bug.
+bytes that are still queued; only bytes below `written_size` may be read. A file is closed only when no search uses it,
+because reading from a closed descriptor would be a fatal bug.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class SegmentFile:
     def __init__(self, log_dir: LogDir, handle: LogFile) -> None:
         self._log_dir = log_dir
         self.handle = handle
-        # The searches under way in the file.
+        # The number of searches under way in the file.
         self._users = 0
         # Set once by `retire`. Invariant: the file is closed if and only if this is set and `_users` is 0.
         self._is_retired = False
@@ -92,27 +92,27 @@ class Segment:
         self.is_held = False
         # The offset after the last batch. Changes with every batch, and at a truncation.
         self.next_offset = base_offset
-        # Where the next batch goes. Invariant: written_size <= size. `note_batch` moves it, before the bytes are written.
+        # The position of the next batch. Moved by `note_batch`, before the write. Invariant: written_size <= size.
         self.size = 0
-        # The kernel has every byte below it. The pipeline moves it to the end of each batch that is written, in order.
+        # The kernel has every byte below this position. The pipeline moves it to the end of each written append, in order.
         self.written_size = 0
-        # The newest segment has both in memory. None: only on disk.
+        # The two indexes. None if an index is only on disk; the newest segment has both in memory.
         self.index: OffsetIndex | None = OffsetIndex(base_offset)
         self.time_index: TimeIndex | None = TimeIndex(base_offset)
-        # None except in the newest segment.
+        # The positions of the latest batches. None except in the newest segment.
         self.tail: BatchPositions | None = BatchPositions(base_offset)
-        # None: not loaded yet from the time index on disk. -1: no batch has a timestamp.
+        # The largest timestamp. None: not loaded yet from the time index on disk. -1: no batch has a timestamp.
         self.max_timestamp: int | None = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
-        # The timestamp of the first batch that has one. segment.ms counts from it.
+        # The timestamp of the first batch that has one. segment.ms counts from this timestamp.
         self.first_timestamp: int | None = None
         # The number of operations that must end before the segment, its indexes and their directory entries survive a power
         # cut. Creating the file and rolling add one each.
         self.undone = 0
         # Bytes in batches since the last index entry. The next batch gets an entry once this exceeds the index interval.
         self._bytes_since_index = 0
-        # Maps an offset to the position of the batch that starts there: where sequential readers will continue. At most
-        # RESUME_POINTS_MAX entries; the oldest goes first.
+        # The points where sequential readers will continue: maps the first offset of a batch to its position. Holds at most
+        # RESUME_POINTS_MAX entries; the oldest is dropped first.
         self._resume_points: dict[int, int] = {}
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
@@ -160,15 +160,16 @@ class Segment:
 
     # --- loading -------------------------------------------------------------------------------------------------
     async def load_as_newest(self, *, size: int, index_interval: int) -> None:
-        """Fills a new object for a trusted segment of `size` bytes, from the index files and the batches after them.
+        """Fills this new object for a trusted segment of `size` bytes, from its index files and the batches after them.
 
-        Raises BatchError if the segment does not end with whole batches.
+        Raises BatchError if the segment does not end with a whole batch.
         """
         index_content = await self.log_dir.read_file(self.path(INDEX_SUFFIX))
         times_content = await self.log_dir.read_file(self.path(TIME_INDEX_SUFFIX))
         assert self.file is not None
         try:
-            # The end offset is not known yet. The batch of the last entry shows whether the index belongs to this segment.
+            # The end offset is not known yet, so allow any. The batch of the last entry shows whether the index belongs to
+            # this segment.
             end = self.base_offset + RELATIVE_OFFSET_MAX
             index = OffsetIndex.from_bytes(
                 index_content or b"", base_offset=self.base_offset, end_offset=end, segment_size=size
@@ -182,7 +183,7 @@ class Segment:
         await self.take_up(index, times, size=size, index_interval=index_interval)
 
     async def take_up(self, index: OffsetIndex, times: TimeIndex, *, size: int, index_interval: int) -> None:
-        """Fills a new object from indexes that cover its first part, and scans the batches from the last entry on."""
+        """Fills this new object: takes over indexes of its first part, and scans the batches from their last entry on."""
         self.index, self.time_index = index, times
         self.size = index.last_position
         scan = self._scan(index.last_position, size)
@@ -202,7 +203,7 @@ class Segment:
                 not self.next_offset <= header.base_offset <= header.last_offset
                 or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             ):
-                # Even trusted bytes can be damaged, and an index cannot hold such offsets.
+                # Even trusted bytes can be damaged, and the index cannot hold these offsets.
                 raise CorruptBatch(
                     f"the batch at {position} has offsets {header.base_offset} to {header.last_offset}, "
                     f"{self.next_offset} is next"
@@ -218,7 +219,7 @@ class Segment:
         self.written_size = self.size
 
     def forget_indexes(self) -> None:
-        """Drops the indexes from memory: a gigabyte of log has five megabytes of indexes."""
+        """Drops the indexes from memory, because a gigabyte of log has five megabytes of indexes."""
         self.index = self.time_index = self.tail = None
 
     # --- index files ---------------------------------------------------------------------------------------------
@@ -238,17 +239,20 @@ class Segment:
         yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), times)
 
     def removal_steps(self) -> Steps:
-        """Removes the segment from the log: the renamed file is no longer loaded at start. `delete_steps` must follow."""
+        """Renames the segment's file, so that it is no longer loaded at start, and removes the index files.
+
+        `delete_steps` must follow.
+        """
         yield self.log_dir.rename(self.path(), self.path() + DELETED_SUFFIX)
         yield from self.index_removal_steps()
 
     def index_removal_steps(self) -> Steps:
-        """Removes the index files. Truncating the segment would make them wrong."""
+        """Removes the index files of a segment that is removed or truncated."""
         yield self.log_dir.remove(self.path(INDEX_SUFFIX))
         yield self.log_dir.remove(self.path(TIME_INDEX_SUFFIX))
 
     def delete_steps(self) -> Steps:
-        """Deletes the file of a removed segment. The kernel frees the space when the last read has closed it."""
+        """Deletes the file of a removed segment. The kernel frees the space when no reader has the file open."""
         yield self.log_dir.remove(self.path() + DELETED_SUFFIX)
 
     async def load_index(self) -> OffsetIndex:
@@ -264,7 +268,7 @@ class Segment:
                 )
         if index is None:
             index = (await self._rebuild_indexes())[0]
-        # Another task may have loaded the index meanwhile, or the segment may have become the newest again.
+        # Another task may have loaded the index meanwhile. If so, use that one.
         if self.index is None:
             self.index = index
         return self.index
@@ -293,7 +297,7 @@ class Segment:
         return self.max_timestamp
 
     async def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Rebuilds both indexes from the batches with Kafka's default interval. Raises BatchError for a damaged segment."""
+        """Rebuilds both indexes from the batches, at Kafka's default interval. Raises BatchError for a damaged segment."""
         rebuilt = Segment(self.log_dir, self.folder, self.base_offset)
         rebuilt.file = self.file
         index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
@@ -317,7 +321,7 @@ class Segment:
             return await self.log_dir.read(self.file.handle, position, size)
 
     def resume_point(self, offset: int) -> int | None:
-        """Returns the position of the batch that starts at `offset`, if it is the first or an earlier read ended there."""
+        """Returns the position of the batch that starts at `offset`, if it is the first batch or a read has ended there."""
         return 0 if offset == self.base_offset else self._resume_points.get(offset)
 
     async def first_part(self, size: int, *, end_offset: int, index_interval: int) -> "Segment":
@@ -353,7 +357,7 @@ class Segment:
         if end <= size_limit and self.next_offset <= upper_offset:
             return end, self.next_offset
         index = await self.load_index()
-        # The batch of `upper_offset` itself may not be written yet, but the one before it is.
+        # Look up `upper_offset - 1`: the batch of `upper_offset` itself may not be written yet, but the one before it is.
         near = min(index.position_at_or_before(size_limit), index.position_for(upper_offset - 1))
         scan = self._scan(max(start, near), end)
         position, next_offset = start, -1

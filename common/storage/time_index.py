@@ -1,9 +1,9 @@
 """The sparse time index of one segment, which maps a timestamp to a nearby offset (core).
 
 Counterpart of Kafka's TimeIndex. A file entry has 12 bytes: a timestamp, and an offset relative to the segment's base
-offset. It means that no batch up to that offset has a later timestamp. The offset is the last one of the first batch that
-reached the timestamp. Timestamps come from clients and go up and down, so an entry is added only if the maximum so far has
-risen. The last entry, added when the segment is sealed, is the maximum of the whole segment.
+offset. An entry means that no batch up to its offset has a later timestamp. Its offset is the last offset of the first batch
+that reached the timestamp. Timestamps come from clients and go up and down, so an entry is added only if the maximum so far
+has risen. The last entry, added when the segment is sealed, has the maximum of the whole segment.
 """
 
 import sys
@@ -50,7 +50,7 @@ class TimeIndex:
         self._offsets.append(relative)
 
     def offset_for(self, timestamp: int) -> int:
-        """Returns where a search for `timestamp` can start: all batches that end below this offset are older."""
+        """Returns the offset where a search for `timestamp` can start: all batches that end below it are older."""
         found = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[found - 1] if found else self.base_offset
 

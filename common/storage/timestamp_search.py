@@ -15,7 +15,7 @@ from common.records.decompression import NotDecompressed, decompress
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
 
-# The size up to which a search decompresses a batch.
+# A search decompresses a batch only up to this size.
 OPENED_BYTES_MAX = 16 << 20
 # A small batch can hold millions of records. After this many, the search lets the event loop run other tasks.
 _RECORDS_AT_ONCE = 1000
@@ -31,7 +31,9 @@ class TimestampOffset:
 
 
 async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offset: Offset) -> TimestampOffset | None:
-    """Returns the first record from `from_offset` on, in offset order, that is at or after `timestamp`; None if none is.
+    """Returns the first record, in offset order from `from_offset` on, whose timestamp is at least `timestamp`.
+
+    Returns None if no record is that new.
 
     Raises LogDirError and BatchError.
     """
