@@ -1,8 +1,8 @@
 """Builds the response to a request that failed as a whole, for every declared API (core).
 
 Counterpart of Kafka's `AbstractRequest.getErrorResponse`. A handler raises ApiError, and this module turns the error into a
-response of that API. The error goes to the top level if the response has a code there. Otherwise it is repeated for every
-requested topic or partition. A Produce with acks=0 has no response, so the result is None and the caller closes the
+response of the requested API. If the response has a top-level error code, the error goes there. Otherwise it is repeated for
+every requested topic or partition. A Produce with acks=0 has no response, so the result is None and the caller closes the
 connection.
 """
 
@@ -77,7 +77,7 @@ def _produce(request: ProduceRequest, code: ErrorCode, message: str | None) -> P
 
 
 def _fetch(request: FetchRequest, code: ErrorCode, message: str | None) -> FetchResponse:
-    # Versions below 7 have no top-level code, so every partition carries it as well.
+    # Versions below 7 have no top-level code, so every partition carries the error as well.
     return FetchResponse(
         error_code=code,
         responses=[

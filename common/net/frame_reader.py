@@ -3,7 +3,7 @@
 Counterpart of Kafka's `NetworkReceive`, but it never allocates memory for the length that a peer claims: a partial frame
 takes only as much memory as has arrived. A large frame that arrived whole in one view is not copied; we take the receive
 buffer over from the connection instead. A received view is ours only during `data_received`, so `keep_rest` must be called
-before that returns.
+before that method returns.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,13 @@ from common.protocol.framing import LENGTH_SIZE
 
 # Below this size, copying a frame is cheaper than giving the connection a new receive buffer.
 TAKEN_FROM: Final = 64 * 1024
-# A frame may keep a receive buffer alive only if it fills at least one part in this many. Otherwise it would waste memory.
+# A frame is copied if it fills less than one part in TAKEN_FRACTION of the receive buffer: keeping the whole buffer alive
+# for the frame would waste memory.
 TAKEN_FRACTION: Final = 4
 
 
 class FrameReader:
-    """The frames of one connection. No valid frame is smaller than `size_min`, and none may be larger than `size_max`."""
+    """Reads the frames of one connection. No valid frame is below `size_min`, and no frame may be larger than `size_max`."""
 
     def __init__(self, *, size_min: int, size_max: int, take_buffer: Callable[[], None]) -> None:
         self._size_min = size_min
@@ -40,7 +41,7 @@ class FrameReader:
 
     @property
     def is_inside_a_frame(self) -> bool:
-        """Whether any received bytes are left. After `next_frame` returned None they are the start of a frame."""
+        """Whether any received bytes are left. After `next_frame` returned None, they are the start of a frame."""
         return bool(self._partial) or len(self._view) > 0
 
     @property
@@ -52,7 +53,7 @@ class FrameReader:
     def receive(self, view: memoryview) -> None:
         """Takes a received view, which must stay valid until `keep_rest` is called."""
         if len(self._view):
-            # More data arrived before the last bytes were used up. This is rare, because reading is paused then.
+            # More data arrived before the last bytes were used up. This is rare: reading is paused until they are.
             self._view = memoryview(bytes(self._view) + bytes(view))
             self._is_ours = True
         else:

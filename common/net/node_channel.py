@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 SOFTWARE_NAME: Final = "diskraft"
 SOFTWARE_VERSION: Final = "0.1.0"
 
-# For connecting and asking for versions together; Kafka's socket.connection.setup.timeout.ms.
+# The time limit for connecting and asking for versions together; Kafka's socket.connection.setup.timeout.ms.
 SETUP_NS: Final = 10_000_000_000
 # Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms.
 BACKOFF_FIRST_NS: Final = 50_000_000
@@ -207,7 +207,7 @@ class _InFlight:
 
 
 class _Link:
-    """One connection of a channel over its whole life. The Receiver of its Connection."""
+    """One connection of a channel over its whole life. It is the Receiver of that Connection."""
 
     def __init__(
         self, env: Environment, address: str, client_id: str, max_response_bytes: int, lost: Callable[["_Link"], None]
@@ -217,12 +217,12 @@ class _Link:
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
         self._lost = lost
-        # Both are None until `accept`.
+        # The connection and the reader of its frames. Both are None until `accept`.
         self._connection: Connection | None = None
         self._reader: FrameReader | None = None
         # The versions that the node serves, by API key. Empty until the handshake has answered.
         self._versions: dict[int, VersionRange] = {}
-        # By correlation id. An entry leaves with its response, at its deadline, or when the link ends.
+        # Unanswered requests by correlation id. An entry leaves with its response, at its deadline, or when the link ends.
         self._in_flight: dict[int, _InFlight] = {}
         self._last_correlation_id = -1
         # Why the link has ended; None while it is alive. Set once, by `_finish`.
@@ -275,7 +275,7 @@ class _Link:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         response = await self.request(api, request, HANDSHAKE_VERSION, deadline_ns)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The refusal need not list more than the versions of ApiVersions itself.
+            # The refusal may list only the versions of ApiVersions, so ask again in one of them.
             offered = max((entry.max_version for entry in response.api_keys if entry.api_key == api.key), default=0)
             response = await self.request(api, request, min(max(offered, 0), HANDSHAKE_VERSION), deadline_ns)
         if response.error_code != ErrorCode.NONE:
@@ -299,7 +299,7 @@ class _Link:
         )
         parts = encode_request_frame(header, request, version)
         future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
-        # The deadline stays even if the waiting task is cancelled: a connection without a response is no longer usable.
+        # The deadline stays even if the waiting task is cancelled: without a response, the connection must be closed.
         cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
         self._in_flight[correlation_id] = _InFlight(api, version, future, cancel_deadline)
         self._connection.send(parts)

@@ -1,8 +1,8 @@
 """What a handler knows about a request besides the message: its sender, its listener, and its bytes (core).
 
 Counterpart of Kafka's `RequestContext` and `KafkaPrincipal`. Listeners have no authentication yet, so every principal is
-anonymous. `Authorize` is the hook that runs before every handler, for the time when that changes. `request_bytes` keeps the
-whole received frame alive, so a handler that parks a small request should not park its context with it.
+anonymous. `Authorize`, a hook that runs before every handler, is meant for future authorization. `request_bytes` keeps the
+whole received frame alive, so a handler that keeps a small request for later should not keep the context.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ class RequestContext:
     api_version: int
     """The codec handles versions: a field that a version lacks has its default in the request and is left out of the
     response. A handler checks the version only if Kafka gives the same fields a different meaning in different versions,
-    and compares it with a constant `..._FIRST_VERSION`. Code below the handlers never sees it."""
+    and compares the version with a constant `..._FIRST_VERSION`. Code below the handlers never sees the version."""
     correlation_id: int
     client_id: str | None
     listener_name: str
@@ -47,16 +47,17 @@ class RequestContext:
     """The request including its header but not the length before it. Stays valid as long as it is referenced. The request
     message refers to the same memory: its records are views of it."""
     release: Callable[[], None]
-    """Returns the request's memory to the server before the response is ready. A handler may call it once it keeps no
-    reference to the request, its bytes or this context. After that its response must not be an ApiError."""
+    """Returns the memory of the request's frame to the server before the response is ready. A handler may call this when it
+    no longer refers to the request, its bytes or this context. From then on the handler must not raise
+    ApiError."""
 
     @property
     def peer_host(self) -> str:
         return self.peer.rpartition(":")[0]
 
 
-# Returns the response message, None to send no response, or an awaitable of either. A coroutine becomes a task of the
-# server's TaskGroup. The handler or the awaitable raises ApiError to respond with that code.
+# A handler returns the response message, None to send no response, or an awaitable of either. A coroutine becomes a task of
+# the server's TaskGroup. The handler or the awaitable raises ApiError to respond with that error's code.
 Handler = Callable[[RequestContext, Any], Any | Awaitable[Any]]
 
 # Called before every handler. Raises ApiError if the principal is not allowed to make the request.

@@ -1,4 +1,4 @@
-"""Limits the memory that the requests of one server hold, and decides who may read once it is used up (core).
+"""Limits the memory that the requests of one server hold, and decides which connections may read above the limit (core).
 
 Counterpart of Kafka's `queued.max.request.bytes`. Rules:
 
@@ -47,7 +47,7 @@ class RequestMemory:
         return False
 
     def change(self, difference_bytes: int) -> None:
-        """Adds to the bytes in use, or subtracts from them. Below the limit, wakes all waiting connections."""
+        """Adds the difference to the bytes in use. Wakes all waiting connections if the result is below the limit."""
         was_full = self.used_bytes >= self._limit_bytes
         self.used_bytes += difference_bytes
         if self.used_bytes >= self._limit_bytes:
@@ -59,9 +59,9 @@ class RequestMemory:
                 reader.memory_is_free()
 
     def pass_on(self, reader: Reader) -> None:
-        """Passes the exception on to the next waiting connection inside a frame, if this connection has it.
+        """If this connection may read above the limit, passes that right on to the next waiting connection inside a frame.
 
-        Called when the connection has no partial frame, or cannot continue with it now.
+        Called when this connection has no partial frame, or cannot read the rest of its frame now.
         """
         if reader is not self._favoured:
             return

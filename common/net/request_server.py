@@ -57,7 +57,7 @@ class RequestServer:
         self._connections: dict[ServedConnection, None] = {}
         # Invariant: the number of entries of `_connections` per host, without zeros.
         self._connections_of_host: dict[str, int] = {}
-        # Cancels the sweep timer. None until the first connection, and after a sweep that found none open.
+        # Cancels the sweep timer. None until the first connection, and after a sweep that found no open connection.
         self._cancel_sweep: Callable[[], None] | None = None
 
     @property
@@ -122,7 +122,7 @@ class RequestServer:
         self._cancel_sweep = self.env.call_at(self.env.now_ns() + SWEEP_INTERVAL_NS, self._sweep)
 
     def _sweep(self) -> None:
-        """Checks the deadlines of all connections. One timer serves them all, and none runs while no connection is open."""
+        """Checks the deadlines of all connections. One timer serves them all; it stops when none is open."""
         self._cancel_sweep = None
         now_ns = self.env.now_ns()
         for connection in list(self._connections):

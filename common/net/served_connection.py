@@ -81,16 +81,16 @@ class _Exchange:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        # None once the request is answered or released. Nothing else that outlives the handler may refer to the request;
-        # otherwise its frame would stay in memory.
+        # The decoded request. None once it is answered or released. Nothing else that outlives the handler may refer to the
+        # request; otherwise its frame would stay in memory.
         self.request = request
-        # Estimated memory of the request while it is handled. A release subtracts the frame.
+        # The estimated memory of the request while it is handled. Releasing the request subtracts its frame.
         self.size = size
-        # An estimate until the response is encoded, then its exact length.
+        # The size of the response: estimated until the response is encoded, exact from then on.
         self.response_size = response_size
         # The encoded response. None until it is ready, and for a request that wants no response.
         self.parts: list[Part] | None = None
-        # Set when the handler has answered. From then on the exchange only waits for those before it.
+        # Set when the handler has answered. From then on the exchange only waits for the exchanges before it.
         self.is_done = False
 
 
@@ -106,12 +106,13 @@ class ServedConnection:
         self._reader = FrameReader(
             size_min=HEADER_START.size, size_max=server.max_request_bytes, take_buffer=connection.take_buffer
         )
-        # In request order. Invariant, while open: the first one is not done; otherwise it would have been sent.
+        # The exchanges whose responses are not sent yet, in request order. Invariant while the connection is open: the first
+        # exchange is not done.
         self._exchanges: deque[_Exchange] = deque()
-        # Invariant: the sum of their response sizes. A response that waits for earlier ones takes memory just like one that
-        # waits for the peer.
+        # Invariant while the connection is open: the sum of `response_size` over `_exchanges`. A response that waits for
+        # earlier ones takes memory just like one that waits for the peer.
         self._response_bytes = 0
-        # False as soon as either side ends the connection. After that nothing is started or sent.
+        # False as soon as either side ends the connection. After that no request is started and no response sent.
         self._is_open = True
         # Whether the connection delivers data. Changes only in `settle_reading`.
         self._is_reading = True
@@ -119,9 +120,9 @@ class ServedConnection:
         self._is_advancing = False
         # True from `_recheck_queue` to `_recheck`, so that only one timer runs.
         self._recheck_is_scheduled = False
-        # Invariant: the sum of the sizes of the exchanges that are not done.
+        # Invariant: the sum of `size` over all exchanges that are not done.
         self._in_flight_bytes = 0
-        # The bytes that the server's memory counts for this connection: requests in flight and the reader's buffer, as of
+        # The bytes that RequestMemory counts for this connection: its requests in flight and the buffer of `_reader`, as of
         # the last `_charge`. Zero once the connection has stopped and its handlers are done.
         self._charged_bytes = 0
         now_ns = self._env.now_ns()
@@ -130,11 +131,11 @@ class ServedConnection:
         # Since when the peer could have sent the rest of a partial frame. None if there is no partial frame or reading is
         # paused.
         self._frame_since_ns: int | None = None
-        # Total bytes handed to the connection.
+        # The total size of all responses handed to `_connection`.
         self._sent_bytes = 0
-        # Of those, the bytes no longer queued at the last sweep, so the peer has taken them.
+        # The part of `_sent_bytes` that the peer had taken at the last sweep: the bytes that were no longer queued.
         self._taken_bytes = 0
-        # The last sweep that found progress or an empty queue. The deadline of a stalled peer counts from here.
+        # The time of the last sweep that found progress or an empty queue. The deadline of a stalled peer counts from here.
         self._taken_since_ns = now_ns
 
     # --- Receiver ------------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class ServedConnection:
             self._end(None)
 
     def _end(self, reason: str | None) -> None:
-        """Drops a peer that makes no progress. Without a reason the peer was just idle, which is not worth a warning."""
+        """Drops a peer that makes no progress. If `reason` is None, the peer was just idle, which is not worth a warning."""
         log = self._env.log.debug if reason is None else self._env.log.warning
         log(
             "connection_dropped",
@@ -229,7 +230,7 @@ class ServedConnection:
     def _advance(self) -> None:
         """Starts every request that is complete and allowed to start, then pauses or resumes reading."""
         if self._is_advancing or not self._is_open:
-            # A handler that answered at once called us from inside `_advance`. The outer call's loop continues anyway.
+            # A handler that answered at once has led back here from inside `_advance`. The loop of the outer call continues.
             return
         self._is_advancing = True
         try:
@@ -275,7 +276,8 @@ class ServedConnection:
         held_bytes = self._in_flight_bytes + (self._reader.buffered_bytes if self._is_open else 0)
         difference = held_bytes - self._charged_bytes
         if difference:
-            # Update this first: if the change fills the memory, it calls `settle_reading`, which comes back here.
+            # Update `_charged_bytes` first: if the memory is full now, `change` calls `settle_reading`, which calls this
+            # method again.
             self._charged_bytes = held_bytes
             self._server.memory.change(difference)
 
@@ -339,7 +341,7 @@ class ServedConnection:
 
     def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
         """Uncounts the frame of a request that its handler no longer needs but will answer later. The decoded elements stay
-        counted, because the response will have as many."""
+        counted, because the response will have as many elements."""
         if exchange.request is not None:
             exchange.request = None
             exchange.size -= frame_bytes
@@ -416,7 +418,7 @@ class ServedConnection:
 
 
 def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
-    """Estimates the memory of a request while it is handled. `memory` is that of its elements, without their text."""
+    """Estimates the memory of a request while it is handled. `memory` is that of its decoded elements, without text."""
     decoded = len(frame) + memory
     return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
 

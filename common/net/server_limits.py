@@ -1,6 +1,6 @@
 """The limits that one server sets its peers (core).
 
-They bound the damage that a hostile or broken peer can do. Kafka has settings for some of them: `max.connections`,
+The limits bound the damage that a hostile or broken peer can do. Kafka has settings for some of them: `max.connections`,
 `max.connections.per.ip`, `queued.max.request.bytes`, `connections.max.idle.ms`.
 """
 
