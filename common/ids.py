@@ -1,7 +1,7 @@
 """The identifiers used throughout the system, each with its own type (core).
 
 A uuid is 16 raw bytes in memory. For people and in files it is 22 characters of unpadded base64url, as Kafka's `Uuid` prints
-it. `DirectoryId` identifies a log directory and is never a path; `log_dir` is always a path.
+it. `DirectoryId` identifies a log directory by its uuid; it is never a path.
 """
 
 import base64
@@ -41,7 +41,7 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """The inverse of `uuid_text`. Padding is allowed, as in Kafka. Raises ValueError for anything else."""
+    """Parses a text of `uuid_text`. Padding is allowed, as in Kafka. Raises ValueError for any other text."""
     try:
         # The decoder also accepts plain base64's characters, which would give one uuid two spellings.
         if "+" in text or "/" in text:

@@ -1,7 +1,7 @@
 """The Prometheus exposition: a collector over one immutable snapshot (shell).
 
 The event loop publishes a new snapshot once a second. A scrape runs on its own thread and only reads the newest snapshot, so
-it succeeds even while the event loop is blocked; the snapshot's age is a metric too. Nothing here may touch live state,
+it succeeds even while the event loop is blocked; the snapshot's age is a metric too. A scrape must not touch live state,
 because it runs concurrently with the event loop. Metric names follow the stock jmx_exporter KRaft rules.
 """
 

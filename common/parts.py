@@ -1,8 +1,8 @@
 """The parts of a message to be sent (core).
 
 A message is sent as a list of parts. A part is either bytes or a `FileRegion`, a range of a log file whose bytes need not
-pass through Python. Only the environment that created a region can write its bytes to a socket; other code only sees its
-size.
+pass through Python. Only the environment that created a region can write the region's bytes to a socket; other code only
+sees its size.
 """
 
 from abc import ABC

@@ -1,6 +1,6 @@
-"""Nanoseconds in the units that configuration, the wire and the tests use (core).
+"""The number of nanoseconds in a millisecond and in a second (core).
 
-Inside the process durations and deadlines are integers of nanoseconds (names end in `_ns`); configuration and the wire have
+Inside the process, durations and deadlines are integers of nanoseconds (names end in `_ns`). Configuration and the wire use
 milliseconds (`_ms`).
 """
 
