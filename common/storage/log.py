@@ -103,11 +103,11 @@ class Log:
         self.topic_id = topic_id
         self.leader_epochs = leader_epochs
         self.recovery = recovery
-        # The first failure; later ones do not replace it. `delete_rename` resets it to None.
+        # The error of the first operation that failed; later errors do not replace it. `delete_rename` resets it to None.
         self.failure: LogDirError | None = None
-        # Set by the owner. Called when `failure` is set.
+        # A callback that the owner sets. Called when `failure` is set.
         self.on_failed: Callable[[], None] | None = None
-        # Set when the log is closed, abandoned or deleted, or when the process shuts down. Never reset.
+        # True once the log is closed, abandoned or deleted, or the process shuts down. Never reset.
         self.is_closed = False
         self.log_start_offset = log_start_offset
         self.log_end_offset = Offset(segments[-1].next_offset)
@@ -294,7 +294,7 @@ class Log:
 
     @property
     def written_offset(self) -> Offset:
-        """The kernel has every record below this offset, so it can be read."""
+        """The kernel has every record below this offset, so these records can be read."""
         return self._appends.written_offset
 
     @property
@@ -443,7 +443,7 @@ class Log:
         handle = yield self.log_dir.open(segment.path(), create=True)
         segment.file = SegmentFile(self.log_dir, handle)
         self._release(segment)
-        # Without this, a power cut could lose the directory entry of a file whose content was synced.
+        # Without this sync, a power cut could lose the directory entry of a file whose content was synced.
         yield self.log_dir.fsync_dir(self.name)
         segment.undone -= 1
         self._advance_recovery_point()

@@ -185,7 +185,7 @@ class _Loading:
                     header, _ = found
                     epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
             except BatchError:
-                # This batch below the recovery point is damaged, so the epochs end here. Its readers will get the error.
+                # A batch below the recovery point is damaged, so the epochs end here. Readers of the batch get the error.
                 break
         return epochs
 
