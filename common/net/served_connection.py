@@ -340,8 +340,8 @@ class ServedConnection:
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
     def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
-        """Uncounts the frame of a request that its handler no longer needs but will answer later. The decoded elements stay
-        counted, because the response will have as many elements."""
+        """Stops counting the frame of a request that its handler no longer needs but will answer later. The decoded elements
+        stay counted, because the response will have as many elements."""
         if exchange.request is not None:
             exchange.request = None
             exchange.size -= frame_bytes
