@@ -13,13 +13,18 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pyte
 
 TOPIC = "t"
 PARTITIONS = 9
+# Broker 1 is the preferred leader of the first three partitions, broker 2 of the next three. With this assignment every
+# broker spreads the partitions over its three disks in the same way, so that six disks can die and every partition keeps a
+# replica.
+ASSIGNMENTS = {index: [1 + (index // 3 + turn) % 3 for turn in range(3)] for index in range(PARTITIONS)}
 
 
 def test_disks_dying_one_after_another(tmp_path: Path) -> None:
     """Six of nine disks die, one at a time, so that each partition keeps a live replica. After each death every partition
     acknowledges (acks=all), and every leader outside the dead directory keeps leading in the same epoch."""
     with watched_cluster(tmp_path) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "1"})
+        configs = {"min.insync.replicas": "1"}
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs=configs, assignments=ASSIGNMENTS)
         places = cluster.until_placed(TOPIC, 3 * PARTITIONS)
         with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
             writer.wait_for_acks()
