@@ -1,4 +1,4 @@
-"""A node's log directories: the start-up scan, which of them are online, how failures are detected and handled.
+"""A node's log directories: scans them at start, tracks which are online, detects and handles failures.
 
-Used by both daemons, by the broker for its data directories and by the controller for its metadata directory.
+Both daemons use this package: the broker for its data directories, the controller for its metadata directory.
 """

@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's LogDirFailureChannel and its handler thread. LogDir calls `report` on the event loop before the task
 that awaits the operation sees the error. `report` steps the core in the same call, so the directory is already offline when
-that task or any other checks. The effects (closing files, stopping replicas, notifying the controller) are queued for a
-single consumer, because `report` may be called in the middle of an append or a send.
+that task or any other checks its state. The effects (closing files, stopping replicas, notifying the controller) are queued
+for a single consumer, because `report` may be called in the middle of an append or a send.
 
 Handling a failure may make other operations on the same directory fail. The core ignores those reports, because the
 directory is already offline.
@@ -17,8 +17,8 @@ from common.log_dirs.log_directories import CameOnline, Effect, HaltNode, LogDir
 
 
 class FailureChannel:
-    """Steps `directories` with each error. Calls `on_offline` once per failed directory, and `halt(reason)` if the node must
-    stop."""
+    """Passes each error to `directories.step`. Calls `on_offline` once per failed directory, and `halt(reason)` if the node
+    must stop."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class FailureChannel:
         self._directories = directories
         self._on_offline = on_offline
         self._halt = halt
-        # The current handle by path. `watch` adds or replaces entries; none is removed.
+        # The current LogDir of each path. `watch` adds or replaces entries; none is removed.
         self._log_dirs: dict[str, LogDir] = {}
         # Effects that the core decided and the consumer has not carried out yet, each with the error that caused them.
         self._decided: asyncio.Queue[tuple[LogDirError, list[Effect]]] = asyncio.Queue()

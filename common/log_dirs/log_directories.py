@@ -2,7 +2,7 @@
 
 Counterpart of the online and offline sets of Kafka's LogManager, and of the decisions in its handleLogDirFailure. This is
 the only place that knows whether a directory is online. Related objects (each directory's LogDir and its lanes, the failures
-that a lifecycle has yet to report) keep no copy of that. Only `step` changes the state:
+that the broker's lifecycle has yet to report) keep no copy of this state. Only `step` changes it:
 
     start-up scan ──> online ──────────── I/O error that fails the directory ──────────> offline
          │                                                                                  ▲ │
@@ -11,8 +11,8 @@ that a lifecycle has yet to report) keep no copy of that. Only `step` changes th
 
 1. The first error that fails a directory wins. Later errors of the same directory change nothing.
 2. If the process runs out of files or memory, or the error is our own bug, no directory goes offline for it.
-3. A probe that finds no space means that the disk is full, not dead: its data can still be read. An append that finds no
-   space does take the directory offline, with `is_full` set.
+3. If a probe finds no space, the directory stays online: the disk is full, not dead, and its data can still be read. If an
+   append or another write finds no space, the directory does go offline, with `is_full` set.
 4. Losing the last data directory or the metadata directory halts the node.
 5. An id that went offline stays offline for the whole incarnation. A replacement disk has its own id.
 """
@@ -30,14 +30,14 @@ class LogDirectory:
     """The present state of one configured directory."""
 
     path: str
-    # Kept when the directory goes offline, because the id of the failed directory is reported to the controller.
-    # Invariant: None only for a directory that could not be read at start and has not been replaced since.
+    # The id in meta.properties. Kept when the directory goes offline, because the id of a failed directory is reported to
+    # the controller. Invariant: None only for a directory that could not be read at start and has not been replaced since.
     directory_id: DirectoryId | None
     # Why the directory is offline; None while it is online.
     cause: str | None = None
-    # Whether it went offline because an append found no space.
+    # Whether the directory went offline because an append or another write found no space.
     is_full: bool = False
-    # The result of the last statvfs; None before the first.
+    # The space found by the last statvfs; None before the first one.
     space: SpaceStat | None = None
 
     @property
@@ -78,7 +78,7 @@ class WentOffline:
     directory_id: DirectoryId | None
     cause: str
     is_full: bool
-    # Whether it is one of log.dirs. A separate metadata directory is not.
+    # Whether the directory is one of log.dirs. A separate metadata directory is not.
     is_data_dir: bool
 
 
@@ -109,7 +109,7 @@ Effect = WentOffline | CameOnline | Trouble | HaltNode
 
 class LogDirectories:
     """See the module's docstring. `found` is the start-up scan's result for each path of `data_dirs` and for `metadata_dir`,
-    which may be one of them."""
+    which may be one of `data_dirs`."""
 
     def __init__(
         self,
@@ -119,14 +119,15 @@ class LogDirectories:
         metadata_dir: str,
         previous_broker_epoch: BrokerEpoch | None = None,
     ) -> None:
-        # By path. Invariant: its keys never change, and no two entries have the same directory id.
+        # Every configured directory, by path. Invariant: the paths never change, and no two directories have the same id.
         self._by_path = {each.path: each for each in found}
         self._data_dirs = tuple(data_dirs)
         self._metadata_dir = metadata_dir
-        # Ids that went offline since the start, in that order. Only grows. Invariant: none of them is online again.
+        # The ids of the directories that went offline since the start, in the order of the failures. Only grows. Invariant:
+        # no id in this list is online.
         self._lost: list[DirectoryId] = []
-        # The epoch in the clean-shutdown marker of every data directory. None if one of them has no marker or is offline, or
-        # if they differ: the last shutdown was then not clean.
+        # The broker epoch on which the clean-shutdown markers of all data directories agree. None if a data directory has no
+        # marker or is offline, or if the epochs differ: the last shutdown then counts as unclean.
         self.previous_broker_epoch = previous_broker_epoch
         assert self._by_path.keys() == {*data_dirs, metadata_dir}
         # Cache of the online data directories, because every decision about a replica needs them. Invariant: agrees with
@@ -153,7 +154,7 @@ class LogDirectories:
         return len(self._online) < len(self._data_dirs)
 
     def is_online(self, directory_id: DirectoryId) -> bool:
-        """Whether this is the id of an online data directory."""
+        """Returns whether this is the id of an online data directory."""
         return directory_id in self._online
 
     def at(self, path: str) -> LogDirectory:

@@ -1,9 +1,9 @@
 """Detects a dead, hung, read-only, swapped or vanished disk even when it is idle (shell).
 
 Listing a directory or calling stat is not enough: on a shut-down ext4 both still succeed while every write returns EIO.
-`LogDir.probe` writes, syncs, renames, removes, and reads past the page cache. Its errors are reported through `on_error`
-like all others, so this module decides nothing. A full disk fails the probe but stays online. Its free space must still be
-measured, or new replicas would continue to be placed on it.
+`LogDir.probe` writes, syncs, renames and removes a small file, and reads it back without the page cache. A failed probe is
+reported through `on_error` like any other error, so this module decides nothing. A full disk fails the probe but stays
+online. Its free space must still be measured, or new replicas would continue to be placed on it.
 """
 
 from collections.abc import Callable

@@ -36,16 +36,17 @@ class StartupError(Exception):
 
 @dataclass(slots=True)
 class _Scan:
-    """The findings so far, by path."""
+    """The findings so far. Every mapping is by path."""
 
-    # Attached directories. `_give_up` removes one and takes it offline.
+    # The directories that were attached. `_give_up` takes a directory offline and removes it from here.
     open: dict[str, LogDir] = field(default_factory=dict)
-    # Contents of meta.properties. Invariant: every path in it is also in `open`.
+    # The contents of each meta.properties. Invariant: every path in `formatted` is also in `open`.
     formatted: dict[str, MetaProperties] = field(default_factory=dict)
     unformatted: list[str] = field(default_factory=list)
-    # Why the directory starts offline. Only `_give_up` adds to it. Invariant: no path in it is in `open`.
+    # The directories that start offline, each with the cause. Only `_give_up` adds to it. Invariant: no path is also in
+    # `open`.
     unreadable: dict[str, str] = field(default_factory=dict)
-    # From the clean-shutdown marker, None if there is no marker.
+    # The broker epoch in each clean-shutdown marker, None if there is no marker.
     epochs: dict[str, BrokerEpoch | None] = field(default_factory=dict)
     space: dict[str, SpaceStat] = field(default_factory=dict)
 
@@ -58,8 +59,8 @@ async def scan_directories(
     metadata_log_dir: str,
     operation_timeout_ns: int,
 ) -> NodeDirectories:
-    """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError; the locks taken so far
-    are then released."""
+    """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError, after it has
+    released the locks taken so far."""
     scan = _Scan()
     is_complete = False
     try:
@@ -94,7 +95,7 @@ async def _verified(
         raise StartupError(_no_directory_left(scan, metadata_log_dir))
     cluster_id = ensemble.cluster_id
     assert cluster_id is not None, "verify_for_start demands it"
-    # The metadata directory last, unless it is one of log.dirs.
+    # The metadata directory comes last, unless it is one of log.dirs.
     paths = tuple(dict.fromkeys((*log_dirs, metadata_log_dir)))
     return NodeDirectories(
         cluster_id=cluster_id,
@@ -128,7 +129,7 @@ async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_
             scan.unformatted.append(path)
             return
         if not await probe_unless_full(log_dir):
-            # Handled like a disk that fills up later: it stays online until an append does not fit.
+            # The directory stays online until an append does not fit, like one that fills up while the node runs.
             env.log.warning("log_dir_warning", log_dir=path, cause="the directory is full, free some space")
         scan.space[path] = await log_dir.statvfs()
         marker = await load_clean_shutdown(log_dir)
@@ -157,7 +158,7 @@ def _is_missing(error: LogDirError) -> bool:
 
 def _give_up(env: Environment, scan: _Scan, path: str, error: LogDirError, cause: str) -> None:
     if classify(error) is Verdict.PROCESS_TROUBLE:
-        # Continuing would declare a healthy disk dead.
+        # The disk may be healthy, and giving the directory up would declare it dead.
         raise StartupError(
             f"{error}: the process is short of files or memory. Raise its limits (ulimit -n), then start again."
         )
@@ -186,7 +187,7 @@ async def _refuse_misplaced_metadata(env: Environment, scan: _Scan, metadata_log
 
 
 async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, DirectoryId]:
-    """Gives an id to every directory formatted before KIP-858, and rewrites version 0 files as version 1."""
+    """Returns the ids by path. Gives an id, in a version 1 file, to each directory that was formatted before KIP-858."""
     ids = {path: found.directory_id for path, found in scan.formatted.items() if found.directory_id is not None}
     for path, found in list(scan.formatted.items()):
         if path in ids:
@@ -203,7 +204,7 @@ async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, D
 
 
 def _agreed_epoch(scan: _Scan, log_dirs: tuple[str, ...]) -> BrokerEpoch | None:
-    # If one directory is offline or has no marker, the whole broker counts as crashed (KIP-966).
+    # If a data directory is offline or has no marker, or if the epochs differ, the whole broker counts as crashed (KIP-966).
     epochs = {scan.epochs.get(path) for path in log_dirs}
     return epochs.pop() if len(epochs) == 1 else None
 
