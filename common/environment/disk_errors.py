@@ -1,9 +1,9 @@
-"""Decides from an errno whether the directory, the process or our own code is at fault (core).
+"""Decides from a LogDirError whether the directory, the process or our own code is at fault (core).
 
 The rule is the table in docs/DESIGN.md, "Disks". Kafka's LogDirFailureChannel makes no such distinction: any IOException
-takes the directory offline. The errno alone does not decide here. ENOSPC from a write means that the directory is full and
-nothing is lost. ENOSPC from an fsync means that the kernel has dropped dirty pages, and a second fsync may succeed in spite
-of the loss.
+takes the directory offline. The errno alone is not enough. ENOSPC from a write means that the directory is full and nothing
+is lost. ENOSPC from an fsync means that the kernel has dropped dirty pages, and a second fsync may succeed in spite of the
+loss.
 """
 
 import errno
@@ -38,8 +38,9 @@ class Verdict(Enum):
 
 
 def classify(error: "LogDirError") -> Verdict:
-    """Returns the verdict on an error that a LogDir reported. Any errno not listed here takes the directory offline."""
-    # An fsync can fail before the kernel call: its folder could not be opened, or too much was queued.
+    """Returns the verdict on an error that a LogDir reported. An errno that no rule names takes the directory offline."""
+    # With a process limit, the operation failed before its fsync call: the folder could not be opened, or too much was
+    # queued.
     is_fsync = error.operation in _FSYNC_OPERATIONS and error.errno_code not in _PROCESS_LIMITS
     if is_fsync or error.detail == FSYNC_STEP:
         return Verdict.DIRECTORY_FAILED

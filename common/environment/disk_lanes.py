@@ -1,6 +1,6 @@
 """The operations that a log directory has queued for its two threads, and their deadlines (shell).
 
-There is one lane per thread: the writer's, with everything except reads and probes, and the reader's. The event loop owns
+There is one lane per thread: the reader's has the reads and probes, the writer's has everything else. The event loop owns
 both lanes. The threads have queues of their own (disk_threads.py) and never look here. The life of one operation:
 
                      RealLogDir                DiskThreads             RealLogDir._settle
@@ -14,16 +14,17 @@ both lanes. The threads have queues of their own (disk_threads.py) and never loo
                                  abandoned <────────────────┘
 
 1. The future completes exactly once, on the event loop, by whichever comes first: the refusal, `_settle` with the thread's
-   result, the deadline, or `take_offline` with its error. Later outcomes are dropped but still give back bytes and counters.
-2. An expired operation only stops the waiting. The thread may be stuck in it, so the operation keeps its place in the lane,
-   its bytes and its descriptor until the thread returns.
+   result, the deadline, or `take_offline` with its error. A later result is dropped, but its bytes and counters are
+   released.
+2. When an operation expires, only the caller stops waiting for it. The thread may be stuck in it, so the operation keeps its
+   place in the lane, its bytes and its descriptor until the thread returns.
 3. A deadline measures the disk, not the queue: it counts from the last progress of the thread that the operation waits for.
-   A thousand syncs on a slow disk may take longer in total than a single one may.
+   So a thousand queued syncs on a slow disk may together take longer than the timeout.
 4. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
    late, all operations get a grace period before any of them expires.
 5. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
-   the queued ones finish. Its own future belongs to an operation in the writer's lane that no thread runs. It completes when
-   both threads have left, and expires like any other if one of them never does.
+   the queued ones finish. The future that `close` returns belongs to an operation in the writer's lane that no thread runs.
+   That operation is done when both threads have left. If a thread never leaves, it expires like any other operation.
 """
 
 import asyncio
@@ -66,22 +67,22 @@ class DiskLanes:
         self._loop = loop
         self._timeout_ns = operation_timeout_ns
         self._on_expired = on_expired
-        # Both are in queue order. Invariant: the front is not finished. A finished operation leaves the writer's lane once
-        # all operations before it are finished, which needs no search. It leaves the reader's lane immediately, or the lane
-        # would keep the bytes that it read in memory.
+        # The lanes of the writer and of the reader, both in queue order. Invariant: the first operation of a lane is not
+        # finished. A finished operation leaves the writer's lane once all operations before it are finished, so no search is
+        # needed. A finished read leaves the reader's lane immediately; otherwise its bytes would stay in memory.
         self._for_writer: deque[Queued] = deque()
         self._for_reader: deque[Queued] = deque()
-        # Invariant: the total size of all appends that the writer has not finished, including expired ones.
+        # The total size of all appends that the writer has not finished, including expired ones.
         self._bytes = 0
-        # When each thread last handed something back, 0 before the first time. Never decreases.
+        # When each thread last handed back finished operations, 0 before the first time. Never decreases.
         self._writer_progress_ns = 0
         self._reader_progress_ns = 0
-        # One timer for both lanes, armed for the earliest deadline at that moment. It is left to fire even if that operation
-        # has long finished, because arming a timer per append would cost more than the append. Invariant: None only while
-        # nothing is queued that could expire.
+        # One timer for both lanes, armed for whatever deadline is the earliest when it is armed. If the operation with that
+        # deadline finishes in time, the timer still fires and is then armed again: arming a timer for each append would cost
+        # more than the append. Invariant: None only while no queued operation can expire.
         self._timer: Timer | None = None
         self._timer_at_ns = 0
-        # Nothing expires before this time. Set when the timer fires very late.
+        # No operation expires before this time. Set when the timer fires very late.
         self._grace_until_ns = 0
 
     @property
@@ -104,15 +105,15 @@ class DiskLanes:
             self._watch()
 
     def add(self, queued: Queued) -> None:
-        """Adds an operation. Its deadline depends on which thread it waits for first, so that must be known already."""
+        """Adds an operation. The caller has set `by_reader` and `held_back`, because the deadline depends on them."""
         (self._for_reader if queued.by_reader else self._for_writer).append(queued)
         if self._timer is None:
             self._watch()
 
     def note_finished(self, finished: Sequence[Queued]) -> None:
-        """Notes what a thread has handed back together, and releases its bytes and counters.
+        """Marks the operations that one thread has handed back as finished, and releases their bytes and counters.
 
-        The operations stay in their lane until `remove`.
+        The operations stay in their lane until `remove` is called.
         """
         if finished[0].by_reader:
             self._reader_progress_ns = time.monotonic_ns()
@@ -198,7 +199,8 @@ class DiskLanes:
         if now_ns >= self._grace_until_ns:
             for lane in (self._for_writer, self._for_reader):
                 for queued in lane:
-                    # A lane ascends by queueing time, and no deadline is earlier than that time plus the timeout.
+                    # No deadline is earlier than the queueing time plus the timeout, and a lane is in queue order. So all
+                    # operations from here on still have time.
                     if queued.queued_ns + self._timeout_ns > now_ns:
                         break
                     if not queued.finished and not queued.expired and self._deadline_of(queued) <= now_ns:

@@ -1,10 +1,10 @@
 """The blocking system calls on one log directory, made by its own threads (shell).
 
 1. Nothing here may run on the event loop.
-2. Everything is opened relative to a held directory descriptor. If a mount vanishes or is swapped, no write goes to whatever
-   is at the path then.
-3. A failed fsync must stay recognisable (`FsyncFailed`) in an operation of several steps, because it is final whatever its
-   errno is.
+2. Every file is opened relative to the directory's descriptor, which `attach` opens once. If a mount vanishes or is swapped,
+   no write goes to the other directory that is then at the path.
+3. A failed fsync is final whatever its errno is. It is raised as `FsyncFailed`, so that the caller of an operation of
+   several steps knows which step failed.
 4. Never use mmap: on a dead XFS it raises SIGBUS.
 """
 
@@ -26,7 +26,7 @@ PROBE_FILE: Final = ".diskraft-probe"
 BUFFERS_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux.
 _PROBE_SIZE: Final = 4096
 
-# Tests replace these to make a healthy disk fail.
+# Tests replace these functions to make a healthy disk fail.
 _pwritev = os.pwritev
 _pread = os.pread
 _fdatasync = os.fdatasync
@@ -40,7 +40,7 @@ class FsyncFailed(OSError):
 
 
 class DescribedError(OSError):
-    """An error that we detected and not the kernel. Its text says more than the errno."""
+    """An error that this module detected, not the kernel. Its text says more than the errno."""
 
 
 class HeldDirectory:
@@ -48,16 +48,18 @@ class HeldDirectory:
 
     def __init__(self, path: str, process: ProcessResources) -> None:
         self.path = path
-        # Open from `attach` to `close_everything`, -1 otherwise.
+        # The descriptor of the directory. Open from `attach` to `close_everything`, -1 otherwise.
         self.dir_fd = -1
         self._process = process
-        # (device, inode) of the directory at `attach`.
+        # (device, inode) of the directory that `attach` opened.
         self._identity = (-1, -1)
-        # Open from `lock` to `close_everything`, -1 otherwise. Stays open when the lock is released early.
+        # The descriptor of `.lock`. Open from `lock` to `close_everything`, -1 otherwise. `release_lock_now` leaves it open.
         self._lock_fd = -1
-        # Invariant: while True, `held_locks` of the process has our entry for `_identity`.
+        # Whether this object holds the lock or is taking it. Invariant: while True, `held_locks` of the process maps
+        # `_identity` to this object's `release_lock_now`.
         self._locked = False
-        # Every open data file. Only the code that removes a descriptor closes it, so none is closed twice.
+        # The descriptors of all open data files. Only the code that removes a descriptor from here closes it, so none is
+        # closed twice.
         self._open_files: dict[int, None] = {}
 
     # --- the directory itself ------------------------------------------------------------------------------------
@@ -72,7 +74,8 @@ class HeldDirectory:
         dir_fd = self._held_fd()
         if self._locked:
             return
-        # Check this before opening `.lock`: closing a second descriptor of the file would drop the first one's lock.
+        # Look for another node of this process before opening `.lock`: closing our descriptor of the file would drop that
+        # node's lock.
         if self._process.held_locks.setdefault(self._identity, self.release_lock_now) != self.release_lock_now:
             raise LogDirLocked(f"{self.path} is in use by another node of this process")
         self._locked = True
@@ -92,7 +95,7 @@ class HeldDirectory:
             raise
 
     def release_lock_now(self) -> None:
-        """Releases the lock without closing the file or any other call that reaches the disk. Safe from any thread."""
+        """Releases the lock without a call that reaches the disk, so `.lock` stays open. May be called from any thread."""
         if self._locked:
             self._locked = False
             if self._lock_fd >= 0:
@@ -135,7 +138,7 @@ class HeldDirectory:
     def probe(self) -> None:
         """Writes and reads back a small file. Finds persistent write faults, and read faults by bypassing the page cache.
 
-        Listing the directory or calling statvfs would find neither.
+        Listing the directory or calling statvfs would find neither kind of fault.
         """
         dir_fd = self._held_fd()
         self._check_identity()
@@ -158,7 +161,7 @@ class HeldDirectory:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # The file system has no direct I/O (tmpfs). Drop the clean pages and read normally.
+            # The file system has no direct I/O (tmpfs). Drop the clean pages from the cache and read normally.
             os.posix_fadvise(written_fd, 0, 0, os.POSIX_FADV_DONTNEED)
             return _pread(written_fd, _PROBE_SIZE, 0)
         try:
@@ -178,11 +181,11 @@ class HeldDirectory:
 
     # --- files ---------------------------------------------------------------------------------------------------
     def open_file(self, name: str, *, create: bool) -> tuple[int, int]:
-        """Returns the descriptor and the size of the file."""
+        """Opens a file and returns its descriptor and its size."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            # Without O_NOATIME even a cached read may start a journal transaction, which blocks the event loop on a hung
-            # disk.
+            # Without O_NOATIME even a cached read may start a journal transaction for the access time. On a hung disk, that
+            # would block the event loop.
             fd = _open(name, flags | os.O_NOATIME, 0o644, dir_fd=self._held_fd())
         except PermissionError:
             fd = _open(name, flags, 0o644, dir_fd=self._held_fd())
@@ -254,13 +257,14 @@ class HeldDirectory:
         _remove(name, self._held_fd())
 
     def _open_folder(self, name: str) -> int:
-        # Opening "." creates a new descriptor. scandir on the held descriptor would share its read position.
+        # Open the directory itself again, as ".". Listing it through the held descriptor would move that descriptor's read
+        # position.
         return _open(name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._held_fd())
 
 
 # --- calls on one descriptor -------------------------------------------------------------------------------------
 def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-    """Writes all buffers at `position`, with as many calls as it takes. On an error it truncates what it has written."""
+    """Writes all buffers at `position`. If a call fails after others wrote something, truncates the file to `position`."""
     start = position
     pending = list(buffers)
     first = 0
@@ -270,7 +274,8 @@ def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memo
             position += written
             if not written and any(memoryview(buffer).nbytes for buffer in pending[first:]):
                 raise DescribedError(errno.EIO, "the write took nothing and gave no error")
-            # A nearly full disk accepts part of a write without an error; the next write then gets ENOSPC.
+            # Drop from `pending` what was written, which may be less than asked: a nearly full disk takes part of a write
+            # without an error, and only the next write gets ENOSPC.
             while first < len(pending) and written >= (size := memoryview(pending[first]).nbytes):
                 written -= size
                 first += 1
@@ -310,7 +315,7 @@ def sync_data(fd: int) -> None:
 
 
 def sync_and_forget(fd: int) -> None:
-    """Calls sync_data, then drops the file from the page cache. Only clean pages can be dropped, and now all are clean."""
+    """Calls sync_data, then drops the file from the page cache. The kernel only drops clean pages, so the order matters."""
     sync_data(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -336,12 +341,13 @@ def _remove(name: str, dir_fd: int) -> None:
             os.close(fd)
         os.rmdir(name, dir_fd=dir_fd)
     except FileNotFoundError:
-        # It is already gone, which is what the caller wanted.
+        # The file or folder is already gone, which is what the caller wanted.
         return
 
 
 def _aligned_buffer(size: int) -> memoryview:
-    # Direct I/O needs memory aligned to the block size. An anonymous mmap would be aligned too, but this module never maps.
+    # Direct I/O needs memory aligned to the block size. An anonymous mmap would be aligned too, but this module never uses
+    # mmap.
     raw = bytearray(2 * size)
     skip = -ctypes.addressof(ctypes.c_char.from_buffer(raw)) % size
     return memoryview(raw)[skip : skip + size]
