@@ -1,9 +1,9 @@
 """The two threads of a log directory and their queues (shell).
 
 The writer runs everything except reads and probes, in queue order. It joins consecutive appends to one file into a single
-write, and hands results back to the event loop in groups, which is what makes the thread hop affordable. A descriptor may be
-closed only when neither thread can still be using it, because the kernel reuses its number immediately. So the thread that
-leaves last closes everything. If a thread is stuck in the kernel, all descriptors stay open.
+write, and hands results back to the event loop in groups, because a thread switch for each append would be too expensive. A
+descriptor may be closed only when neither thread can still be using it, because the kernel reuses its number immediately. So
+when the threads leave, the last one closes everything. If a thread is stuck in the kernel, all descriptors stay open.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from common.environment.interface import LogDirLocked
 from common.time_units import NS_PER_MS
 
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
-# How long finished appends may wait for others of the same batch before they are handed back to the event loop.
+# How long finished appends may wait for the rest of their batch before they are handed back to the event loop.
 _HAND_BACK_NS: Final = NS_PER_MS
 _BATCH_MAX: Final = 4096
 
@@ -31,8 +31,8 @@ Job = Callable[[], object]
 class OpenFile:
     """An open descriptor and the state of the operations on it.
 
-    The handle, queued operations and regions that are still to be sent all hold a reference. When the last reference is
-    dropped, the writer closes the descriptor.
+    The caller's LogFile, queued operations and regions that are still to be sent all hold a reference to this object. When
+    the last reference is dropped, the writer closes the descriptor.
     """
 
     __slots__ = (
@@ -52,29 +52,31 @@ class OpenFile:
         self.fd = fd
         self.name = name
         self._close = close
-        # Owned by the writer thread. Set when a group of appends failed and was cut back to `broken_at`. An append past
-        # `broken_at` would leave a hole, so it fails with the same error. A truncation, or an append at or before
-        # `broken_at`, resets it to None.
+        # The error of a group of appends that failed and was cut back to `broken_at`, None if no such group is left. A later
+        # append past `broken_at` would leave a hole, so it fails with the same error. A truncation, or an append at or
+        # before `broken_at`, resets this field to None. Owned by the writer thread.
         self.broken: OSError | None = None
         self.broken_at = 0
-        # Everything below is owned by the event loop.
-        # Where the file will end once all queued operations are done. Reads are clamped to it when they are queued.
+        # The event loop owns all fields from here on.
+        # Where the file will end once all queued operations are done. A read is clipped to this end when it is queued.
         self.end = end
-        # Appends, truncations and syncs that are queued or running. Up when one is queued, down when it is settled.
+        # The number of appends, truncations and syncs that are queued or running. Counted down when the writer has handed
+        # the operation back.
         self.writes_in_flight = 0
         # A read that ends at or below this position may overtake the queued writes. Only meaningful while
         # `writes_in_flight` is above 0.
         self.unwritten_from = 0
-        # Reads that are queued or running. While there are any, a truncation waits for the reader.
+        # The number of reads that are queued or running. While it is above 0, a truncation waits for the reader.
         self.reads_in_flight = 0
-        # The sizes of all truncations since the file was opened, in queue order. Only grows: regions remember their index.
+        # The sizes of all truncations since the file was opened, in queue order. Only grows, because each region remembers
+        # how long the list was when the region was created.
         self.truncations: list[int] = []
 
     def __del__(self) -> None:
         self._close(self.fd)
 
     def truncate(self, size: int) -> None:
-        """Runs on the writer thread."""
+        """Truncates the file, after which any append may be tried again. Called on the writer thread."""
         disk_operations.truncate(self.fd, size)
         self.broken = None
 
@@ -114,22 +116,24 @@ class Operation:
         self.future = future
         self.queued_ns = queued_ns
         self.file = file
-        # True if the reader runs it, False for the writer. Set before it is queued.
+        # True if the reader runs this operation, False if the writer does. Set before the operation is queued.
         self.by_reader = False
-        # True while it waits for the other thread to get through its queue. That thread then calls `free`.
+        # True while this operation waits for the other thread to finish its queue. The other thread then calls `free`.
         self.held_back = False
-        # When `free` was called; 0 if it never waited.
+        # When `free` was called; 0 if it was not.
         self.freed_ns = 0
-        # What the thread found; read on the event loop after it was handed back.
+        # What `work` returned or raised. Set by the thread that runs the operation, and read on the event loop after that
+        # thread has handed the operation back.
         self.result: object = None
         self.error: OSError | LogDirLocked | None = None
-        # Owned by the event loop. Set when the thread has handed it back.
+        # Whether the thread has handed this operation back. Owned by the event loop.
         self.finished = False
-        # Owned by the event loop. Set if the deadline passed first: its failure has been reported, its result is ignored.
+        # Whether the deadline passed before the operation was handed back. The caller then already has the error, so a later
+        # result is ignored. Owned by the event loop.
         self.expired = False
 
     def free(self) -> None:
-        """Ends the wait. Runs on the thread that it waited for."""
+        """Ends this operation's wait for the other thread. Called on that other thread."""
         self.freed_ns = time.monotonic_ns()
         self.held_back = False
 
@@ -141,7 +145,7 @@ class Operation:
 
 
 class Append:
-    """A queued append. It lives like an Operation but has no function, because appends are written in groups."""
+    """A queued append. It has the life of an Operation but no function to run, as the writer writes appends in groups."""
 
     __slots__ = (
         "buffers",
@@ -213,7 +217,7 @@ class _Group:
         self.end += append.size
 
     def write(self) -> None:
-        """Writes all or nothing, as far as the disk allows. Every append in the group gets the same outcome."""
+        """Writes the whole group or, as far as the disk allows, none of it. All its appends get the same outcome."""
         file = self.file
         if file.broken is not None and self.start > file.broken_at:
             error: OSError | None = file.broken
@@ -234,8 +238,8 @@ class _Group:
 class DiskThreads:
     """The writer and the reader of one directory.
 
-    The event loop calls the public methods, except that any thread may call `close_file`. The callbacks passed in run on
-    the event loop.
+    The event loop calls the public methods, except that any thread may call `close_file`. The callbacks `settle` and
+    `all_left` run on the event loop.
     """
 
     def __init__(
@@ -251,13 +255,13 @@ class DiskThreads:
         self._all_left = all_left
         self._writer_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
         self._reader_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
-        # Set once by `abandon`. After that the threads start nothing that is still queued.
+        # Whether `abandon` was called; never reset. If True, the threads start no operation that is still queued.
         self._abandoned = False
-        # Events on which the writer may be waiting for the reader. `abandon` sets them all.
+        # Events on which the writer may be waiting for the reader. `abandon` sets them all, so that the writer can leave.
         self._gates: list[threading.Event] = []
         # Guards `_inside`, which both threads change.
         self._leaving = threading.Lock()
-        # The threads that have not left. Only shrinks; the one that empties it closes all descriptors.
+        # The threads that have not left. Only shrinks; the thread that leaves last closes all descriptors.
         self._inside: tuple[str, ...] = ("writer", "reader")
 
     @property
@@ -277,7 +281,7 @@ class DiskThreads:
         self._reader_queue.put(queued)
 
     def read_after_writes(self, operation: Operation) -> None:
-        """Queues the operation for the reader once the writer has finished everything queued so far."""
+        """Queues the operation for the reader once the writer has finished everything that the writer has queued now."""
         operation.held_back = True
         self._writer_queue.put(partial(self._hand_over, operation))
 
@@ -286,7 +290,7 @@ class DiskThreads:
         self._reader_queue.put(operation)
 
     def hold_back_until_read(self, operation: Operation) -> None:
-        """Makes the operation wait until the reader has finished everything queued so far.
+        """Makes the operation wait until the reader has finished all reads queued so far.
 
         The caller queues the operation for the writer right afterwards.
         """
@@ -309,7 +313,7 @@ class DiskThreads:
         self._writer_queue.put(partial(self._reader_queue.put, free))
 
     def close_file(self, fd: int) -> None:
-        """Queues closing the descriptor. May run on any thread: wherever the last reference to an OpenFile is dropped."""
+        """Makes the writer close the descriptor. Called on whichever thread drops the last reference to the OpenFile."""
         self._writer_queue.put(partial(self._directory.close_file, fd))
 
     def finish(self) -> None:
@@ -375,7 +379,7 @@ class DiskThreads:
             if not isinstance(queued, Operation):
                 queued()
             elif not self._abandoned:
-                # Appends that are already written must not wait for an fsync of another file.
+                # Hand back the written appends first, because this operation may be a slow fsync of another file.
                 self._hand_back(finished)
                 queued.run()
                 finished = [queued]

@@ -85,10 +85,9 @@ def freeze_loaded_objects() -> None:
 
 
 class _LastWord:
-    """Exits the process when its block ends, normally or with an exception, and frees ports and locks first.
+    """Exits the process when the `with` block ends, normally or with an exception, and frees ports and locks first.
 
-    It exits while the event loop is still running: closing the loop would cancel and await the remaining tasks, which may
-    hang.
+    The event loop is still running then: closing it would cancel and await the remaining tasks, which may hang.
     """
 
     def __init__(self) -> None:
@@ -118,8 +117,8 @@ def _callback_failed(main_task: asyncio.Task[None], loop: asyncio.AbstractEventL
     _log_failure("callback_failed", context.get("exception"), reason=context.get("message"))
     if not main_task.cancelling():
         PROCESS.exit(1)
-    # A task has already failed and the others are being cancelled, so requests that still come in hit a closed TaskGroup.
-    # Exiting now would hide the cause, which the main task is about to log.
+    # A task has already failed and the others are being cancelled. Requests that still come in then fail because the
+    # TaskGroup is closed. Exiting now would hide the first failure, which the main task is about to log.
     loop.call_later(_UNWINDING_SECONDS, PROCESS.exit, 1)
 
 

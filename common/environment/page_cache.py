@@ -1,9 +1,9 @@
 """Checks whether the event loop can sendfile a range without waiting for a disk (shell).
 
 `cachestat` (Linux 6.5) counts how many pages of a range are in the page cache. A page counts as soon as its read has
-*started*, so a full count alone proves nothing. `preadv2(RWF_NOWAIT)` of the last byte also fails while that page is being
-read or the inode is locked. Any error, for example from an old kernel or a seccomp filter, means no, and the reader thread
-reads the range instead.
+*started*, so a full count alone proves nothing. `preadv2(RWF_NOWAIT)` must also read the last byte: this call fails while
+that page is being read or the inode is locked. After any error, for example from an old kernel or a seccomp filter, the
+range counts as not resident, and the reader thread reads it instead.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class PageCache:
-    """The residency check. Each environment has one and uses it only on its event loop, as the buffers are shared."""
+    """The residency check. Each environment uses one PageCache, only on its event loop because all calls share buffers."""
 
     def __init__(self) -> None:
         # PyDLL keeps the GIL. The call takes a microsecond; releasing and reacquiring the GIL would take longer.
@@ -25,7 +25,7 @@ class PageCache:
         self._byte = bytearray(1)
 
     def is_resident(self, fd: int, position: int, size: int) -> bool:
-        """Whether every page of the range is in the cache and the last one can be read without blocking."""
+        """Returns whether every page of the range is in the cache and the last one can be read without blocking."""
         if size <= 0:
             return False
         self._range[0] = position

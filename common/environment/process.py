@@ -1,9 +1,9 @@
 """Resources that the kernel keeps per process and not per node: record locks and open sockets (shell).
 
 `fcntl.lockf` never conflicts within one process, and closing *any* descriptor of a locked file drops the lock. Two nodes in
-one process could therefore lock the same directory; `held_locks` makes the second one fail. The sockets are listed so that
-an exit can shut down every one of them. A thread stuck in the kernel keeps a dead process's descriptors open, and the kernel
-would keep accepting connections on them. `PROCESS` is the only global object of the daemons.
+one process could therefore lock the same directory; `held_locks` makes the second node fail. `sockets` lists every socket,
+so that an exit can shut them all down. Otherwise a thread stuck in the kernel would keep the descriptors of the dead process
+open, and the kernel would still accept connections on them. `PROCESS` is the only global object of the daemons.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class ProcessResources:
     def __init__(self) -> None:
         # Maps (device, inode) of each locked directory to the function that drops its lock without touching the disk.
         self.held_locks: dict[tuple[int, int], Callable[[], None]] = {}
-        # Every open socket, listening or connected. Owners remove a socket when they close it.
+        # Every open socket, listening or connected. The owner of a socket removes it when it closes it.
         self.sockets: dict[socket.socket, None] = {}
 
     def exit(self, code: int) -> NoReturn:
@@ -40,7 +40,7 @@ class ProcessResources:
 
 
 def close_socket(sock: socket.socket) -> None:
-    """Shuts the socket down and closes it. The shutdown frees the peer and the port even if a duplicate stays open."""
+    """Shuts the socket down and closes it. This frees the peer and the port even if a duplicate descriptor stays open."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """The real environment: this machine's clock, network, disks and randomness (shell).
 
-Each node creates one inside the running event loop; the nodes of a process share `PROCESS`. Its counterparts in Kafka are
-`Time`, `Selector`, `SocketServer` and `LogManager`. A normal exit of the process would wait for threads that a hung disk may
-never return, and would leave the ports open. Only `exit` ends it reliably.
+Each node creates one RealEnvironment inside the running event loop; the nodes of a process share `PROCESS`. Its counterparts
+in Kafka are `Time`, `Selector`, `SocketServer` and `LogManager`. Only `exit` ends the process reliably: a normal exit would
+wait for threads that a hung disk may never return, and would leave the ports open.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class RealEnvironment(Environment):
                 return
             # This also shuts the socket down: the thread that waits for connections would otherwise keep the port.
             close_socket(listening)
-            # The server stops within its polling interval. Use a thread, so that the caller does not wait for it.
+            # `shutdown` waits until the server polls again. Call it on a thread, so that our caller does not wait.
             threading.Thread(target=server.shutdown, name="metrics stopping", daemon=True).start()
 
         return stop

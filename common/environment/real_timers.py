@@ -62,7 +62,7 @@ async def sleep_until(loop: asyncio.AbstractEventLoop, deadline_ns: int) -> None
 
 
 class TimeoutAt:
-    """Like `asyncio.timeout`, but a `Timer` watches the deadline."""
+    """Like `asyncio.timeout`, but a `Timer` watches the deadline, so it never expires early."""
 
     __slots__ = ("_deadline_ns", "_loop", "_timeout", "_timer")
 
@@ -81,7 +81,8 @@ class TimeoutAt:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # `asyncio.timeout` raises TimeoutError itself, and never swallows an exception of the body.
+        # The result can be ignored: `asyncio.timeout` never asks to suppress the exception of the body, and it raises
+        # TimeoutError itself.
         await self._timeout.__aexit__(kind, value, traceback)
 
     def _expire(self) -> None:
