@@ -22,17 +22,17 @@ from common.parts import Part
 
 RECEIVE_BUFFER_MIN: Final = 64 * 1024
 RECEIVE_BUFFER_MAX: Final = 1024 * 1024
-# The buffer shrinks again after this many consecutive reads that left most of it empty.
+# The receive buffer shrinks again after this many consecutive reads that left most of it empty.
 _SMALL_READS_MAX: Final = 64
 # The most that one sendfile call sends. The residency check before it covers the same range.
 _SENDFILE_MAX: Final = 1024 * 1024
 _PARTS_PER_SEND_MAX: Final = 64
-# The most that one connection sends before the event loop serves the others.
+# The most that one connection sends before the event loop serves other connections.
 _TURN_BYTES: Final = 4 * 1024 * 1024
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
-# If sendfile fails with one of these, the socket failed and not the file. They are the errors that end a connection, and
-# those that Linux derives from ICMP messages.
+# If sendfile fails with one of these errors, the socket failed and not the file. They are the errors that end a connection,
+# and those that Linux derives from ICMP messages.
 _SOCKET_ERRNOS: Final = frozenset(
     {
         errno.ECONNABORTED,
@@ -51,7 +51,8 @@ _SOCKET_ERRNOS: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-# sendfile does not work for this file, or memory is short. The reader thread then reads the range and finds any real error.
+# If sendfile fails with one of these errors, it does not support the file, or memory is short. The reader thread then reads
+# the range, and finds any real error.
 _SENDFILE_REFUSED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOMEM, errno.ENOBUFS})
 
 # Tests replace this to make sendfile fail.
@@ -76,21 +77,24 @@ class RealConnection(Connection):
         self._small_reads = 0
         self._reading = False
         self._paused = False
-        # The parts that are not sent yet. If the front is a region, its first `_region_sent` bytes are already sent.
+        # The parts that are not sent yet. `_region_sent` belongs to the first region: so many of its bytes are already
+        # sent, or were read by the reader thread and are queued in front of the region.
         self._queue: deque[Part] = deque()
-        # Invariant: the unsent bytes in `_queue`.
+        # Invariant: the number of unsent bytes in `_queue`.
         self._queued_bytes = 0
         self._region_sent = 0
         # Whether the writer callback is registered. Invariant: False while `_region_read` is set.
         self._writing = False
         # Whether a `_flush_soon` is scheduled on the event loop.
         self._flush_scheduled = False
-        # The reader thread's read of the region at the front. Nothing is sent until it completes.
+        # The reader thread's read of the region at the front of the queue, or None. Nothing is sent until the read
+        # completes.
         self._region_read: asyncio.Future[bytes] | None = None
-        # A flush left bytes in the queue, so `writable()` must be called when it is empty. That call resets it.
+        # Whether a flush left bytes in the queue. If so, the flush that empties the queue resets this field and calls the
+        # receiver's `writable()`.
         self._left_over = False
-        # `send` ignores new parts, and the socket closes when the queue is empty. Set by `close` and at the peer's end of
-        # stream; never reset.
+        # If True, `send` ignores new parts, and the socket closes when the queue is empty. Set by `close` and when the peer
+        # ends the stream; never reset.
         self._closing = False
         process.sockets[sock] = None
 
@@ -98,7 +102,7 @@ class RealConnection(Connection):
         """Starts reading. The connection may already be closed."""
         self._receiver = receiver
         if self._sock is None:
-            # The function that returned the receiver has closed the connection.
+            # The connection was closed before it had a receiver, so `_lose` could not notify the receiver.
             self._loop.call_soon(receiver.connection_lost, None)
         else:
             self._update_reading()
@@ -148,7 +152,7 @@ class RealConnection(Connection):
         self._adapt_buffer(size, len(view))
 
     def _adapt_buffer(self, received: int, capacity: int) -> None:
-        """Enlarges the buffer of a connection that fills it, and shrinks it when most of it stays empty."""
+        """Enlarges the receive buffer when a read fills it, shrinks it when most of it stays empty for many reads."""
         if received == capacity:
             self._small_reads = 0
             if capacity < RECEIVE_BUFFER_MAX:
@@ -182,7 +186,7 @@ class RealConnection(Connection):
                 queue.append(part)
                 size += part_size
         self._queued_bytes += size
-        # Flush at the end of this step, so that responses that are ready together go out in one call.
+        # Flush at the end of this event loop step, so that responses that are ready together go out in one call.
         if not self._flush_scheduled and not self._writing and self._region_read is None and queue:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_soon)
@@ -201,7 +205,7 @@ class RealConnection(Connection):
             front = queue[0]
             sent = self._send_region(front) if isinstance(front, RealFileRegion) else self._send_bytes()
             if sent is None:
-                # The connection was lost, or the reader thread reads the region.
+                # The connection was lost, or the reader thread reads the region and `_on_region_read` will flush again.
                 return
             if sent == 0:
                 break
@@ -260,7 +264,10 @@ class RealConnection(Connection):
         return sent
 
     def _send_region(self, region: RealFileRegion) -> int | None:
-        """Sends part of the region at the front. Returns like `_send_bytes`, and None if the reader thread must read it."""
+        """Sends part of the region at the front of the queue.
+
+        Returns what `_send_bytes` returns, and also None if the reader thread reads the part first.
+        """
         if not region.is_valid:
             self._lose(f"{region.file.name} was truncated or its log directory closed while it was being sent")
             return None
@@ -306,7 +313,7 @@ class RealConnection(Connection):
         region = self._queue[0]
         assert isinstance(region, RealFileRegion)
         if not read.cancelled() and isinstance(error := read.exception(), LogDirError):
-            # The error has been reported to the log directory's owner. The response is already partly sent, so the
+            # The log directory has reported the error to its owner. The response may already be partly sent, so the
             # connection must end.
             self._lose(str(error))
             return
@@ -332,7 +339,7 @@ class RealConnection(Connection):
         self._lose(None, reset=True)
 
     def _lose(self, reason: str | None, *, reset: bool = False) -> None:
-        """Ends the connection. Only the first call counts. The receiver is notified after the current step."""
+        """Ends the connection. Only the first call counts. The receiver is notified in the next event loop step."""
         sock = self._sock
         if sock is None:
             return
@@ -346,8 +353,8 @@ class RealConnection(Connection):
         if reason is None and not reset:
             close_socket(sock)
         else:
-            # Reset the connection, so that a truncated response does not look complete. The kernel then also drops data that
-            # the peer does not read.
+            # Reset the connection, so that a truncated response does not look complete. The kernel then also drops unsent
+            # data, instead of keeping it for a peer that does not read.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
             sock.close()
         if self._receiver is not None:

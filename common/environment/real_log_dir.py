@@ -1,23 +1,23 @@
-"""A log directory on a real disk: the event loop's side of it (shell).
+"""The part of a log directory that runs on the event loop (shell).
 
-Every call makes an operation, queues it for one of the directory's two threads (disk_threads.py) and returns a future; the
-life of an operation is drawn in disk_lanes.py. Apache Kafka does this on its request handler threads. A hung disk must never
-reach the event loop, so nothing here waits for a thread.
+Every call creates an operation, queues it for one of the directory's two threads (disk_threads.py) and returns a future. The
+life of an operation is drawn in disk_lanes.py. Kafka makes the same system calls on its request handler threads. A hung disk
+must never block the event loop, so nothing here waits for a thread.
 
 The life of the directory:
 
-    made ──attach──> open ──close────────> closing ──both threads have left──> released
+    new ───attach──> open ──close────────> closing ──both threads have left──> released
                        └────take_offline──> offline ─both threads have left──> released
 
-1. `attach` starts the threads, the first time that it is called. Before it every operation is refused.
-2. `close` lets what is queued run to its end; its future is done when both threads have left. `take_offline` fails what is
-   queued, with the error that it is given, and waits for nothing.
-3. A thread that is stuck in the kernel may never leave, so an offline directory may never be released. A thread that is
-   still inside after a second is logged, and so is the release if it comes.
-4. Every error reaches `on_error` as well as the future, since the caller may be gone by then. Refusals of a directory that
-   is closed or offline are no errors of the disk and reach only the future.
-5. The threads close the descriptors. Whatever uses one on the event loop (a region being sent) asks `is_open` first, which
-   turns false there before the threads are asked to leave.
+1. The first call of `attach` starts the threads. All operations before it are refused.
+2. `close` lets the queued operations finish, and the future that it returns completes when both threads have left.
+   `take_offline` fails all pending operations with the error passed to it, and waits for nothing.
+3. A thread that is stuck in the kernel may never leave, so an offline directory may never be released. If a thread has not
+   left after a second, a warning is logged, and another line when the directory is released after all.
+4. Every error is reported to `on_error` and set on the future, because the caller may no longer be waiting. A closed or
+   offline directory refuses new operations. Such a refusal is not an error of the disk, so only the future gets it.
+5. The threads close the descriptors. Code that uses a descriptor on the event loop, to send a region, checks `is_open`
+   first. `is_open` becomes False before the threads are asked to leave.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class RealLogFile(LogFile):
 
 
 class RealFileRegion(FileRegion):
-    """A written range of an open file. It keeps the descriptor open as long as the object exists."""
+    """A written range of an open file. As long as this object exists, `close_file` does not close the descriptor."""
 
     __slots__ = ("_truncations_before", "file", "log_dir", "position", "size")
 
@@ -76,16 +76,16 @@ class RealFileRegion(FileRegion):
         self.file = file
         self.position = position
         self.size = size
-        # How many truncations the file had when the region was made; only those after them can invalidate it.
+        # How many truncations of the file were queued before this region was created. Only later ones can invalidate it.
         self._truncations_before = len(file.truncations)
 
     @property
     def is_valid(self) -> bool:
-        """False once the bytes can no longer be read: the directory was given up or closed, or the range truncated."""
+        """Whether the bytes may still be read: the directory is neither closed nor given up, and the range not truncated."""
         if not self.log_dir.is_open:
             return False
-        # A truncation counts as soon as it is queued, so none can run while a sendfile still uses the range. Truncations
-        # from before the region was created do not count, because its bytes were written after them.
+        # A truncation counts as soon as it is queued, so no truncation can run while a sendfile still uses the range.
+        # Truncations from before the region was created do not count, because its bytes were written after them.
         end = self.position + self.size
         return all(end <= size for size in self.file.truncations[self._truncations_before :])
 
@@ -104,11 +104,11 @@ class RealLogDir(LogDir):
         page_cache: PageCache,
     ) -> None:
         self.path = path
-        # Set by the owner before the first operation. Called from the event loop, synchronously where the error is found. It
-        # may call `take_offline`.
+        # Set by the owner before the first operation. Called on the event loop as soon as an error is known, within the call
+        # that found it. It may call `take_offline`.
         self.on_error: Callable[[LogDirError], None] | None = None
-        # Whether descriptors may be used on the event loop. `close` and `take_offline` set it to False; it is never True
-        # again. Invariant: False before the threads are asked to close everything.
+        # Whether descriptors may be used on the event loop. `close` and `take_offline` set it to False; it never becomes
+        # True again. Invariant: False before the threads are asked to close everything.
         self.is_open = True
         self.released: asyncio.Future[None] = loop.create_future()
         """Completes when both threads have left and every descriptor is closed. Never completes if a thread stays stuck."""
@@ -117,17 +117,17 @@ class RealLogDir(LogDir):
         self._page_cache = page_cache
         self._directory = HeldDirectory(path, process)
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
-        # Invariant: every operation in a lane was passed to a thread, except the one that `close` waits for. Empty once
-        # given up.
+        # The operations that are queued or running. Invariant: every operation in a lane was passed to a thread, except the
+        # operation of `close`. Empty once the directory is given up.
         self._lanes = DiskLanes(loop, operation_timeout_ns=operation_timeout_ns, on_expired=self._expired)
-        # Whether the threads were started. Set by the first `attach`, never reset.
+        # Whether the threads were started. The first `attach` sets it to True; never reset.
         self._started = False
-        # The error of every new operation once the directory is closed or given up; None before. `take_offline` replaces the
-        # error of `close`. `on_error` is never called with it.
+        # The error with which every new operation fails once the directory is closed or given up; None before.
+        # `take_offline` replaces the error that `close` has set. `on_error` is never called with this error.
         self._refusal: LogDirError | None = None
-        # Set once by `take_offline`. From then on the lanes are empty, and what the threads hand back is dropped.
+        # Set to True by `take_offline`, never reset. If True, the lanes are empty and results from the threads are dropped.
         self._given_up = False
-        # When that happened; only for the log line about stuck threads.
+        # When `take_offline` was called, 0 before. Only for the log line about stuck threads.
         self._given_up_ns = 0
 
     @property
@@ -145,8 +145,9 @@ class RealLogDir(LogDir):
         return self._write("lock", "", self._directory.lock)
 
     def probe(self) -> Awaitable[None]:
-        # The probe runs on the reader, so that its fsync does not delay appends. Deadlines already watch the writer. Before
-        # the directory is attached, the probe must wait for the writer, which attaches it.
+        # The probe runs on the reader, so that its fsync does not delay appends. The writer needs no probe, because
+        # the deadlines of its operations watch it. Before the directory is attached, the probe waits for the writer, which
+        # attaches it.
         operation = self._operation("probe", "", self._directory.probe, None)
         self._queue_for_reader(operation, after_writes=self._directory.dir_fd < 0)
         return operation.future
@@ -163,7 +164,7 @@ class RealLogDir(LogDir):
         pending = self._lanes.take_all()
         self._given_up_ns = time.monotonic_ns()
         if self._started:
-            # What a thread is inside of cannot be interrupted: the kernel gives it back, or never does.
+            # A system call that a thread is in cannot be interrupted. If the disk hangs, it may never return.
             self._threads.abandon()
             Timer(self._loop, self._given_up_ns + _STUCK_REPORT_NS, self._report_stuck)
         else:
@@ -174,14 +175,15 @@ class RealLogDir(LogDir):
     def close(self) -> Awaitable[None]:
         closed: asyncio.Future[None] = self._loop.create_future()
         if self._refusal is not None or not self._started:
-            # Nothing is left to do: the threads were never started, or they are already closing everything.
+            # The threads need no request to leave: they were never started, or were already asked to leave.
             self._refusal = self._refusal or self._closed_error("close", "")
             self.is_open = False
             closed.set_result(None)
             return closed
         self._refusal = self._closed_error("close", "")
         self.is_open = False
-        # No thread runs this operation; `_threads_left` settles it. It is held back because both threads' progress counts.
+        # No thread runs this operation; `_threads_left` settles it. It is held back, so that the progress of either thread
+        # postpones its deadline.
         ending = Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns())
         ending.held_back = True
         self._lanes.add(ending)
@@ -203,7 +205,8 @@ class RealLogDir(LogDir):
 
     def close_file(self, file: LogFile) -> None:
         assert isinstance(file, RealLogFile)
-        # Queued operations and regions hold references to the OpenFile. Dropping the last one closes the descriptor.
+        # Queued operations and regions hold references to the OpenFile. When the last one is dropped, the writer closes the
+        # descriptor.
         file.open_file = None
 
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
@@ -217,8 +220,8 @@ class RealLogDir(LogDir):
         if refusal is not None or open_file is None:
             self._fail(future, refusal or self._closed_error("append", file.name))
             return future
-        # The first write under way sets where the unwritten part begins, and an earlier one moves it back. It moves forward
-        # only when nothing is under way: a read that waits needlessly is slow, one that overtakes a write is wrong.
+        # While writes are under way, `unwritten_from` only decreases, to the lowest position that one of them may change.
+        # Too low a value only makes a read wait needlessly, but too high a value would let a read overtake a write.
         if open_file.writes_in_flight == 0 or position < open_file.unwritten_from:
             open_file.unwritten_from = position
         open_file.writes_in_flight += 1
@@ -246,7 +249,8 @@ class RealLogDir(LogDir):
         if open_file is None:
             return self._failed(self._closed_error("truncate", file.name))
         operation = self._operation("truncate", open_file.name, partial(open_file.truncate, size), open_file)
-        # Reads that were queued before must still find what is cut off.
+        # Reads that are already queued must still find the bytes that this truncation removes, so the truncation waits for
+        # them.
         if open_file.reads_in_flight and self._refusal is None:
             self._threads.hold_back_until_read(operation)
         if not self._queue_for_writer(operation):
@@ -269,7 +273,8 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error(method, file.name))
         operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
         if self._queue_for_writer(operation):
-            # A sync writes nothing, so every read may overtake it. It is counted up because the lanes count it down.
+            # A sync writes nothing, so every read may overtake it. It counts as a write in flight only because the lanes
+            # count down for every operation of the writer on a file.
             if open_file.writes_in_flight == 0:
                 open_file.unwritten_from = 1 << 63
             open_file.writes_in_flight += 1
@@ -313,7 +318,7 @@ class RealLogDir(LogDir):
 
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
-        """Whether sendfile of the range is sure not to wait for the disk. False in case of doubt."""
+        """Returns whether sendfile of the range will certainly not wait for the disk. Returns False in case of doubt."""
         return (
             region.file.reads_in_flight == 0
             and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS
@@ -350,12 +355,13 @@ class RealLogDir(LogDir):
         return operation.future
 
     def _read(self, method: str, file: OpenFile, position: int, size: int) -> "asyncio.Future[bytes]":
-        # Clipped to what is queued now, or the read would also see a later append that overtakes it.
+        # Clip the range to the file's end as of now. Otherwise the read could also see an append that is queued later but
+        # runs earlier.
         size = max(0, min(size, file.end - position))
         work = partial(disk_operations.read_range, file.fd, position, size)
         operation = self._operation(method, file.name, work, file)
-        # The read must see the writes queued before it, so it waits for them if they may touch its range. Of the operations
-        # queued after it, only a truncation waits for the read.
+        # The read must see the writes queued before it, so it waits for these writes if they may touch its range. Of the
+        # operations queued after the read, only a truncation waits for it.
         after_writes = file.writes_in_flight > 0 and position + size > file.unwritten_from
         if self._queue_for_reader(operation, after_writes=after_writes):
             file.reads_in_flight += 1
@@ -387,24 +393,26 @@ class RealLogDir(LogDir):
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle(self, finished: Sequence[Queued]) -> None:
-        """A thread hands back what it has finished, all of it its own."""
+        """Settles the futures of operations that one thread hands back. Called on the event loop."""
         self._lanes.note_finished(finished)
         for queued in finished:
             if queued.expired or self._given_up:
-                # Its failure was reported long ago; a late completion changes nothing.
+                # The caller already has an error, ETIMEDOUT or that of `take_offline`. A late result changes nothing.
                 continue
             future: asyncio.Future[Any] = queued.future
             if queued.error is not None:
-                # Reported to the owner even if the caller was cancelled meanwhile.
+                # `_fail` reports the error to the owner even if the caller was cancelled meanwhile.
                 self._fail(future, self._error_of(queued, queued.error))
             elif not future.done():
                 future.set_result(queued.result)
-        # Only now: an error above may have taken the directory offline, and that must find all that is not settled yet.
+        # Not earlier: an error above may make the owner call `take_offline`, which fails the unsettled operations in the
+        # lanes and empties the lanes itself.
         if not self._given_up:
             self._lanes.remove(finished)
 
     def _expired(self, queued: Queued) -> None:
-        # An operation that expired just before may have taken the directory offline, and then this one has its error.
+        # If an operation that expired just before took the directory offline, `take_offline` has already failed this
+        # operation.
         if not self._given_up:
             error = LogDirError(self.path, queued.method, errno.ETIMEDOUT, queued.name, "the operation's deadline passed")
             self._fail(queued.future, error)
@@ -468,12 +476,12 @@ def _nothing() -> None:
 def _reject(future: "asyncio.Future[Any]", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        # Mark the exception as retrieved. `on_error` has reported it, so a failure that no task awaits must not end the
-        # daemon.
+        # Mark the exception as retrieved. Otherwise asyncio would report a failure that no task awaits, which ends the
+        # daemon, although the owner already knows the error.
         future.exception()
 
 
 def _check_name(name: str) -> None:
-    """Rejects names that leave the directory. This is the last line of defence, as callers check topic names and paths."""
+    """Rejects names that leave the directory. This is the last line of defence: callers have already checked topic names."""
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"'{name}' is not a name inside a log directory")
