@@ -89,13 +89,15 @@ class LogDir(ABC):
     """One log directory. All access to its content, including checkpoint files and meta.properties, goes through it.
 
     1. Names are relative to the directory ("t-0/00000000000000000000.log").
-    2. A method that returns an Awaitable queues its operation when it is called. Operations on one file run in that order.
+    2. A method that returns an Awaitable queues its operation when it is called. Operations on one file take effect in the
+       order of the calls.
     3. All errors are LogDirErrors; only `lock` can also raise LogDirLocked. After `take_offline`, every pending and later
        operation raises the error passed to it.
     4. Every operation has a deadline, counted from the last progress of the operations ahead of it. An operation that misses
        its deadline fails with ETIMEDOUT, and its late completion is ignored.
     5. `on_error` is set by the owner. It is called from the event loop with every LogDirError, before the awaiting task
-       gets it and even if no task awaits it. It is not called for the error passed to `take_offline`, nor after that.
+       gets it and even if no task awaits it. It is not called for the error passed to `take_offline`, nor for later
+       errors.
     """
 
     path: str
@@ -109,7 +111,7 @@ class LogDir(ABC):
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod
     def attach(self, *, create: bool = False) -> Awaitable[None]:
-        """Opens the directory and holds its descriptor. Must be the first operation. `create` creates a missing one."""
+        """Opens the directory and holds its descriptor. Must be the first operation. `create` makes a missing directory."""
 
     @abstractmethod
     def lock(self) -> Awaitable[None]:
@@ -117,9 +119,10 @@ class LogDir(ABC):
 
     @abstractmethod
     def probe(self) -> Awaitable[None]:
-        """Creates, writes, fsyncs, renames and unlinks a small file, and reads it back past the page cache.
+        """Creates, writes, fsyncs, renames and unlinks a small file, and reads it back without the page cache.
 
-        Fails with ESTALE if the path no longer leads to the held directory, as when a mount vanished or was swapped.
+        Fails with ESTALE if the path no longer leads to the directory that `attach` opened, as when a mount vanished or was
+        swapped.
         """
 
     @abstractmethod
@@ -127,13 +130,14 @@ class LogDir(ABC):
 
     @abstractmethod
     def take_offline(self, error: LogDirError) -> None:
-        """Fails all pending and later operations with `error`. The threads close all descriptors, the directory's last."""
+        """Fails all pending and later operations with `error`. The threads then close all descriptors, the directory's
+        last."""
 
     @abstractmethod
     def close(self) -> Awaitable[None]:
         """Finishes the queued operations, closes all descriptors and releases the lock, for a clean shutdown.
 
-        Not needed after `take_offline`. Regions that are still being sent end their connections.
+        Not needed after `take_offline`. A connection that is still sending a region of this directory is aborted.
         """
 
     @abstractmethod
@@ -151,9 +155,9 @@ class LogDir(ABC):
 
     @abstractmethod
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
-        """Writes all of `buffers` at `position` with pwritev. Completes when the kernel has them, without an fsync.
+        """Writes all of `buffers` at `position` with pwritev. Completes when the kernel has the data, without an fsync.
 
-        The caller leaves the buffers unchanged until then. Consecutive queued appends to one file are joined into a group.
+        The caller must not change the buffers before that. Consecutive queued appends to one file are joined into a group.
         If a group fails, the file is truncated to the group's start and the whole group fails.
         """
 
@@ -163,7 +167,7 @@ class LogDir(ABC):
 
     @abstractmethod
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
-        """Returns a handle for Connection.send. The range must be written: its append has completed."""
+        """Returns a handle to a range, for Connection.send. The append that wrote the range must have completed."""
 
     @abstractmethod
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]: ...
@@ -262,10 +266,11 @@ class Receiver(Protocol):
     """Callbacks from a Connection to its owner. All of them run on the event loop, and none may raise."""
 
     def data_received(self, view: memoryview) -> None:
-        """Receives bytes. `view` is only valid during the call, unless the callee calls the connection's take_buffer()."""
+        """Receives bytes. `view` is only valid during the call, unless the receiver calls the connection's take_buffer()."""
 
     def connection_lost(self, reason: str | None) -> None:
-        """The last call, made exactly once. `reason` is None if the peer ended the stream or we closed the connection."""
+        """The last callback, made exactly once. `reason` is None if the peer ended the stream or we closed the
+        connection."""
 
     def writable(self) -> None: ...
 
@@ -300,7 +305,7 @@ class Environment(ABC):
 
     @abstractmethod
     def timeout_at(self, deadline_ns: int) -> AbstractAsyncContextManager[None]:
-        """Cancels its body at the deadline and then raises TimeoutError."""
+        """Returns a context manager that cancels its body at the deadline and then raises TimeoutError."""
 
     @abstractmethod
     def call_at(self, deadline_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
@@ -312,13 +317,13 @@ class Environment(ABC):
 
     @abstractmethod
     def listen(self, host: str, port: int, accept: Callable[[Connection], Receiver]) -> Listener:
-        """Starts listening immediately. "" means all interfaces, port 0 any free port. Raises ListenFailed."""
+        """Starts listening immediately. Host "" means all interfaces, port 0 any free port. Raises ListenFailed."""
 
     @abstractmethod
     async def connect(
         self, host: str, port: int, accept: Callable[[Connection], Receiver], *, deadline_ns: int
     ) -> Connection:
-        """Connects. `accept` returns the receiver, before any data arrives. Raises ConnectFailed, also at the deadline."""
+        """Connects. Calls `accept` for the receiver before any data arrives. Raises ConnectFailed, also at the deadline."""
 
     @abstractmethod
     def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:

@@ -3,7 +3,7 @@
 1. Each name is resolved on a thread of its own, because the resolver may hang. The event loop's default executor is never
    used: a call stuck there would outlive the loop.
 2. A process that is out of descriptors must stop accepting for a while, or it would spin.
-3. A connect to a free local port above 32768, the ephemeral range, can connect to itself. Such a connection is refused.
+3. A connect to a free local port in the ephemeral range, above 32768, can connect to itself. That counts as refused.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class RealListener(Listener):
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._pause_accepting(error)
                     return
-                # This connection failed before it was accepted. There may be others.
+                # This connection failed before it was accepted. Others may be waiting.
                 continue
             self._begin(accepted)
 
@@ -103,7 +103,7 @@ class RealListener(Listener):
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Returns a listening socket. "" means all interfaces, for IPv4 and also IPv6 if the machine has it.
+    """Returns a listening socket. Host "" means all interfaces, for IPv4 and also IPv6 if the machine has it.
 
     Raises ListenFailed.
     """
@@ -142,7 +142,7 @@ class Resolver:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # The look-ups under way. An entry leaves when its thread has reported the result.
+        # The result of each look-up under way, by (host, port). An entry is removed when its thread has reported the result.
         self._asked: dict[tuple[str, int], asyncio.Future[list[_Address]]] = {}
 
     async def resolve(self, host: str, port: int) -> list[_Address]:
@@ -150,7 +150,7 @@ class Resolver:
         try:
             return _addresses(host, port, socket.AI_NUMERICHOST)
         except socket.gaierror:
-            pass  # It is not an IP address, so look the name up.
+            pass  # The host is not an IP address, so look the name up.
         key = (host, port)
         asked = self._asked.get(key)
         if asked is None:
@@ -194,7 +194,7 @@ def _addresses(host: str, port: int, flags: int) -> list[_Address]:
 
 
 async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, host: str, port: int) -> socket.socket:
-    """Connects to the first of the host's addresses that accepts. Raises ConnectFailed with the last reason."""
+    """Connects to the first of the host's addresses that accepts. Raises ConnectFailed with the last failure."""
     reason = "the name has no address"
     try:
         addresses = await resolver.resolve(host, port)
@@ -204,7 +204,7 @@ async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, 
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            # The process is out of descriptors. Like an unreachable peer, this may pass.
+            # The process is out of descriptors. Report it like an unreachable peer, because it may also be temporary.
             reason = _reason(error)
             continue
         connected = False
