@@ -130,8 +130,7 @@ class LogDir(ABC):
 
     @abstractmethod
     def take_offline(self, error: LogDirError) -> None:
-        """Fails all pending and later operations with `error`. The threads then close all descriptors, the directory's
-        last."""
+        """Fails all pending and later operations with `error`. The threads close all descriptors, the directory's last."""
 
     @abstractmethod
     def close(self) -> Awaitable[None]:
@@ -269,8 +268,7 @@ class Receiver(Protocol):
         """Receives bytes. `view` is only valid during the call, unless the receiver calls the connection's take_buffer()."""
 
     def connection_lost(self, reason: str | None) -> None:
-        """The last callback, made exactly once. `reason` is None if the peer ended the stream or we closed the
-        connection."""
+        """The last callback, made once. `reason` is None if the peer ended the stream or we closed the connection."""
 
     def writable(self) -> None: ...
 
