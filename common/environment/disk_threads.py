@@ -76,7 +76,7 @@ class OpenFile:
         self._close(self.fd)
 
     def truncate(self, size: int) -> None:
-        """Truncates the file, after which any append may be tried again. Called on the writer thread."""
+        """Truncates the file and resets `broken`. Called on the writer thread."""
         disk_operations.truncate(self.fd, size)
         self.broken = None
 
@@ -118,7 +118,7 @@ class Operation:
         self.file = file
         # True if the reader runs this operation, False if the writer does. Set before the operation is queued.
         self.by_reader = False
-        # True while this operation waits for the other thread to finish its queue. The other thread then calls `free`.
+        # True while this operation waits for the other thread to finish earlier operations. That thread then calls `free`.
         self.held_back = False
         # When `free` was called; 0 if it was not.
         self.freed_ns = 0
@@ -281,7 +281,7 @@ class DiskThreads:
         self._reader_queue.put(queued)
 
     def read_after_writes(self, operation: Operation) -> None:
-        """Queues the operation for the reader once the writer has finished everything that the writer has queued now."""
+        """Queues the operation for the reader once the writer has finished all operations queued before."""
         operation.held_back = True
         self._writer_queue.put(partial(self._hand_over, operation))
 
