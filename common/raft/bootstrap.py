@@ -2,8 +2,8 @@
 
 No I/O of its own. Counterpart of Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0. The
 first active controller writes its records into the empty log. metadata.version comes first, then the feature that selects
-KIP-858's numbering of the reserved directory ids (docs/DESIGN.md, "Ids and records"). No record with a directory may precede
-that feature.
+KIP-858's numbering of the reserved directory ids (docs/DESIGN.md, "Ids and records"). A record that holds a directory id
+must come after that feature.
 """
 
 from collections.abc import Sequence
@@ -46,11 +46,11 @@ def make_bootstrap_checkpoint(records: Sequence[ApiMessageAndVersion], *, writte
 
 
 def read_bootstrap_checkpoint(content: bytes) -> list[ApiMessageAndVersion]:
-    """Decodes the records of the file and keeps their versions. Raises InvalidSnapshot or UnreadableBatch."""
+    """Decodes the records of `bootstrap.checkpoint`, with their versions. Raises InvalidSnapshot or UnreadableBatch."""
     reader = MetadataRecordReader()
     records = []
     for header, view in parse_snapshot(content).batches:
-        # Decode first: this reports everything that can be wrong with the batch.
+        # Decode before reading the versions below: `decode_values` reports everything that can be wrong with the batch.
         decoded = list(decode_values(header, view, reader))
         versions = [read_frame_head(value)[1] for _, value in iterate_values(view)]
         records += [ApiMessageAndVersion(*pair) for pair in zip(decoded, versions, strict=True)]

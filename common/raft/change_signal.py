@@ -1,4 +1,4 @@
-"""Lets long polls wait for a change without missing one that happens while they look at the state (shell)."""
+"""Lets a long poll wait for a change, without missing a change that happens while the poll looks at the state (shell)."""
 
 import asyncio
 
@@ -12,8 +12,8 @@ class ChangeSignal:
         self._env = env
         # The number of changes so far. Only `notify` increments it.
         self.count = 0
-        # Keyed by `_sequence`, in the order in which the waits began. `notify` empties it; a wait that ends otherwise
-        # removes its own entry.
+        # The future of each `wait` in progress, oldest first, keyed by a number from `_sequence`. `notify` empties the dict;
+        # a `wait` that times out or is cancelled removes its own entry.
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._sequence = 0
 

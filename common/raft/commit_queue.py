@@ -5,9 +5,9 @@ until the high watermark passes them. Each listener has a feed in one of two sta
 
     catching up --everything committed was delivered--> live --a snapshot replaced the log--> catching up
 
-`advance` calls a *live* listener directly, in the event loop step in which the watermark moves. A listener that is catching
-up (just registered, or after a snapshot) reads from disk. There must be no await between finding that nothing is missing and
-going live, or a batch committed in between is lost.
+`advance` calls a *live* listener directly, in the event loop step in which the watermark moves. For a listener that is
+catching up (just registered, or after a snapshot) the batches are read from disk. `keep_up` must not await between finding
+that nothing is missing and declaring the feed live, or a batch committed in between would be lost.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from common.raft.metadata_log import MetadataLog
 from common.records.batch import BatchHeader
 from common.storage.errors import OffsetOutOfRange
 
-# Kept small, because a listener that catches up replays each piece in one event loop step.
+# How much of the log to read at once for a listener that is catching up. Kept small, because the listener replays all of it
+# in one event loop step.
 _CATCH_UP_BYTES = 256 * 1024
 
 
@@ -34,14 +35,14 @@ class ListenerFeed:
 
     def __init__(self, listener: MetadataListener) -> None:
         self.listener = listener
-        # Everything before it has been delivered. Never decreases.
+        # The offset of the next record to deliver. Every earlier record has been delivered. Never decreases.
         self.next_offset = Offset(0)
-        # Invariant: between the queue's methods, a live feed has received everything that is committed. Set by `keep_up`,
-        # cleared by `fall_behind` and `unregister`.
+        # Whether `advance` calls the listener directly. Invariant: whenever no method of the queue is running, a live feed
+        # has received everything that is committed. Set by `keep_up`, cleared by `fall_behind` and `unregister`.
         self.is_live = False
         # Set once, by `unregister`. A closed feed delivers nothing more.
         self.is_closed = False
-        # Wakes `keep_up`: there is, or may be, something to catch up with.
+        # Wakes `keep_up`. Set when there may be something to catch up with, and so from the start.
         self.behind = asyncio.Event()
         self.behind.set()
         # The last leader that this listener was notified of; None before the first.
@@ -66,19 +67,19 @@ class CommitQueue:
         self, log: MetadataLog, reader: MetadataRecordReader, *, node_id: BrokerId, committed_offset: Offset
     ) -> None:
         self._log = log
-        # Decodes batches fetched or read from disk. The driver has already set the numbering that the log starts with.
+        # Decodes batches that were fetched or read from disk. The driver has already set its numbering to the log's.
         self._reader = reader
         self._node_id = node_id
-        # Batches of this node as leader (decoded) or fetched from the leader (not yet decoded), in offset order.
-        # Invariant: no gaps. Empty, or it starts at or after `committed_offset`.
+        # The batches that are not yet committed, in offset order: decoded if this node made them as leader, not yet decoded
+        # if it fetched them. Invariant: there are no gaps, and the first batch starts at or after `committed_offset`.
         self._uncommitted: deque[CommittedBatch | tuple[BatchHeader, memoryview]] = deque()
         self.committed_offset = committed_offset
-        """Everything before it may be delivered. A batch boundary at or below the high watermark. Never decreases."""
+        """Everything before this offset may be delivered. A batch boundary, at most the high watermark. Never decreases."""
         self.committed_bytes = 0
         """Bytes of all batches committed since startup. Never decreases."""
-        # In the order of registration. Replaced, never changed in place, when a listener leaves.
+        # The feeds of the listeners, in the order of registration. `unregister` replaces the list.
         self.feeds: list[ListenerFeed] = []
-        # The callers of `wait_for`: a heap by offset, then by arrival (`_waiter_count`).
+        # The futures of `wait_for`, as a heap ordered by offset, then by arrival (`_waiter_count`).
         self._waiters: list[tuple[Offset, int, asyncio.Future[None]]] = []
         self._waiter_count = 0
         # The arguments of the last `announce`: the current leader, and where this node's own epoch starts if it leads.
@@ -100,7 +101,10 @@ class CommitQueue:
             self._uncommitted.pop()
 
     def advance(self, high_watermark: Offset) -> None:
-        """Delivers what is committed now, then resolves the futures waiting for it. Raises whatever a listener raises."""
+        """Delivers the batches before `high_watermark`, then resolves the futures that wait for these commits.
+
+        Raises what a listener raises.
+        """
         while self._uncommitted and _last_offset(self._uncommitted[0]) < high_watermark:
             self._deliver(self._decoded(self._uncommitted.popleft()))
         if self._uncommitted:
@@ -127,7 +131,7 @@ class CommitQueue:
             raise QuorumFailure(str(error)) from error
 
     def start_at_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Notes that a snapshot has replaced the log. Every listener that has not passed it must load it."""
+        """Notes that a snapshot has replaced the log. Every listener that has not passed its end has to load it."""
         self._uncommitted.clear()
         self.committed_offset = max(self.committed_offset, snapshot_id.offset)
         for feed in self.feeds:
@@ -168,7 +172,8 @@ class CommitQueue:
             return
         start = self._epoch_start_offset
         leads = leader.leader_id == self._node_id
-        # Announce this node's own leadership only after delivering the first record of its epoch, and thus all before it.
+        # Announce this node's own leadership only after delivering the first record of its epoch, which comes after all
+        # records of earlier epochs.
         if leads and (not feed.is_live or start is None or feed.next_offset <= start):
             return
         feed.announced = leader
@@ -200,7 +205,7 @@ class CommitQueue:
                 feed.next_offset, upper_offset=self.committed_offset, max_bytes=_CATCH_UP_BYTES
             )
         except OffsetOutOfRange:
-            # A snapshot replaced the log during the read. Load that snapshot next.
+            # A snapshot replaced the log during the read. If the log now starts past this listener, the next call loads it.
             return feed.next_offset < self._log.log.log_start_offset
         for header, view in batches:
             batch = self._decoded((header, view))
@@ -233,12 +238,12 @@ class CommitQueue:
         return future
 
     def fail_waiters(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
-        """Fails all waiting futures with NotLeader: this leader will not commit what they wait for."""
+        """Fails every pending future of `wait_for` with NotLeader: this node stops leading before the commit."""
         waiters, self._waiters = self._waiters, []
         for _, _, future in waiters:
             if not future.done():
                 future.set_exception(NotLeader(epoch, leader_id))
-                # Mark the exception as retrieved, because the waiting task may be gone.
+                # Mark the exception as retrieved: if the waiting task is gone, asyncio would log it as never retrieved.
                 future.exception()
 
     def _resolve_waiters(self) -> None:

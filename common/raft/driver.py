@@ -4,10 +4,10 @@ Counterpart of KafkaRaftClient and RaftManager. A node with both roles has one d
 
 - `open` recovers the log.
 - `run` elects this node or follows the leader, delivers committed records and writes snapshots.
-- A leader groups its appends: one append and fsync is in flight, and the records scheduled meanwhile form the next group.
+- A leader groups its appends: records scheduled while one append and fsync is in flight form the next group.
   The high watermark moves only after the fsync.
 - Records get their offsets when they are *scheduled*, while they exist only in memory. A driver that stops leading must
-  therefore take back the offsets of records that it never appended, and fail the tasks that wait for them.
+  therefore take back the offsets of records that it never appended, and fail the tasks that wait for their commit.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class QuorumVoter(Protocol):
 
 
 class QuorumConfig(MetadataLogConfig, Protocol):
-    """The keys of server.properties that the driver uses. `ServerConfig` has them all."""
+    """The keys of server.properties that the driver uses. `ServerConfig` satisfies this protocol."""
 
     @property
     def metadata_log_max_record_bytes_between_snapshots(self) -> int: ...
@@ -93,7 +93,7 @@ class QuorumConfig(MetadataLogConfig, Protocol):
 
 
 class QuorumDriver:
-    """Created by `open`. After that, call `register` and `run` in any order."""
+    """A node's client of the metadata log. Create it with `open`, then call `register` and `run` in any order."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class QuorumDriver:
         reader: MetadataRecordReader,
         bootstrap_records: Sequence[ApiMessageAndVersion],
     ) -> None:
-        """Only for `open`, which recovers `log` and finds out from it how `reader` numbers the reserved directory ids."""
+        """Called only by `open`, which recovers `log` and sets the numbering of `reader` to the one that the log uses."""
         self._env = env
         self._config = config
         self._log = log
-        # Shared with the commit queue. Its numbering follows the log.
+        # Decodes the log's records, and knows the numbering that the log selects. Shared with the commit queue.
         self._reader = reader
         # The first records of a new cluster. They are written only if this node leads and the log is empty.
         self._bootstrap_records = tuple(bootstrap_records)
@@ -127,14 +127,14 @@ class QuorumDriver:
             high_watermark=committed_offset,
         )
         # Encoded batches that have offsets but have not yet been handed to the log.
-        # Invariant: they continue the log without a gap. Emptied by the main loop, and on resignation.
+        # Invariant: these batches continue the log without a gap. Emptied by the main loop, and on resignation.
         self._pending: list[EncodedBatch] = []
         # The offset that the next scheduled record gets. Invariant, on a leader: the end of the last pending batch, or of
         # the log if none is pending. Resignation resets it to the end of the log. A follower updates it after each Fetch.
         self._log_end_offset = log.end.offset
-        # Wakes a leader's main loop: there is something to append, the high watermark moved, or the node resigned.
+        # Wakes a leader's main loop. Set when a batch is pending, the high watermark has moved, or the node has resigned.
         self._work = asyncio.Event()
-        # Wakes the long-polling fetches of other nodes: new records, a new high watermark, a new leader.
+        # Wakes the long-polling fetches of other nodes. Notified of new records, a new high watermark and a new leader.
         self._news = ChangeSignal(env)
         self._endpoints = LeaderEndpoints(voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng)
         self._queue = CommitQueue(log, reader, node_id=replica.node_id, committed_offset=committed_offset)
@@ -164,20 +164,21 @@ class QuorumDriver:
         self._snapshots = SnapshotWriter(env, log)
         # Wakes the snapshot task. Set after a delivery that makes a snapshot due.
         self._snapshot_due = asyncio.Event()
-        # Held while a snapshot is being written, so that there is only one at a time.
+        # Held while a snapshot is being written, so that two are never written at the same time.
         self._snapshot_lock = asyncio.Lock()
-        # The queue's `committed_bytes` at the last snapshot. Starts below zero, because the log past the newest snapshot
-        # counts towards the next one; an estimate of its bytes is good enough and saves a scan.
+        # The queue's `committed_bytes` at the last snapshot. Starts below zero: `committed_bytes` starts at zero, but the
+        # bytes that the log already holds past the newest snapshot count too. Their number is estimated, to save a scan.
         self._bytes_at_snapshot = -_bytes_past(log, committed_offset)
-        # When the last snapshot was written, or tried; at first, when the driver was created.
+        # Time of the last `write_snapshot`, successful or not. Before the first one, the time when the driver was created.
         self._last_snapshot_ns = env.now_ns()
-        # The tasks that `run` has spawned and `close` cancels. Spawning a task removes the finished ones.
+        # The tasks spawned by `run` and `register`. `close` cancels them. Spawning a task removes the finished ones.
         self._tasks: list[asyncio.Task[None]] = []
-        # Set while `run` runs.
+        # The group in which `_spawn` starts tasks. None unless `run` is running.
         self._task_group: asyncio.TaskGroup | None = None
-        # Created by `run`, which waits for it. A result ends `run` normally, an exception makes it raise.
+        # The future that `run` creates and waits for. A result ends `run` normally; an exception is raised by `run`.
         self._stopped: asyncio.Future[None] | None = None
-        # Set once, by `close`. A node that is stopped during startup is closed before `run` gets its first turn.
+        # Set once, by `close`. A node that is stopped during startup closes the driver before the task of `run` first runs;
+        # `run` then returns at once.
         self._is_closed = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -194,9 +195,9 @@ class QuorumDriver:
         voters: Sequence[QuorumVoter],
         channels: Channels,
     ) -> "QuorumDriver":
-        """Recovers everything from disk. `log_dir` must be attached; `channels(host, port)` creates a NodeChannel.
+        """Recovers the log, snapshots and election state from `log_dir`, which must be attached, and creates the driver.
 
-        Raises QuorumFailure and LogDirError."""
+        `channels(host, port)` creates a NodeChannel. Raises QuorumFailure and LogDirError."""
         endpoints = tuple(QuorumEndpoint(BrokerId(voter.node_id), voter.host, voter.port) for voter in voters)
         is_voter = any(voter.node_id == node_id for voter in endpoints)
         if is_voter and len(endpoints) > 1:
@@ -235,7 +236,7 @@ class QuorumDriver:
         return driver
 
     def register(self, listener: MetadataListener) -> None:
-        """Adds a listener. It gets the newest snapshot, then everything committed since, then each new commit."""
+        """Adds a listener. The listener gets the newest snapshot, then everything committed since, then each new commit."""
         feed = self._queue.register(listener)
         self._queue.announce_to(feed)
         if self._task_group is not None:
@@ -284,7 +285,7 @@ class QuorumDriver:
         self._tasks.append(self._task_group.create_task(self._guarded(work), name=name))
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Reports expected failures through `run`. Any other exception is a bug and ends the daemon via its TaskGroup."""
+        """Makes `run` raise the expected failures of `work`. Any other exception is a bug and ends the daemon."""
         try:
             await work
         except (LogDirError, QuorumFailure) as error:
@@ -300,13 +301,13 @@ class QuorumDriver:
     # --- where the log stands ------------------------------------------------------------------------------------
     @property
     def high_watermark(self) -> Offset:
-        """Everything before it is committed."""
+        """The offset before which everything is committed."""
         return self._quorum.high_watermark
 
     async def ask_for_high_watermark(self) -> Offset:
-        """Returns a high watermark that the leader reported to a Fetch sent after this call.
+        """Returns the high watermark that the leader knew at some time after this call.
 
-        Returns at once on the leader of a quorum of one, which already knows it.
+        A follower waits for the response to a Fetch sent after this call. The leader returns its own high watermark at once.
         """
         asked_ns = self._env.now_ns()
         while not self._quorum.is_leader and self._follower.last_answer_asked_ns < asked_ns:
@@ -365,11 +366,12 @@ class QuorumDriver:
         return Offset(self._log_end_offset - 1)
 
     def wait_for_commit(self, offset: int) -> Awaitable[None]:
-        """Waits until `offset` is committed and the listeners have been called for it. Raises NotLeader on resignation."""
+        """Waits until `offset` is committed and every live listener has been called for it. Raises NotLeader if this node
+        stops leading first."""
         return self._queue.wait_for(Offset(offset))
 
     def resign(self, epoch: int) -> None:
-        """Stops leading this epoch. Drops batches not yet handed to the disk, and fails all waiting callers with NotLeader.
+        """Stops leading this epoch. Drops batches not yet handed to the log, and fails all waiting callers with NotLeader.
 
         A sole voter is immediately re-elected in the next epoch. Its listeners see both changes.
         """
@@ -407,7 +409,7 @@ class QuorumDriver:
                 self._log_end_offset = self._log.end.offset
 
     async def _perform_ready(self) -> None:
-        """Carries out what the quorum asks for. Persists staged elections first."""
+        """Persists staged elections until none is left, then carries out what else the quorum asks for."""
         while (ready := self._quorum.take_ready()).election is not None:
             await self._log.store_election(ready.election, self._quorum.voters)
             self._quorum.election_persisted(self._log_end_offset)
@@ -426,7 +428,7 @@ class QuorumDriver:
             self._deliver(ready.high_watermark)
 
     def _begin_epoch(self, change: LeaderChange) -> None:
-        """Schedules the epoch's first batch. Without it nothing from earlier epochs can be committed."""
+        """Schedules the epoch's first batch, a LeaderChange. Until it is committed, nothing from earlier epochs can be."""
         message = LeaderChangeMessage(
             leader_id=change.leader_id,
             voters=[LeaderChangeVoter(voter_id=voter) for voter in change.voters],
@@ -501,9 +503,9 @@ class QuorumDriver:
             self._bytes_at_snapshot = counted
             self._last_snapshot_ns = self._env.now_ns()
             if snapshot_id is not None:
-                # Roll, because a later cut can only free whole segments.
+                # Roll the log, because a later cut can only delete whole segments, and never the newest one.
                 await self._log.log.roll()
-            # A listener that is catching up may still be reading old snapshots or the old log.
+            # A listener that is catching up may still be reading an old snapshot or the log after it, so delete neither.
             if self._queue.all_live:
                 await self._log.delete_surplus()
             return snapshot_id
@@ -521,7 +523,7 @@ class QuorumDriver:
         try:
             return await answer
         except LogDirError as error:
-            # This is fatal, but the daemon expects the error from `run`, not from a request's task.
+            # The error is fatal, but the daemon expects it from `run`. This request only gets an error response.
             self._fail(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         except LogClosed:
@@ -542,7 +544,7 @@ async def _ended(task: "asyncio.Task[None]") -> None:
     try:
         await task
     except asyncio.CancelledError:
-        # The cancellation is the task's own, unless the caller was cancelled too.
+        # The awaited task was cancelled, which is expected. But if the caller was cancelled too, that must not be lost.
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise

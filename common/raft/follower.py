@@ -3,7 +3,7 @@
 Counterpart of the follower half of KafkaRaftClient. One step fetches from the end of the local log and carries out the
 response: append, truncate, download a snapshot, or turn to another leader. Fetched batches are written before they are
 delivered, but not fsynced: no commit depends on an observer's log, and the next start truncates a torn tail. If a response
-names a newer leader or epoch, none of its other content may be used.
+names a new leader or a newer epoch, the rest of that response must be ignored.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ SNAPSHOT_PIECE_BYTES = 1024 * 1024
 
 
 class QuorumChannel(Protocol):
-    """The part of NodeChannel used here."""
+    """The part of NodeChannel that the follower uses."""
 
     async def send(self, request: Struct, *, version: int | None = None, deadline_ns: int) -> Any: ...
 
@@ -88,14 +88,14 @@ class Follower:
         self._queue = queue
         self._endpoints = endpoints
         self._channels = channels
-        # By (host, port). A channel is kept until `close`, whether or not its node still leads.
+        # One channel per address (host, port). A channel is kept until `close`, whether or not its node still leads.
         self._open_channels: dict[tuple[str, int], QuorumChannel] = {}
-        # The reason last logged; None after a success. A failure is logged when its reason changes, not on every attempt.
+        # The reason of the last logged failure; None after a success. A failure is logged only if its reason differs.
         self._last_trouble: str | None = None
-        # The callers of `next_answer`. Emptied whenever `last_answer_asked_ns` moves.
+        # The futures of `next_answer`. Resolved and removed whenever `last_answer_asked_ns` moves.
         self._waiting: list[asyncio.Future[None]] = []
         self.last_answer_asked_ns = -1
-        """Send time of the newest Fetch whose response named a high watermark that the local log has reached; -1 before."""
+        """Send time of the newest Fetch that showed the local log to be at the leader's high watermark. Starts at -1."""
 
     async def step(self) -> None:
         """Sends one Fetch and carries out the response. Raises QuorumFailure and LogDirError."""
@@ -118,7 +118,7 @@ class Follower:
             return
         leader_changed = self._learn(leader_news(partition, response))
         if not leader_changed and partition.error_code == ErrorCode.NONE and self._quorum.leader_id is None:
-            # We know no leader, and this response without an error names none either, so do not trust it.
+            # Only a leader answers without an error, but neither this response nor an earlier one names a leader. Ignore it.
             await self._pause("an answer without a leader")
             return
         try:
@@ -142,7 +142,7 @@ class Follower:
                     await self._pause(error_name(partition.error_code))
 
     async def next_answer(self) -> None:
-        """Waits until the leader has answered a Fetch and the local log has reached the high watermark in the response."""
+        """Waits for the next response to a Fetch after which the local log has reached the leader's high watermark."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(answered)
         await answered
@@ -154,7 +154,7 @@ class Follower:
 
     # --- asking --------------------------------------------------------------------------------------------------
     async def _send(self, request: Struct, *, wait_ms: int = 0) -> Any:
-        """Returns the response, or None after a failure and a pause."""
+        """Sends a request to the leader or to a voter. Returns the response, or None after a failure and a pause."""
         target = self._endpoints.target(self._quorum.leader_id)
         deadline_ns = self._env.now_ns() + wait_ms * NS_PER_MS + self._request_timeout_ns
         try:
@@ -183,7 +183,7 @@ class Follower:
         self._endpoints.answered()
 
     async def _understood(self, response: FetchResponse) -> PartitionData | None:
-        """Returns the partition of a response, or None after a pause if there is none.
+        """Returns the metadata partition of a response. If the response has an error instead, pauses and returns None.
 
         Raises QuorumFailure if the controller belongs to another cluster.
         """
@@ -201,7 +201,10 @@ class Follower:
             )
 
     def _learn(self, news: LeaderNews) -> bool:
-        """Takes over the leader and addresses that a response names. Returns True if they changed, so the rest is stale."""
+        """Takes over the leader and addresses that a response names.
+
+        Returns True if the leader or epoch is new to this node. The rest of the response must then be ignored.
+        """
         for endpoint in news.endpoints:
             self._endpoints.learn(endpoint)
         if news.leader is None:
@@ -220,7 +223,7 @@ class Follower:
             return
         self._works()
         if batches:
-            # The batches are contiguous in the response.
+            # The whole batches are contiguous at the start of the response, so append them as one view.
             assert isinstance(partition.records, bytes | bytearray | memoryview)
             size = sum(header.size for header, _ in batches)
             await self._log.append_as_follower(memoryview(partition.records)[:size])
@@ -272,7 +275,7 @@ class Follower:
                 f"the leader asks to go back to a snapshot at offset {snapshot_id.offset}, "
                 f"and all before {self._quorum.high_watermark} is committed"
             )
-        # We may already have it: written by this node, or downloaded before a crash.
+        # This node may already have the snapshot: it may have written it itself, or downloaded it before a crash.
         if self._log.stored_snapshot(snapshot_id) is None and not await self._download(snapshot_id):
             return
         await self._log.start_at_snapshot(snapshot_id)
@@ -281,7 +284,7 @@ class Follower:
         self._env.log.info("metadata_snapshot_fetched", end_offset=snapshot_id.offset, epoch=snapshot_id.epoch)
 
     async def _download(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Downloads and publishes the snapshot. Returns False if the follower has to start over with a Fetch."""
+        """Downloads and publishes the snapshot. Returns False if that failed and the follower should send a Fetch again."""
         file = await self._log.begin_snapshot(snapshot_id)
         if await self._fill(file):
             try:

@@ -1,4 +1,4 @@
-"""The calls from a quorum driver to the part of the daemon that holds the metadata state.
+"""The interface through which a quorum driver passes committed metadata to its daemon.
 
 Counterpart of Kafka's RaftClient.Listener. All calls happen on the event loop, in offset order, with committed records only.
 The `handle_leader_change` that names this node itself comes only after every record of earlier epochs has been delivered, so
@@ -17,7 +17,7 @@ from common.records.metadata_records import KnownRecord
 
 @dataclass(frozen=True, slots=True)
 class LoadedSnapshot:
-    """Everything before `end_offset`. `records` can be iterated only once and decodes each record lazily."""
+    """A snapshot that covers every record before `end_offset`. `records` decodes lazily and can be iterated only once."""
 
     end_offset: Offset
     epoch: LeaderEpoch
@@ -35,4 +35,4 @@ class MetadataListener(Protocol):
         """Replaces everything delivered before. If it returns an awaitable, the next call waits for it."""
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Notes that the leader or the epoch changed. There may be no leader."""
+        """Notes that the leader or the epoch has changed. `leader.leader_id` is None if no leader is known."""

@@ -3,10 +3,10 @@
 Counterpart of KafkaMetadataLog and FileQuorumStateStore. The files match Apache Kafka's byte for byte. A snapshot is written
 to a `.part` file, fsynced and renamed, and then the folder is fsynced. So a file with a snapshot's name is complete.
 
-The log must satisfy two rules, and a crash can break either one; `load` repairs them:
+The log must satisfy two rules. A crash can break either one, and `load` repairs the log:
 
-1. It starts at 0 or at the end offset of an existing snapshot. An interrupted cut breaks this.
-2. It reaches at least the end offset of the newest snapshot. The loss of an unsynced tail breaks this.
+1. The log starts at 0 or at the end offset of an existing snapshot. An interrupted deletion of old segments breaks this.
+2. The log reaches at least the end offset of the newest snapshot. The loss of an unsynced tail breaks this.
 """
 
 from collections.abc import Sequence
@@ -78,8 +78,8 @@ class MetadataLog:
         self._retention = Retention(bytes_max=config.metadata_max_retention_bytes, ms_max=config.metadata_max_retention_ms)
         self.log = log
         self.log_dir = log.log_dir
-        # Ascending by id. Invariant: the log starts at 0, or at the end offset of the first one. Replaced, never changed in
-        # place, when a snapshot is published or deleted.
+        # The snapshots on disk, ascending by id. Invariant: the log starts at 0 or at the end offset of the first snapshot.
+        # The list is replaced, never changed in place, when a snapshot is published or deleted.
         self.snapshots = snapshots
         # The content of the quorum-state file. Changes in `store_election`, after the file is durable.
         self.election = election
@@ -100,10 +100,10 @@ class MetadataLog:
         return cls(env, config, log=log, snapshots=snapshots, election=election)
 
     async def load_bootstrap_records(self) -> list[ApiMessageAndVersion] | None:
-        """Loads the records for an empty log from `bootstrap.checkpoint`. Returns None if there is no such file.
+        """Loads the records for an empty log from `bootstrap.checkpoint`, or from a snapshot at offset 0.
 
-        Newer versions of Apache Kafka format the directory with a snapshot at offset 0 instead. Raises QuorumFailure if the
-        file is damaged.
+        Newer versions of Apache Kafka write such a snapshot instead of the file. Returns None if neither exists. Raises
+        QuorumFailure if the file is damaged.
         """
         for name in (BOOTSTRAP_CHECKPOINT, snapshot_path(ORIGIN)):
             content = await self.log_dir.read_file(name)
@@ -115,7 +115,9 @@ class MetadataLog:
         return None
 
     async def find_numbering(self) -> Numbering | None:
-        """Returns the numbering selected by the newest snapshot or the start of the log, or None for a log without records.
+        """Returns the numbering that the newest snapshot selects, or without a snapshot the start of the log.
+
+        Returns None if the log has no snapshot and no data records.
 
         Raises QuorumFailure for unreadable records.
         """
@@ -147,7 +149,7 @@ class MetadataLog:
 
     @property
     def end(self) -> OffsetAndEpoch:
-        """The log end offset and the epoch of the record before it. An empty log takes the newest snapshot's epoch."""
+        """The log end offset and the epoch of the last record. If the log is empty, the epoch of the newest snapshot."""
         epoch = self.log.leader_epochs.latest_epoch
         if epoch < 0:
             epoch = self.snapshots[-1].snapshot_id.epoch if self.snapshots else ORIGIN.epoch
@@ -166,7 +168,10 @@ class MetadataLog:
         )
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> OffsetAndEpoch:
-        """Returns the largest epoch <= `epoch` in the log, or in the snapshot that it starts from, and its end offset."""
+        """Finds the largest epoch <= `epoch` in the log, or in the snapshot from which the log starts.
+
+        Returns that epoch and its end offset, or the end of the log if `epoch` is newer than the log.
+        """
         found = self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
         if found.end_offset < 0:
             return self.end
@@ -183,18 +188,18 @@ class MetadataLog:
 
     # --- batches -------------------------------------------------------------------------------------------------
     def append_as_leader(self, buffers: Sequence[bytearray], epoch: LeaderEpoch, append: AwaitedAppend) -> Appended:
-        """Appends encoded batches that already carry their offsets; `append.ended` completes once the kernel has them."""
+        """Appends encoded batches that already carry their offsets. Completes `append.ended` once the kernel has them."""
         batches = [(read_header(buffer), memoryview(buffer)) for buffer in buffers]
         return self.log.append_as_leader(batches, leader_epoch=epoch, on_written=append.written, on_failed=append.failed)
 
     async def append_as_follower(self, view: memoryview) -> None:
-        """Appends whole batches of the leader, and returns once the kernel has them."""
+        """Appends whole batches fetched from the leader. Returns once the kernel has them."""
         append = AwaitedAppend()
         self.log.append_as_follower(view, on_written=append.written, on_failed=append.failed)
         await append.ended
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:
-        """Returns whole batches from `offset` on for another node: everything written, committed or not."""
+        """Returns whole batches from `offset` on, to be sent to another node. They may include uncommitted records."""
         return list((await self.log.read(offset, max_bytes=max_bytes)).parts)
 
     async def read_batches(
@@ -235,14 +240,14 @@ class MetadataLog:
             self.log_dir.close_file(file)
 
     async def begin_snapshot(self, snapshot_id: OffsetAndEpoch) -> "SnapshotFile":
-        """Creates a new partial file for the snapshot. Removes the leftover of an earlier attempt."""
+        """Creates the partial file of a snapshot, after removing the leftover of an earlier attempt."""
         await self.log_dir.remove(partial_snapshot_path(snapshot_id))
         return SnapshotFile(
             self.log_dir, snapshot_id, await self.log_dir.open(partial_snapshot_path(snapshot_id), create=True)
         )
 
     async def publish_snapshot(self, file: "SnapshotFile") -> bool:
-        """Durably turns a finished file into a snapshot. If the log now starts beyond it, deletes it and returns False."""
+        """Durably turns a finished file into a snapshot. If the log now starts past it, deletes it and returns False."""
         await file.publish()
         if file.snapshot_id.offset < self.log.log_start_offset:
             await self.log_dir.remove(snapshot_path(file.snapshot_id))
@@ -252,16 +257,17 @@ class MetadataLog:
         return True
 
     async def start_at_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Drops the whole log and restarts it at the end offset of this snapshot, which was fetched from the leader."""
+        """Drops the whole log and restarts it at the end offset of a snapshot, which must already be on disk."""
         await self.log.truncate_fully_and_start_at(snapshot_id.offset)
-        # After a crash at this point, the next start removes the older snapshots, because the log starts beyond them.
+        # After a crash at this point, the next start removes the older snapshots, because the log starts past their ends.
         await self._delete_snapshots([old for old in self.snapshots if old.snapshot_id != snapshot_id])
 
     async def delete_surplus(self) -> None:
         """Deletes old snapshots, and the log up to the oldest one kept, until retention is satisfied."""
         while self._retention.oldest_is_surplus(self.snapshots, log_bytes=self.log.size_bytes, wall_ms=self._env.wall_ms()):
             oldest, following = self.snapshots[0], self.snapshots[1]
-            # Delete the snapshot first. If we crash in between, the next start cuts the log up to its first snapshot.
+            # Delete the snapshot before the segments. After a crash in between, the next start deletes the segments up to
+            # the oldest snapshot left.
             await self._delete_snapshots([oldest])
             await self.log.delete_segments_before(following.snapshot_id.offset)
             self._env.log.info(
@@ -280,7 +286,7 @@ class MetadataLog:
 
 
 class SnapshotFile:
-    """A snapshot that is being written. Only `publish` gives it its final name."""
+    """The partial file of a snapshot that is being written. `publish` gives it its final name."""
 
     def __init__(self, log_dir: LogDir, snapshot_id: OffsetAndEpoch, file: LogFile) -> None:
         self.snapshot_id = snapshot_id
@@ -319,7 +325,7 @@ async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:
             await log_dir.remove(path)
             continue
         snapshot_id = parse_snapshot_name(entry.name)
-        # In newer versions of Apache Kafka the snapshot at offset 0 takes the place of the bootstrap file.
+        # Leave out a snapshot at offset 0: newer versions of Apache Kafka write it in place of the bootstrap file.
         if snapshot_id is not None and snapshot_id.offset > 0:
             stat = await log_dir.stat(path)
             if stat is not None:
@@ -328,7 +334,10 @@ async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:
 
 
 async def _valid_snapshots(env: Environment, log_dir: LogDir, snapshots: list[StoredSnapshot]) -> list[StoredSnapshot]:
-    """Drops damaged snapshots from the newest end of the list. Older snapshots are not read until they are needed."""
+    """Checks the snapshots from the newest back to the first undamaged one, and returns the list up to that one.
+
+    Snapshots older than that are not read until they are needed.
+    """
     while snapshots:
         path = snapshot_path(snapshots[-1].snapshot_id)
         try:
@@ -357,10 +366,10 @@ async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[Stored
         await log.truncate_fully_and_start_at(newest.offset)
     first = log.segment_base_offsets[0]
     while snapshots and snapshots[0].snapshot_id.offset < first:
-        # An interrupted restart of the log at a later snapshot left this one.
+        # A crash interrupted `start_at_snapshot`, which had restarted the log at a later snapshot than this one.
         await log_dir.remove(snapshot_path(snapshots.pop(0).snapshot_id))
     if snapshots and first > 0:
-        # A cut may have been interrupted. A log that still has its first record needs no cut: it is complete by itself.
+        # Finish a deletion of segments that a crash may have interrupted. A log that still starts at 0 is complete anyway.
         await log.delete_segments_before(snapshots[0].snapshot_id.offset)
     elif first > 0:
         raise QuorumFailure(

@@ -27,7 +27,7 @@ def raft_samples(driver: QuorumDriver, *, node_id: int, voters: Collection[int])
 
 
 def quorum_state(*, is_leader: bool, is_voter: bool, is_leader_known: bool) -> str:
-    """Returns the name that Kafka gives the role."""
+    """Returns Kafka's name for the node's role in the quorum."""
     if is_leader:
         return "leader"
     if not is_voter:

@@ -2,8 +2,8 @@
 
 Counterpart of the request handlers of KafkaRaftClient. A Fetch is answered at once if there are records, an error, a
 divergence, a snapshot to take or a high watermark not yet sent to the fetcher. Otherwise it waits for an append or a commit,
-up to its MaxWaitMs. A response with new records still carries the old watermark, because the records are not fsynced yet. So
-the next Fetch must return as soon as the watermark moves, even though there is nothing to read.
+up to its MaxWaitMs. A response with new records still carries the old watermark, because those records are not fsynced yet.
+So the fetcher's next Fetch must be answered as soon as the watermark moves, even if there are no records to return.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,10 +41,11 @@ from common.storage.errors import OffsetOutOfRange
 from common.time_units import NS_PER_MS
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
-# Without this limit, a client that asks to wait for weeks and disconnects would hold memory for weeks. Answering early is
-# always allowed.
+# The longest wait of a Fetch. Without this limit, a client that asks to wait for weeks and disconnects would hold memory for
+# weeks. Answering before MaxWaitMs is always allowed.
 WAIT_MAX_MS = 60_000
-# Pieces of a snapshot are read into memory, unlike those of the log. The request server limits how many it starts per peer.
+# The most bytes of a snapshot in one response. Unlike log records, which are sent from the file, they are read into memory;
+# the request server limits the requests in flight per connection.
 SNAPSHOT_PIECE_MAX = 1024 * 1024
 
 
@@ -114,7 +115,7 @@ class QuorumRequests:
             try:
                 records = await self._log.read_parts(position.offset, max_bytes=min(position.max_bytes, FETCH_BYTES_MAX))
             except OffsetOutOfRange:
-                # The log was cut in the meantime. The fetcher's next request will be answered with a snapshot.
+                # The log was cut past this offset in the meantime. The response to the next Fetch will name a snapshot.
                 records = []
             error = validate_leader_only(self._quorum, position.epoch)
             if error is not ErrorCode.NONE:
@@ -182,7 +183,7 @@ class QuorumRequests:
             error = ErrorCode.POSITION_OUT_OF_RANGE
         if error is not ErrorCode.NONE or stored is None:
             return fetch_snapshot_response(self._answerer(), asked, topic_name=request.topics[0].name, error=error)
-        # No await lies between looking the snapshot up and opening it, so that it cannot be deleted in between.
+        # The snapshot cannot be deleted between its lookup above and the opening of its file: there is no await in between.
         size = max(1, min(request.max_bytes, SNAPSHOT_PIECE_MAX))
         piece = await self._log.read_snapshot_piece(snapshot_id, position=asked.position, size=size)
         return fetch_snapshot_response(self._answerer(), asked, size=stored.size, records=piece)

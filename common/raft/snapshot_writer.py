@@ -2,9 +2,9 @@
 
 Counterpart of Kafka's SnapshotGenerator. The writer rebuilds the state from the last snapshot and the log after it. It never
 takes a listener's state: the active controller's state runs ahead of the commits, and no listener can stop applying records
-while a large snapshot is being written. This costs a replay per twenty megabytes of log (by default), and proves each time
-that the log replays. A snapshot must not end inside a metadata transaction: the log would then continue with the second half
-of a transaction that never began.
+while a large snapshot is being written. The price is one replay of the log per snapshot (by default, every twenty
+megabytes); each replay also proves that the log can be replayed. A snapshot must not end inside a metadata transaction: the
+log would then continue with the second half of a transaction that never began.
 """
 
 from itertools import islice
@@ -25,20 +25,21 @@ from common.records.batch import BatchHeader
 from common.records.metadata_records import KnownRecord
 from common.storage.errors import OffsetOutOfRange
 
-# A slice blocks the event loop for a few milliseconds. The pause after it leaves most of the time to other tasks.
+# A slice of this many records blocks the event loop for a few milliseconds. The pause after each slice leaves most of the
+# time to other tasks.
 RECORDS_PER_SLICE = 200
 PAUSE_NS = 4_000_000
 READ_BYTES = 128 * 1024
 
 
 class _Committed:
-    """The committed state up to the last batch boundary outside any transaction."""
+    """The committed state during a replay, without the records of an open transaction."""
 
     def __init__(self) -> None:
         self.state = MetadataState()
-        # The end of the last batch that left no transaction open: where a snapshot could end. Changes in `end_batch`.
+        # The end offset of the last batch that left no transaction open, where a snapshot could end. Changes in `end_batch`.
         self.boundary = Offset(0)
-        # The append time of that batch.
+        # The append time of the batch that ends at `boundary`.
         self.timestamp_ms = 0
         # Holds back the records of an open transaction, so that `state` never contains part of one.
         self._transactions = TransactionBuffer()
@@ -56,13 +57,14 @@ class _Committed:
     def is_at_boundary(self) -> bool:
         """Whether `state` ends exactly at `boundary`.
 
-        False if an open transaction shares its first batch with earlier records, which have already been replayed.
+        False if a transaction is open and other records precede its begin record in the same batch. `state` contains those
+        records, but they lie past `boundary`.
         """
         return not self._transactions.is_open or self._transactions.stable_offset + 1 == self.boundary
 
 
 class SnapshotWriter:
-    """Writes snapshots on request. The caller runs one `write` at a time."""
+    """Writes snapshots on request. The caller must not start a `write` while another one runs."""
 
     def __init__(self, env: Environment, log: MetadataLog) -> None:
         self._env = env
@@ -104,7 +106,7 @@ class SnapshotWriter:
                     committed.end_batch(header)
                     next_offset = Offset(header.next_offset)
         except OffsetOutOfRange:
-            # A snapshot from the leader replaced the log.
+            # A snapshot from the leader has replaced the log. It makes this one superfluous.
             return None
         except UnreadableBatch as error:
             raise QuorumFailure(str(error)) from error

@@ -46,7 +46,7 @@ def encode_quorum_state(state: ElectionState, voters: Sequence[BrokerId]) -> byt
 
 
 def decode_quorum_state(content: bytes) -> ElectionState:
-    """Decodes either version. Raises InvalidQuorumState."""
+    """Decodes a quorum-state file of data version 0 or 1. Raises InvalidQuorumState."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:

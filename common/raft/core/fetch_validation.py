@@ -21,7 +21,7 @@ class TruncationBelowHighWatermark(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What the functions here need to know about the local log.
+    """The facts about the local log that this module's functions need.
 
     `end_offset_for_epoch(epoch)` returns the largest epoch <= `epoch` in the log (or in the snapshot that it starts from)
     and that epoch's end offset. `last_epoch` is the epoch of the record before `end_offset`, or 0 for an empty log without a
@@ -48,7 +48,7 @@ class ReadFrom:
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The logs diverge. `end` is the largest epoch that both may share and its end offset; the fetcher truncates to it."""
+    """The logs diverge. `end` is the largest epoch that both may share and its end offset. The fetcher truncates there."""
 
     end: OffsetAndEpoch
 
@@ -73,7 +73,7 @@ def validate_leader_only(quorum: Quorum, request_epoch: int) -> ErrorCode:
 
 
 def judge_fetch(log: LogView, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch) -> FetchVerdict:
-    """Compares the end of the fetcher's log with our history."""
+    """Compares the end of the fetcher's log with the leader's history in `log`."""
     if fetch_offset == 0 and log.latest_snapshot is not None:
         return NeedsSnapshot(log.latest_snapshot)
     if log.start_offset == 0 and fetch_offset == 0 and last_fetched_epoch == 0:
@@ -102,7 +102,7 @@ def _lies_before_the_log(log: LogView, fetch_offset: Offset, last_fetched_epoch:
 
 @dataclass(frozen=True, slots=True)
 class AppendFetched:
-    """Append the records, then advance the high watermark."""
+    """The follower appends the records in the response, then advances its high watermark."""
 
     high_watermark: Offset
 
@@ -119,7 +119,7 @@ class FetchTheSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FetchAgain:
-    """Ignore the response and fetch again: `at_once` if it revealed a newer leader or epoch, otherwise after a pause."""
+    """The follower ignores the rest of the response and fetches again, after a pause unless `at_once` is set."""
 
     at_once: bool
 
@@ -129,7 +129,7 @@ FollowerStep = AppendFetched | TruncateTo | FetchTheSnapshot | FetchAgain
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """The relevant fields of a partition in a Fetch response, with None in place of -1."""
+    """The fields of a partition in a Fetch response that `judge_answer` needs. None means that the field is absent."""
 
     error_code: int
     high_watermark: Offset
@@ -140,7 +140,8 @@ class FetchedPartition:
 def judge_answer(log: LogView, answer: FetchedPartition, *, leader_changed: bool, high_watermark: Offset) -> FollowerStep:
     """Decides what a follower does with a Fetch response.
 
-    `leader_changed` means that this very response named a newer leader or epoch. Raises TruncationBelowHighWatermark.
+    `log` and `high_watermark` are the follower's own. `leader_changed` means that this response names a leader or epoch that
+    is new to the follower. Raises TruncationBelowHighWatermark.
     """
     if answer.error_code != ErrorCode.NONE or leader_changed:
         return FetchAgain(at_once=leader_changed)
@@ -157,7 +158,10 @@ def judge_answer(log: LogView, answer: FetchedPartition, *, leader_changed: bool
 
 
 def truncation_offset(log: LogView, leaders_end: OffsetAndEpoch) -> Offset:
-    """Returns the offset to truncate to, so that our log holds nothing up to `leaders_end.epoch` that the leader lacks."""
+    """Returns the offset to which the follower truncates its log after a divergence.
+
+    `leaders_end` is the largest epoch that both logs may share, with its end offset in the leader's log.
+    """
     if leaders_end.epoch == ORIGIN.epoch:
         return min(leaders_end.offset, log.end_offset)
     own = log.end_offset_for_epoch(leaders_end.epoch)

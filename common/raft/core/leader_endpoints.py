@@ -1,4 +1,4 @@
-"""Picks the node that a follower of the metadata log asks next, and the pause before it does (core).
+"""Decides which node a follower of the metadata log asks next, and how long the follower pauses first (core).
 
 Counterpart of the RequestManager in KafkaRaftClient. The follower asks the leader as long as the leader answers. After a
 failure it asks the voters round-robin, because each of them knows, or will learn, who leads. It also falls back to the
@@ -28,7 +28,7 @@ class QuorumEndpoint:
 
 
 class LeaderEndpoints:
-    """The known addresses and the backoff state."""
+    """The addresses of the quorum's nodes, and the state of the backoff after failures."""
 
     def __init__(self, voters: Sequence[QuorumEndpoint], *, retry_backoff_ms: int, rng: "random.Random") -> None:
         if not voters:
@@ -38,7 +38,7 @@ class LeaderEndpoints:
         self._known = {voter.node_id: voter for voter in voters}
         self._retry_backoff_ms = retry_backoff_ms
         self._rng = rng
-        # Consecutive failures. Each one doubles the pause; any useful response resets it to 0.
+        # The number of consecutive failures. Each failure doubles the pause; a useful response resets the number to 0.
         self._failures = 0
         # Round-robin position among the voters. Advances with each failure and is never reset.
         self._turn = 0
@@ -66,5 +66,5 @@ class LeaderEndpoints:
         self._turn += 1
         pause = min(self._retry_backoff_ms << min(self._failures, _DOUBLINGS_MAX), BACKOFF_MAX_MS)
         self._failures += 1
-        # All brokers lose the leader at the same time. The jitter keeps them from reconnecting at the same time.
+        # All brokers lose the leader at the same moment. The jitter keeps their reconnects apart.
         return round(pause * self._rng.uniform(0.8, 1.2))

@@ -1,8 +1,8 @@
 """Positions in the metadata log and the names of its files (core).
 
 Counterpart of Kafka's OffsetAndEpoch and Snapshots. A snapshot is named by its *exclusive* end offset and the epoch of the
-last record that it covers. So (0, 0) is the position before the first record, and `bootstrap.checkpoint` plays the part of
-the snapshot at that position.
+last record that it covers. So (0, 0) is the position before the first record, and `bootstrap.checkpoint` serves as the
+snapshot at that position.
 """
 
 from typing import NamedTuple
@@ -44,5 +44,5 @@ def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether this is a snapshot that was half written or half deleted when the node died."""
+    """Whether the name is that of a snapshot that was half written or half deleted when the node died."""
     return name.endswith((SNAPSHOT_SUFFIX + _PARTIAL_SUFFIX, SNAPSHOT_SUFFIX + DELETED_SUFFIX))

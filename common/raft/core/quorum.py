@@ -4,7 +4,7 @@ Counterpart of Kafka's QuorumState and EpochState classes, in the style of etcd'
 then takes a `Ready` and carries it out.
 
     unattached --campaign--> candidate --majority of votes--> leader --resign--> unattached
-    any role --leader_discovered(a leader, in a newer epoch or first seen in this one)--> follower
+    any role --leader_discovered(a leader, of a newer epoch or of this epoch if it had none yet)--> follower
     any role --leader_discovered(no leader, in a newer epoch)--> unattached
 
 An observer takes the same path as a follower but has no vote. Two rules:
@@ -12,7 +12,7 @@ An observer takes the same path as a follower but has no vote. Two rules:
 1. Every change of epoch, vote or leader is *staged* first: it appears as `Ready.election` and takes effect in
    `election_persisted`. So no response ever shows an epoch that a restart could forget.
 2. A restarted leader never continues its old epoch. It may have lost an unsynced log tail that its followers had already
-   fetched. The new epoch lets them detect the divergence.
+   fetched. The new epoch lets the followers detect that their logs diverge.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from common.raft.core.replica_progress import LeaderProgress, Progress
 
 
 class QuorumViolation(Exception):
-    """A correct quorum never does this, for example elect two leaders in one epoch. Fatal."""
+    """Something happened that a correct quorum rules out, for example two leaders in one epoch. Fatal."""
 
 
 class Role(Enum):
@@ -79,31 +79,33 @@ class Quorum:
         """`high_watermark` is the offset known to be committed at startup: the end of the newest snapshot."""
         self.node_id = node_id
         self.directory_id = directory_id
-        # From the configuration. Never changes: the quorum is static.
+        # The voters in the configuration. Never changes: the quorum is static.
         self.voters = tuple(voters)
-        # The epoch, leader and vote in effect. Invariant: durable, so it changes only in `election_persisted`. (At startup a
-        # log newer than the quorum-state file, which was then lost, proves the newer epoch; the vote in it is unknown.)
+        # The epoch, leader and vote in effect. Invariant: durable, so it changes only in `election_persisted`. Exception at
+        # startup: if the log has a newer epoch than the quorum-state file, the file was lost. The log proves the newer
+        # epoch; the leader and vote in that epoch are unknown.
         self.election = election if election.epoch >= last_log_epoch else ElectionState(last_log_epoch)
-        # Invariant: not None exactly while the role is LEADER. Replaced when this node becomes leader, dropped when the
-        # epoch or the leadership ends.
+        # The progress of all replicas, as seen by the leader. Invariant: not None exactly while the role is LEADER. Created
+        # when this node becomes leader, dropped when the epoch or the leadership ends.
         self.progress: LeaderProgress | None = None
-        # Everything before it is committed. Never decreases, not even from one epoch to the next.
+        # Everything before this offset is committed. Never decreases, not even from one epoch to the next.
         self._high_watermark = high_watermark
-        # The change that waits to be persisted. Not None from `_stage` to `election_persisted`. Only one change is staged at
-        # a time; a later one replaces it.
+        # The election state that waits to be persisted. Not None from `_stage` to `election_persisted`. A later change
+        # replaces a staged one.
         self._staged: ElectionState | None = None
         # The voters that granted their vote in this node's candidacy. Reset when the node becomes a candidate.
         self._granted: tuple[BrokerId, ...] = ()
-        # Set on becoming leader, cleared when `take_ready` hands it out or the leader resigns first.
+        # The LeaderChange that a new leader has to append. Set when this node becomes leader, cleared when `take_ready`
+        # returns it or the leader resigns first.
         self._leader_change: LeaderChange | None = None
-        # What `take_ready` last handed out. It reports only changes against these two.
+        # The leader and the high watermark that `take_ready` last reported. It reports them again only if they have changed.
         self._announced = LeaderAndEpoch(None, LeaderEpoch(-1))
         self._announced_high_watermark = high_watermark
         leads_elsewhere = self.election.leader_id not in (None, node_id)
         # A voter does not follow a stored leader that is not among the voters: the quorum was reconfigured, and that node
         # may be gone for good. An observer trusts the stored leader; its own configuration may be the outdated one.
         may_lead = not self.is_voter or self.election.leader_id in self.voters
-        # Changes only in `election_persisted` and `resign`.
+        # The current role. Changes only in `election_persisted` and `resign`.
         self.role = Role.FOLLOWER if leads_elsewhere and may_lead else Role.UNATTACHED
 
     @property
@@ -175,8 +177,10 @@ class Quorum:
         self._stage(ElectionState(epoch=epoch, leader_id=leader_id, voted_id=voted_id))
 
     def election_persisted(self, log_end_offset: Offset) -> None:
-        """Puts the staged change into effect once it is durable. If this node now leads, its epoch starts at
-        `log_end_offset`."""
+        """Puts the staged change into effect. The caller has made it durable.
+
+        If this node now leads, its epoch starts at `log_end_offset`.
+        """
         if self._staged is None:
             raise QuorumViolation("no change of the election state was to be persisted")
         self.election, self._staged = self._staged, None
@@ -242,7 +246,7 @@ class Quorum:
 
     # --- the driver's side ---------------------------------------------------------------------------------------
     def take_ready(self) -> Ready:
-        """Returns what has to be done since the last call. While an election is staged, that is all it returns."""
+        """Returns what the driver has to do next. While an election is staged, returns only that election."""
         if self._staged is not None:
             return Ready(election=self._staged)
         leader_change, self._leader_change = self._leader_change, None

@@ -1,8 +1,8 @@
 """Converts Fetch, FetchSnapshot and DescribeQuorum messages to and from the types of the quorum (core).
 
 Counterpart of Kafka's RaftUtil. Every response about the metadata partition, errors included, names the leader and epoch
-that the responding node knows. That is how observers find the leader. Responses fill in every field; the codec leaves out
-those that the version of the request does not have (node endpoints, directory ids).
+that the responding node knows. Observers find the leader that way. Responses fill in every field; the codec leaves out the
+fields that the version of the request does not have (node endpoints, directory ids).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """What the responding node knows: its cluster, the leader, and the leader's address."""
+    """The facts that a responding node puts into every response: its cluster, the leader, and the leader's address."""
 
     cluster_id: str
     leader: LeaderAndEpoch
@@ -131,7 +131,8 @@ def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return False
     topic = request.topics[0]
-    # A request carries only one of the two, depending on its version. The other has its default, which names no topic.
+    # A request carries either the topic id or the name, depending on its version. The other field has its default, which
+    # matches no topic, so one match is enough.
     is_named = topic.topic_id == METADATA_TOPIC_ID or topic.topic == METADATA_TOPIC_NAME
     return is_named and topic.partitions[0].partition == PARTITION
 
@@ -218,7 +219,7 @@ def fetch_snapshot_request(
 def requested_snapshot(
     request: fetch_snapshot.FetchSnapshotRequest,
 ) -> fetch_snapshot.RequestPartitionSnapshot | None:
-    """Returns the only partition of a request, or None if it names several or none."""
+    """Returns the only partition of a request, or None if the request names several or none."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     return request.topics[0].partitions[0]
@@ -232,7 +233,7 @@ def is_metadata_snapshot(request: fetch_snapshot.FetchSnapshotRequest) -> bool:
 def fetched_snapshot(
     response: fetch_snapshot.FetchSnapshotResponse,
 ) -> fetch_snapshot.ResponsePartitionSnapshot | None:
-    """Returns the only partition of a response, or None if it holds several or none."""
+    """Returns the only partition of a response, or None if the response holds several or none."""
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
         return None
     return response.topics[0].partitions[0]
@@ -243,7 +244,7 @@ def snapshot_leader_news(
 ) -> LeaderNews:
     """Extracts the leader and the node addresses from a FetchSnapshot response.
 
-    The leader is a tagged field: if it is absent it decodes as node 0 in epoch 0, so epoch 0 counts as no leader.
+    The leader is a tagged field. If it is absent, it decodes as node 0 in epoch 0, so epoch 0 counts as "no leader named".
     """
     leader = partition.current_leader
     return LeaderNews(

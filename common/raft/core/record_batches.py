@@ -1,8 +1,8 @@
 """Encodes metadata records into batches of the metadata log and decodes them again (core).
 
 Counterpart of Kafka's BatchAccumulator and RecordsBatchReader. A batch is the unit of atomicity: it is on disk completely or
-not at all, and listeners get it in one piece. Records that must become visible together must not be split over batches. If
-they do not fit one batch, `encode_batches` refuses them and the caller has to write a metadata transaction instead.
+not at all, and listeners get it in one piece. Records that must become visible together must not be split across batches. If
+they do not fit into one batch, `encode_batches` refuses them and the caller has to write a metadata transaction instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,14 +38,14 @@ class UnreadableBatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A whole decoded batch. A control batch (LeaderChange) has no records here but still takes up offsets."""
+    """A whole decoded batch. For a control batch (LeaderChange) `records` is empty, but the batch still takes up offsets."""
 
     base_offset: Offset
     last_offset: Offset
     epoch: LeaderEpoch
     append_time_ms: int
     records: Sequence[KnownRecord]
-    # Bytes in the log. Their sum decides when the next snapshot is due.
+    # The size of the batch in the log, in bytes. The sum over the committed batches decides when the next snapshot is due.
     size: int = 0
 
     @property
@@ -72,7 +72,7 @@ def encode_batches(
     bytes_max: int = BATCH_BYTES_MAX,
     records_max: int = BATCH_RECORDS_MAX,
 ) -> list[EncodedBatch]:
-    """Encodes the records as one batch if `is_atomic`, otherwise as as many batches as needed. Raises RecordsTooLarge."""
+    """Encodes the records into one batch if `is_atomic`, otherwise into several if needed. Raises RecordsTooLarge."""
     values = [encode_record(entry.record, entry.version, numbering) for entry in records]
     groups = list(_split(values, bytes_max=bytes_max, records_max=records_max))
     if is_atomic and len(groups) > 1:
@@ -128,7 +128,7 @@ def decode_values(header: BatchHeader, view: memoryview, reader: MetadataRecordR
 
 
 def check_batch(header: BatchHeader, view: memoryview) -> None:
-    """Checks checksum and counts of a batch from another node or from disk. Raises UnreadableBatch."""
+    """Verifies the checksum and the header's counts of a batch from another node or from disk. Raises UnreadableBatch."""
     try:
         validate_batch(header, view)
     except BatchError as error:

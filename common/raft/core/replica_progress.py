@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's LeaderState. Two rules govern the high watermark:
 
-1. It is the highest offset that a majority of the *voters* has durably. The leader itself counts with what it has fsynced,
-   not with what it has appended. A single voter is a majority of one.
+1. It is the highest offset that a majority of the *voters* has reached. The leader itself counts with its fsynced offset,
+   not with the end of its log. A single voter is a majority of one.
 2. Records of an earlier epoch are committed only together with a record of this epoch, as the Raft paper requires. So
    the watermark does not move until a majority has this epoch's LeaderChange.
 """
@@ -23,7 +23,7 @@ _UNKNOWN = Offset(-1)
 
 
 class ReplicaKey(NamedTuple):
-    """A replica of the metadata log. The directory id is that of its metadata directory, or zero if the Fetch names none."""
+    """A replica of the metadata log: a node and its metadata directory. The directory id is zero if the Fetch names none."""
 
     node_id: BrokerId
     directory_id: Uuid = ZERO_UUID
@@ -33,18 +33,21 @@ class ReplicaKey(NamedTuple):
 class Progress:
     """What the leader knows about one replica. All times are wall-clock times, -1 if unset."""
 
-    # The replica has everything before this offset; None until it first fetches (for the leader: until it first fsyncs).
-    # Invariant: a voter's never decreases within an epoch. An observer's may, because its disk may have been replaced.
+    # The replica has everything before this offset. None until its first Fetch (for the leader itself: its first fsync).
+    # Invariant: never decreases for a voter within an epoch. May decrease for an observer, whose disk may be replaced.
     end_offset: Offset | None = None
     # Time of the last valid Fetch. Never decreases.
     last_fetch_ms: int = -1
-    # The last time at which the replica is known to have had the whole log. Never decreases.
+    # The last time at which the replica is known to have had the leader's whole log. Never decreases.
     last_caught_up_ms: int = -1
-    # The leader's log end at the replica's last Fetch. When the replica reaches it, it was caught up as of that Fetch.
+    # The leader's log end at the replica's last Fetch. Once the replica has reached this offset, it counts as caught up at
+    # the time of that Fetch.
     leader_end_at_last_fetch: Offset = _UNKNOWN
-    # The high watermark in the newest response to this replica. A higher one is sent at once, without waiting for records.
+    # The high watermark in the newest response to this replica. If the watermark is higher now, the next Fetch is answered
+    # at once, even without records.
     sent_high_watermark: Offset = _UNKNOWN
-    # The connection of that response. A replica that fetches on another one may have restarted and lost the watermark.
+    # The connection on which `sent_high_watermark` was sent. A replica that fetches on another connection may have restarted
+    # and forgotten the watermark, so it is sent again.
     sent_to: str = ""
 
 
@@ -56,11 +59,12 @@ class LeaderProgress:
     epoch: LeaderEpoch
     # The offset of this epoch's LeaderChange record. Fixed. The high watermark cannot move until it passes this offset.
     epoch_start_offset: Offset
-    # Invariant: the keys are exactly the voters of the quorum, this node included. They never change.
+    # The progress of each voter. Invariant: the keys are the voters of the quorum, this node included, and never change.
     voters: dict[BrokerId, Progress]
-    # Starts at the watermark that this node already knew, and never decreases.
+    # Everything before this offset is committed. Starts at the watermark that this node already knew. Never decreases.
     high_watermark: Offset
-    # In order of their first Fetch. Invariant: at most OBSERVERS_MAX entries, none with a voter's node id.
+    # The progress of each observer, in the order of the first Fetch. Invariant: at most OBSERVERS_MAX entries, none with a
+    # voter's node id.
     observers: dict[ReplicaKey, Progress] = field(default_factory=dict)
 
     def local_flushed(self, end_offset: Offset) -> bool:
@@ -71,7 +75,10 @@ class LeaderProgress:
         return self._maybe_advance()
 
     def fetched(self, replica: ReplicaKey, *, end_offset: Offset, leader_end: Offset, wall_ms: int) -> bool:
-        """Notes a Fetch from `end_offset`, so the replica has all before it. Returns whether the high watermark moved."""
+        """Notes a Fetch from `end_offset`: the replica has everything before it. `leader_end` is the leader's log end.
+
+        Returns whether the high watermark moved.
+        """
         progress = self.progress_of(replica)
         if end_offset >= leader_end:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, wall_ms)
@@ -79,13 +86,17 @@ class LeaderProgress:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
         progress.last_fetch_ms = max(progress.last_fetch_ms, wall_ms)
         progress.leader_end_at_last_fetch = leader_end
-        # A voter's offset never goes back within an epoch. An observer's may (its disk was replaced), and it has no vote.
+        # Keep the highest offset of a voter: it never goes back within an epoch. An observer's offset may go back (its disk
+        # was replaced), which is harmless because an observer has no vote.
         if replica.node_id not in self.voters or progress.end_offset is None or end_offset > progress.end_offset:
             progress.end_offset = end_offset
         return replica.node_id in self.voters and self._maybe_advance()
 
     def progress_of(self, replica: ReplicaKey) -> Progress:
-        """Returns the entry of a replica. Creates it for a new observer, evicting the most silent one at the limit."""
+        """Returns the entry of a replica.
+
+        Creates it for a new observer. At the limit, the observer with the oldest last Fetch loses its entry.
+        """
         voter = self.voters.get(replica.node_id)
         if voter is not None:
             return voter

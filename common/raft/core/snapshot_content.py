@@ -72,7 +72,7 @@ class SnapshotEncoder:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """A complete snapshot with verified checksums. `batches` holds only the data batches."""
+    """The content of a complete snapshot with verified checksums. `batches` holds only the data batches."""
 
     last_contained_timestamp: int
     batches: tuple[tuple[BatchHeader, memoryview], ...]

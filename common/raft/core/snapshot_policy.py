@@ -15,7 +15,7 @@ from common.time_units import NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTriggers:
-    """A snapshot is due after this many bytes of committed records, or after this interval (0 disables the interval)."""
+    """The limits after which a snapshot is due: bytes of committed records, and an interval (0 disables the interval)."""
 
     record_bytes_max: int
     interval_ms: int
@@ -48,7 +48,7 @@ class Retention:
     def oldest_is_surplus(self, snapshots: Sequence[StoredSnapshot], *, log_bytes: int, wall_ms: int) -> bool:
         """Whether to delete the oldest snapshot and the log up to the next one. `snapshots` must be sorted by id.
 
-        Call again after each deletion with the new size of the log, because a cut may free a lot or nothing.
+        Call this again after each deletion with the new size of the log, because a deletion may free a lot or nothing.
         """
         if len(snapshots) < 2:
             return False
