@@ -1,11 +1,11 @@
 """The changes in a MetadataState since the delta was created (core).
 
 Counterpart of Kafka's MetadataDelta, but the other way round: the state itself has already changed, and the delta keeps the
-old values. A broker creates one per run of committed records, lets replay fill it, and then updates its replicas
-accordingly.
+old values. A broker lets replay fill one delta with the changes of several commits, then updates its replicas accordingly
+and starts a new delta.
 
-Each key keeps the *first* old value, the one from before the whole delta. A topic that was created and removed within one
-delta does not appear at all. Removing a topic also removes its partitions from `changed_partitions`.
+Each key keeps its *first* old value, the value before the whole delta. A topic that was created and removed within one delta
+does not appear at all. Removing a topic also removes its partitions from `changed_partitions`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from common.ids import BrokerId, Offset, TopicId, TopicIdPartition
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic
 
-# Resource type (ConfigResourceType) and name.
+# A configured resource: its type (ConfigResourceType) and its name.
 ConfigResource = tuple[int, str]
 
 
@@ -22,19 +22,19 @@ ConfigResource = tuple[int, str]
 class MetadataDelta:
     """The changed keys in order of their first change, mapped to their old values. None means the key did not exist."""
 
-    # Created and changed partitions, without those of removed topics.
+    # The created and changed partitions, except partitions of removed topics.
     changed_partitions: dict[TopicIdPartition, PartitionRegistration | None] = field(default_factory=dict)
-    # The offset of the record that created the partition, or after loading a snapshot the lowest offset it can have had.
-    # Invariant: its keys are the keys of `changed_partitions` whose old value is None.
+    # The offset of the record that created each partition. After loading a snapshot, the lowest offset that the record can
+    # have had. Invariant: the keys are the keys of `changed_partitions` whose old value is None.
     created_partitions: dict[TopicIdPartition, Offset] = field(default_factory=dict)
-    # The new topics themselves: there is no old value.
+    # The topics that were created. The values are the new topics, because there is no old value.
     created_topics: dict[TopicId, Topic] = field(default_factory=dict)
-    # Includes the partitions that the topic had when it was removed.
+    # The topics that were removed, each with the partitions that it had at that time.
     removed_topics: dict[TopicId, Topic] = field(default_factory=dict)
     changed_brokers: dict[BrokerId, BrokerRegistration | None] = field(default_factory=dict)
-    # Old values may be empty, never None.
+    # The resources whose configuration changed. An old value may be empty but is never None.
     changed_configs: dict[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
-    # Old levels. 0 means that the feature was not finalized.
+    # The features whose finalized level changed. The old level is 0 if the feature was not finalized.
     changed_features: dict[str, int] = field(default_factory=dict)
 
     @property

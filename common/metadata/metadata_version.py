@@ -5,7 +5,7 @@ all versions of a record at any level.
 
 The numbering of the reserved directory ids does not depend on the level. A cluster with KIP-858's numbers has the feature
 `diskraft.directory.numbering` at level 1, which keeps Apache's brokers out. A cluster without this feature uses Apache's
-numbers. The feature is finalized before any partition is written, so anyone who reads the log from the start knows the
+numbers. The feature is finalized before any partition is written, so a node that reads the log from the start knows the
 numbering in time.
 """
 
@@ -30,7 +30,7 @@ DIRECTORY_NUMBERING_KIP858: Final = 1
 
 # The first KRaft level. A log without a metadata.version record has this level.
 MINIMUM_LEVEL: Final = 1
-# The first level that is written to the log, so the lowest level that a cluster can be formatted with.
+# The lowest level that a cluster can be formatted with. Lower levels are never written to the log.
 MINIMUM_BOOTSTRAP_LEVEL: Final = 4
 DEFAULT_LEVEL: Final = 21
 # Level 23 adds eligible leader replicas, which this code does not support.
@@ -104,7 +104,7 @@ SUPPORTED_FEATURES: Final = MappingProxyType(
 
 
 def supported_levels(feature: str) -> SupportedLevels:
-    """Returns the levels of a feature that this code supports. For an unknown feature that is only level 0, its absence."""
+    """Returns the levels of a feature that this code supports. For an unknown feature only level 0, which means absent."""
     return SUPPORTED_FEATURES.get(feature, SupportedLevels(0, 0))
 
 
@@ -155,18 +155,18 @@ def partition_record_version(level: int) -> int:
 
 
 def partition_change_record_version(level: int) -> int:
-    """Returns the version in which to write a PartitionChangeRecord, which is that of PartitionRecord."""
+    """Returns the version in which to write a PartitionChangeRecord: the same as for a PartitionRecord."""
     return partition_record_version(level)
 
 
-# The records that may appear before and among the feature records at the start of a log.
+# The types of records that a log may start with: feature records, and those that may precede or separate them.
 _PREAMBLE = (FeatureLevelRecord, BeginTransactionRecord, EndTransactionRecord, NoOpRecord, ZkMigrationRecord)
 
 
 def numbering_of(records: Iterable[object]) -> Numbering:
     """Returns the numbering selected by the first feature records of a log, snapshot or bootstrap file.
 
-    Stops reading at the first record that cannot precede them.
+    Stops reading at the first record that is not allowed before a feature record.
     """
     for record in records:
         if not isinstance(record, _PREAMBLE):
@@ -177,7 +177,7 @@ def numbering_of(records: Iterable[object]) -> Numbering:
 
 
 def numbering_of_level(level: int) -> Numbering:
-    """Returns the numbering for a level of our feature; 0 means the feature is absent. Raises UnknownMetadataVersion."""
+    """Returns the numbering for a level of the numbering feature (0 if absent). Raises UnknownMetadataVersion."""
     if level == 0:
         return Numbering.APACHE
     if level == DIRECTORY_NUMBERING_KIP858:

@@ -1,9 +1,9 @@
 """Indexes partitions by the brokers and directories of their replicas, by ISR member, and by leader (core).
 
-The controller uses these when a broker or a directory comes or goes. Counterpart of `brokersToIsrs` and
-`directoriesToPartitions` in Kafka's ReplicationControlManager. Lists are in insertion order, and an entry that changes moves
-to the end of its index. So the order depends only on the records, and all nodes that replayed the same records return the
-same lists.
+The controller uses these indexes when a broker or a directory comes or goes. Counterpart of `brokersToIsrs` and
+`directoriesToPartitions` in Kafka's ReplicationControlManager. The returned lists are in insertion order, and an entry that
+changes moves to the end of its index. So the order depends only on the records: all nodes that replayed the same records
+return the same lists.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,19 @@ _Partitions = dict[TopicIdPartition, None]
 
 
 class PartitionIndex:
-    """The indexes of one MetadataState, which reports every partition that it adds, changes or removes."""
+    """The indexes of one MetadataState. The state reports every partition that it adds, changes or removes."""
 
     __slots__ = ("_in_directory", "_led_by", "_with_isr_member")
 
     def __init__(self) -> None:
-        # Invariant of all three dicts: no inner dict is empty, so a key is present only if it has a partition.
-        # Invariant: a partition is listed under (replicas[i], directories[i]) for each of its replicas. This includes
-        # reserved directory ids.
+        # Invariant of all three indexes: no inner dict is empty, so a key is present only if it has a partition.
+
+        # The partitions of each broker and directory. Invariant: a partition is listed under replicas[i], directories[i] for
+        # each of its replicas, even if the directory id is a reserved one.
         self._in_directory: dict[BrokerId, dict[DirectoryId, _Partitions]] = {}
-        # Invariant: a partition is listed under each member of its ISR.
+        # The partitions by ISR member. Invariant: a partition is listed under each member of its ISR.
         self._with_isr_member: dict[BrokerId, _Partitions] = {}
-        # Invariant: a partition is listed under its leader. NO_LEADER is a key like any other.
+        # The partitions by leader. Invariant: a partition is listed under its leader, or under NO_LEADER if it has none.
         self._led_by: dict[BrokerId, _Partitions] = {}
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ class PartitionIndex:
     def leads_any(self, broker_id: BrokerId) -> bool:
         return broker_id in self._led_by
 
-    # --- following ----------------------------------------------------------------------------------------------
+    # --- updating -----------------------------------------------------------------------------------------------
     def add(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         """Adds a new partition."""
         self._add_replicas(key, partition)
@@ -55,8 +56,9 @@ class PartitionIndex:
         self._led_by.setdefault(partition.leader, {})[key] = None
 
     def change(self, key: TopicIdPartition, before: PartitionRegistration, partition: PartitionRegistration) -> None:
-        """Updates a partition whose registration was `before`."""
-        # Equal tuples are nearly always the same object. If not, indexing them again only moves the entry to the end.
+        """Updates the indexes of a partition whose registration was `before`."""
+        # Compare by identity, which is fast: equal tuples are nearly always the same object. If they are not, the needless
+        # update only moves the entry to the end.
         if partition.replicas is not before.replicas or partition.directories is not before.directories:
             self._drop_replicas(key, before)
             self._add_replicas(key, partition)

@@ -1,7 +1,7 @@
 """Decodes the records of one metadata log or snapshot, in order (core).
 
-The numbering of the reserved directory ids is itself set by a record at the start of the log, so a reader has state. A
-caller that starts in the middle of a log passes the numbering that it learned from the preceding snapshot.
+A record at the start of the log sets the numbering of the reserved directory ids in all later records, so a reader has to
+remember the numbering. A caller that starts in the middle of a log passes the numbering of the preceding snapshot.
 """
 
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
@@ -12,10 +12,10 @@ from common.records.partition_layouts import RECORD_TYPE, VERSION, PartitionLayo
 
 
 class MetadataRecordReader:
-    """Decodes frames and tracks the numbering that they select. A log that selects none uses Apache's numbering."""
+    """Decodes records and tracks the numbering that the log selects. A log that selects none uses Apache's numbering."""
 
     def __init__(self, numbering: Numbering = Numbering.APACHE) -> None:
-        # Applies to the next record. Changes when a record of the numbering feature is decoded.
+        # The numbering for the next record. Changes when a record of the numbering feature is decoded.
         self.numbering = numbering
         self._layouts = PartitionLayouts()
 

@@ -63,11 +63,12 @@ class BrokerRegistration:
     rack: str | None
     fenced: bool
     in_controlled_shutdown: bool
-    # The online directories, sorted. Empty means that the broker is older than directory assignment and registered none. It
-    # never means that all are lost, because losing the last directory fences the broker.
+    # The online directories, sorted. Empty if the broker is older than directory assignment and registered no directories.
+    # Never empty because all directories are lost: losing the last one fences the broker and leaves this list unchanged.
     directories: tuple[DirectoryId, ...] = ()
-    # Directories that this incarnation registered and then lost, sorted. Reset by a registration with a new incarnation. One
-    # with the same incarnation removes only directories that it lists as online again.
+    # The directories that this incarnation registered and then lost, sorted. Replaced when a new incarnation registers. If
+    # the same incarnation registers again, the online directories missing from that registration are added, and the
+    # directories in it are removed.
     lost_directories: tuple[DirectoryId, ...] = ()
 
     def has_online_directory(self, directory_id: DirectoryId) -> bool:
@@ -75,7 +76,7 @@ class BrokerRegistration:
 
         A broker that registered no directories counts as having every directory online.
         """
-        # The order matters: LOST is offline even if the broker registered no directories.
+        # Check LOST before the directories: a LOST replica is offline even if the broker registered no directories.
         if directory_id in (UNASSIGNED, MIGRATING):
             return True
         if directory_id == LOST:
@@ -111,14 +112,14 @@ class PartitionRegistration(NamedTuple):
     """
 
     replicas: tuple[BrokerId, ...]
-    # directories[i] is the directory of replicas[i] as last reported by its broker, or a reserved id.
+    # The directory of each replica: directories[i] is the one that broker replicas[i] last reported, or a reserved id.
     directories: tuple[DirectoryId, ...]
     isr: tuple[BrokerId, ...]
     removing_replicas: tuple[BrokerId, ...]
     adding_replicas: tuple[BrokerId, ...]
     leader: BrokerId
     leader_recovery_state: int
-    # Never decreases. Changes when a record names a leader, even the same one.
+    # Never decreases. Changes when a record names a leader, even if the leader stays the same.
     leader_epoch: LeaderEpoch
     # Never decreases. Changes with every record that changes the partition.
     partition_epoch: PartitionEpoch

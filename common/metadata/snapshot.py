@@ -3,8 +3,8 @@
 Counterpart of the `write` methods of Kafka's MetadataImage. Replaying the records into an empty state gives an equal state.
 This includes the lost directories, which are written in a tagged field of our own.
 
-Feature records come first: metadata.version before everything else, then the numbering of directory ids, before any record
-that holds one.
+Feature records come first: metadata.version, then the numbering of directory ids, because a reader must know both before the
+records that depend on them.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ _FIRST_FEATURES = (METADATA_VERSION_FEATURE, DIRECTORY_NUMBERING_FEATURE)
 
 
 class UnwritableMetadata(Exception):
-    """The records of the state's metadata.version cannot express the state."""
+    """The state contains something that cannot be written at its own metadata.version."""
 
 
 def generate_snapshot_records(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
@@ -54,7 +54,7 @@ def generate_snapshot_records(state: MetadataState) -> Iterator[ApiMessageAndVer
 
 
 def _shallow_copy(state: MetadataState) -> MetadataState:
-    """Copies what the records need and nothing else: the indexes and offsets of the copy stay empty."""
+    """Copies only what the snapshot records are made from. The indexes of the copy stay empty, and its offsets unset."""
     copy = MetadataState()
     copy.brokers = dict(state.brokers)
     copy.controllers = dict(state.controllers)

@@ -1,15 +1,16 @@
 """The cluster's metadata, built by replaying the records of the metadata log (core).
 
 Counterpart of the replay methods of Kafka's controller and of its MetadataImage. One class serves the active controller, the
-standbys and every broker. Only `replay` changes the state, and `replace_with`, which swaps in the state of a snapshot. A
-record that contradicts the state raises ReplayError and leaves the state unusable. On the active controller that is fatal.
+standbys and every broker. Two methods change the state: `replay` applies a record, and `replace_with` swaps in the state of
+a snapshot. A record that contradicts the state raises ReplayError and leaves the state unusable. On the active controller
+that is fatal.
 
 Two rules about lost directories are easy to get wrong (docs/DESIGN.md, "Registration and fencing"):
 
 1. A BrokerRegistrationChangeRecord with an empty directory list does not change the directories.
-2. The set of lost directories follows from the order of the records. A registration with a new incarnation replaces it with
-   the one in the record. A registration with the same incarnation keeps it, adds every directory that it no longer lists,
-   and removes those that it lists as online again.
+2. A registration with a new incarnation replaces the broker's lost directories with those in the record. A registration with
+   the same incarnation keeps the lost directories, adds every directory that the record no longer lists, and removes every
+   directory that the record lists as online again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,8 +69,8 @@ from common.records.metadata_records import (
 )
 
 _NO_CONFIGS: Final = MappingProxyType[str, str]({})
-# The interned tuples are dropped once there are this many and at least as many as partitions. They are only shared copies,
-# so dropping them costs memory and nothing else.
+# A table of interned tuples is emptied once it has this many entries and at least one per partition. The tuples are shared
+# only to save memory, so emptying a table does no harm.
 _INTERNED_MAX: Final = 100_000
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 
@@ -92,28 +93,29 @@ class MetadataState:
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
         # The newest registration of each controller. Entries are replaced, never removed.
         self.controllers: dict[int, ControllerRegistration] = {}
-        # In order of creation. Changes with TopicRecord and RemoveTopicRecord; the partitions inside change with theirs.
+        # All topics, in order of creation. A TopicRecord adds a topic, a RemoveTopicRecord removes it. PartitionRecord and
+        # PartitionChangeRecord change the topic's `partitions`.
         self.topics: dict[TopicId, Topic] = {}
-        # Invariant: the ids of exactly the topics in `topics`, by name.
+        # The ids of the topics by name. Invariant: contains exactly the topics in `topics`.
         self.topic_ids: dict[str, TopicId] = {}
-        # Invariant: no inner dict is empty. Removing a topic removes its configs.
+        # The configuration set on each resource. Invariant: no inner dict is empty. Removing a topic removes its entry.
         self.configs: dict[ConfigResource, dict[str, str]] = {}
-        # Finalized levels. Invariant: each one is supported by this node, and none is 0. A record with level 0 removes the
-        # feature.
+        # The finalized level of each feature. Invariant: this node supports every level, and none is 0. A record with level
+        # 0 removes the feature.
         self.features: dict[str, int] = {}
-        # The finalized level of metadata.version; MINIMUM_LEVEL if the log has not set one or has set a lower one.
+        # The finalized level of metadata.version. MINIMUM_LEVEL if the log has set no level or has removed it.
         self.metadata_version = MINIMUM_LEVEL
-        # Invariant: the number of partitions of all topics together.
+        # The number of partitions of all topics together.
         self.partition_count = 0
         # The offset of the last replayed record; -1 before the first. A record that raised ReplayError does not count.
         self.last_offset = Offset(-1)
-        # The offset of each broker's last RegisterBrokerRecord. For a record from a snapshot, the offset of the last record
-        # that the snapshot covers. Invariant: its keys are the keys of `brokers`.
+        # The offset of each broker's last RegisterBrokerRecord. If that record came from a snapshot, the offset of the last
+        # record that the snapshot covers. Invariant: the keys are the keys of `brokers`.
         self.registration_offsets: dict[BrokerId, Offset] = {}
-        # Invariant: indexes exactly the partitions in `topics`.
+        # Partitions by broker, directory, ISR member and leader. Invariant: indexes exactly the partitions in `topics`.
         self._index = PartitionIndex()
-        # Intern tables, so that equal tuples and ids are mostly one object. This saves memory and makes most comparisons
-        # identity checks. The tables of tuples are emptied now and then (`_make_room`); no reader may rely on identity.
+        # Intern tables: they make most equal tuples and ids the same object. This saves memory and speeds up comparisons.
+        # `_make_room` empties the tables of tuples now and then, so code must not assume that equal tuples are identical.
         self._interned_brokers: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
         self._interned_directories: dict[tuple[bytes, ...], tuple[DirectoryId, ...]] = {}
         self._interned_ids: dict[bytes, DirectoryId] = {}
@@ -121,7 +123,7 @@ class MetadataState:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        """Whether both describe the same cluster, no matter which records led there."""
+        """Whether both states describe the same cluster, no matter which records built them."""
         if not isinstance(other, MetadataState):
             return NotImplemented
         return (
@@ -149,7 +151,7 @@ class MetadataState:
         return self.configs.get((resource_type, name), _NO_CONFIGS)
 
     def partitions_in_directory(self, broker_id: BrokerId, directory_id: DirectoryId) -> list[TopicIdPartition]:
-        """Returns the partitions whose replica on the broker is assigned to the directory. Reserved ids work too."""
+        """Returns the partitions whose replica on the broker is assigned to the directory, which may be a reserved id."""
         return self._index.in_directory(broker_id, directory_id)
 
     def partitions_of_broker(self, broker_id: BrokerId) -> list[TopicIdPartition]:
@@ -157,7 +159,7 @@ class MetadataState:
         return self._index.of_broker(broker_id)
 
     def partitions_with_broker_in_isr(self, broker_id: BrokerId) -> list[TopicIdPartition]:
-        """Returns the partitions that have the broker in their ISR. They include those that it leads."""
+        """Returns the partitions that have the broker in their ISR, including the partitions that the broker leads."""
         return self._index.with_isr_member(broker_id)
 
     def partitions_led_by(self, broker_id: BrokerId) -> list[TopicIdPartition]:
@@ -182,7 +184,7 @@ class MetadataState:
         }
 
     def delta_since(self, before: "MetadataState") -> MetadataDelta:
-        """Returns the changes from `before` to this state, for a reader whose state is replaced by a snapshot."""
+        """Returns the changes from `before` to this state. Used when a snapshot has replaced the state `before`."""
         delta = MetadataDelta()
         delta.removed_topics.update((id_, topic) for id_, topic in before.topics.items() if id_ not in self.topics)
         for topic_id, topic in self.topics.items():
@@ -207,8 +209,9 @@ class MetadataState:
     def replace_with(self, other: "MetadataState") -> "MetadataState":
         """Takes over the content of `other`, which must not be used afterwards. Returns a state with the old content.
 
-        For loading a snapshot while other objects hold a reference to this state. They must not hold any of its dicts across
-        an await."""
+        Used to load a snapshot while other objects hold a reference to this state. Those objects must not keep one of its
+        dicts across an await.
+        """
         before = MetadataState()
         before._take(self)
         self._take(other)
@@ -249,8 +252,8 @@ class MetadataState:
             if record.broker_epoch < before.epoch:
                 _fail(offset, f"broker {broker_id} registers with epoch {record.broker_epoch}, it had {before.epoch}")
             if record.incarnation_id == before.incarnation_id:
-                # A lost directory stays lost for the rest of the incarnation, unless it registers as online again. A
-                # directory that the new registration leaves out is lost too.
+                # Within an incarnation a lost directory stays lost until a registration lists it as online again. A
+                # directory that was online and is missing from the new registration is lost too.
                 lost = self._sorted_ids((*lost, *before.lost_directories, *before.directories), without=directories)
         registration = BrokerRegistration(
             broker_id=broker_id,
@@ -387,7 +390,7 @@ class MetadataState:
             directories = self._kept_directories(before, replicas, offset)
         leader, leader_epoch = before.leader, before.leader_epoch
         if record.leader != NO_LEADER_CHANGE:
-            # Naming the current leader again also bumps the epoch, which makes the followers start over.
+            # Bump the epoch even if the record names the current leader again: that makes the followers start over.
             leader, leader_epoch = BrokerId(record.leader), LeaderEpoch(leader_epoch + 1)
         removing, adding = record.removing_replicas, record.adding_replicas
         recovery_state = record.leader_recovery_state
@@ -420,7 +423,7 @@ class MetadataState:
     def _replay_feature_level(self, record: FeatureLevelRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         if record.feature_level < 0:
             _fail(offset, f"feature {record.name} has level {record.feature_level}")
-        # Level 0 removes the feature, which every node supports.
+        # Level 0 removes the feature. Every node supports that, even for a feature that it does not know.
         supported = supported_levels(record.name)
         if record.feature_level != 0 and record.feature_level not in supported:
             raise UnsupportedFeatureLevel(
@@ -441,7 +444,7 @@ class MetadataState:
             _fail(offset, f"the cluster is in ZooKeeper migration state {record.zk_migration_state}, not supported here")
 
     def _replay_nothing(self, record: KnownRecord, offset: Offset, delta: MetadataDelta | None) -> None:
-        """Ignores no-ops and transaction markers. TransactionBuffer releases only complete transactions."""
+        """Ignores no-ops and transaction markers, which change no metadata."""
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
@@ -492,12 +495,13 @@ class MetadataState:
     def _kept_directories(
         self, before: PartitionRegistration, replicas: tuple[BrokerId, ...], offset: Offset
     ) -> tuple[DirectoryId, ...]:
-        # Only a controller below metadata.version level 17 changes replicas without naming directories.
+        # The record changes the replicas without naming directories, as controllers below metadata.version level 17 do. A
+        # replica that stays keeps its directory; a new replica is MIGRATING.
         known = dict(zip(before.replicas, before.directories, strict=True))
         return self._directory_tuple([known.get(replica, MIGRATING) for replica in replicas], len(replicas), offset)
 
     def _broker_tuple(self, ids: list[int], offset: Offset) -> tuple[BrokerId, ...]:
-        # Handle the empty tuple first: it is falsy, so `or` below would always make a new one.
+        # Handle the empty tuple first: it is falsy, so the `or` below would treat it as not interned.
         if not ids:
             return ()
         return self._interned_brokers.get(tuple(ids)) or self._new_broker_tuple(ids, offset)
@@ -597,7 +601,7 @@ _REPLAYERS: Final = MappingProxyType[type, _Replayer](
         FeatureLevelRecord: MetadataState._replay_feature_level,
         ZkMigrationRecord: MetadataState._replay_zk_migration,
         NoOpRecord: MetadataState._replay_nothing,
-        # AbortTransactionRecord is missing on purpose: replayed records cannot be undone.
+        # AbortTransactionRecord is missing on purpose: replay cannot undo records. TransactionBuffer drops aborted records.
         BeginTransactionRecord: MetadataState._replay_nothing,
         EndTransactionRecord: MetadataState._replay_nothing,
     }

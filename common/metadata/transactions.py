@@ -3,8 +3,8 @@
 Counterpart of the transaction handling in Kafka's MetadataBatchLoader (KIP-868). A change larger than one batch is written
 between BeginTransactionRecord and EndTransactionRecord, and a reader of the log must apply all of it or none.
 
-A held record keeps its own offset but takes effect at the offset of the end record. Until then the reader's applied offset
-is the one before the begin record (`stable_offset`).
+A held record keeps its own offset but takes effect only when the end record is read. Until then the reader's applied offset
+is the offset just before the begin record (`stable_offset`).
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ class TransactionError(Exception):
 
 
 class TransactionBuffer:
-    """Takes committed records in log order and returns those that may be applied now."""
+    """Takes the committed records in log order, and returns each one when it may be applied."""
 
     def __init__(self) -> None:
-        # The records of the open transaction, without its begin record. None while no transaction is open.
+        # The records held back for the open transaction, without its begin record. None while no transaction is open.
         self._held: list[RecordAndOffset] | None = None
         # The offset of the last begin record. Meaningful only while a transaction is open.
         self._begin_offset = Offset(-1)
-        # The offset of the last record fed, held or not.
+        # The offset of the last record passed to `feed`, held back or not, or set by `reset`.
         self._last_offset = Offset(-1)
 
     @property
@@ -46,7 +46,7 @@ class TransactionBuffer:
         return self._last_offset if self._held is None else Offset(self._begin_offset - 1)
 
     def feed(self, record: KnownRecord, offset: Offset) -> Sequence[RecordAndOffset]:
-        """Takes the next record and returns the records that may be applied now. Raises TransactionError."""
+        """Takes the next record and returns all records that may now be applied. Raises TransactionError."""
         self._last_offset = offset
         if isinstance(record, BeginTransactionRecord):
             if self._held is not None:
@@ -67,6 +67,9 @@ class TransactionBuffer:
         return ((record, offset),)
 
     def reset(self, last_offset: Offset) -> None:
-        """Starts over after a snapshot that ends at this offset. Snapshots never end inside a transaction."""
+        """Continues after `last_offset`, the last offset of a loaded snapshot or of a control batch.
+
+        Drops the records of an open transaction: a snapshot never ends inside one.
+        """
         self._held = None
         self._last_offset = last_offset
