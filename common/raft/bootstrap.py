@@ -3,7 +3,7 @@
 No I/O of its own. Counterpart of Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0. The
 first active controller writes its records into the empty log. metadata.version comes first, then the feature that selects
 KIP-858's numbering of the reserved directory ids (docs/DESIGN.md, "Ids and records"). A record that holds a directory id
-must come after that feature.
+must come after the record of that feature.
 """
 
 from collections.abc import Sequence

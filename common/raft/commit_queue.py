@@ -205,7 +205,7 @@ class CommitQueue:
                 feed.next_offset, upper_offset=self.committed_offset, max_bytes=_CATCH_UP_BYTES
             )
         except OffsetOutOfRange:
-            # A snapshot replaced the log during the read. If the log now starts past this listener, the next call loads it.
+            # A snapshot replaced the log during the read. If this listener needs the snapshot, the next call loads it.
             return feed.next_offset < self._log.log.log_start_offset
         for header, view in batches:
             batch = self._decoded((header, view))

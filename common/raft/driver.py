@@ -544,7 +544,7 @@ async def _ended(task: "asyncio.Task[None]") -> None:
     try:
         await task
     except asyncio.CancelledError:
-        # The awaited task was cancelled, which is expected. But if the caller was cancelled too, that must not be lost.
+        # Ignore the cancellation of the awaited task. But if the caller was cancelled too, raise: that one must not be lost.
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise

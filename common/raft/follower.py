@@ -118,7 +118,7 @@ class Follower:
             return
         leader_changed = self._learn(leader_news(partition, response))
         if not leader_changed and partition.error_code == ErrorCode.NONE and self._quorum.leader_id is None:
-            # Only a leader answers without an error, but neither this response nor an earlier one names a leader. Ignore it.
+            # Only a leader answers without an error, but this response names no leader and none was known. Do not trust it.
             await self._pause("an answer without a leader")
             return
         try:
@@ -142,7 +142,7 @@ class Follower:
                     await self._pause(error_name(partition.error_code))
 
     async def next_answer(self) -> None:
-        """Waits for the next response to a Fetch after which the local log has reached the leader's high watermark."""
+        """Waits for the next Fetch response whose high watermark the local log has reached."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(answered)
         await answered

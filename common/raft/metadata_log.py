@@ -3,7 +3,7 @@
 Counterpart of KafkaMetadataLog and FileQuorumStateStore. The files match Apache Kafka's byte for byte. A snapshot is written
 to a `.part` file, fsynced and renamed, and then the folder is fsynced. So a file with a snapshot's name is complete.
 
-The log must satisfy two rules. A crash can break either one, and `load` repairs the log:
+The log must satisfy two rules. A crash can break either rule, and then `load` repairs the log.
 
 1. The log starts at 0 or at the end offset of an existing snapshot. An interrupted deletion of old segments breaks this.
 2. The log reaches at least the end offset of the newest snapshot. The loss of an unsynced tail breaks this.

@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's LeaderState. Two rules govern the high watermark:
 
-1. It is the highest offset that a majority of the *voters* has reached. The leader itself counts with its fsynced offset,
-   not with the end of its log. A single voter is a majority of one.
+1. It is the highest offset before which a majority of the *voters* has everything durably. The leader itself counts with
+   what it has fsynced, not with what it has appended. A single voter is a majority of one.
 2. Records of an earlier epoch are committed only together with a record of this epoch, as the Raft paper requires. So
    the watermark does not move until a majority has this epoch's LeaderChange.
 """
