@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 
 def version() -> str:
-    """Returns the installed version. A source tree that was never installed has none."""
+    """Returns the installed version, or "unknown" in a source tree that was never installed."""
     try:
         return metadata.version("diskraft")
     except metadata.PackageNotFoundError:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class ToolError(Exception):
-    """What went wrong and how to fix it, in one line."""
+    """An error that the user can fix. The message says in one line what went wrong and how to fix it."""
 
 
 def run_tool(main: Callable[[], int]) -> int:
@@ -18,6 +18,7 @@ def run_tool(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output closed it, as `| head` does.
+        # The reader of our output closed the pipe, as `| head` does. Close stderr too, or Python would report on it that
+        # stdout cannot be flushed.
         sys.stderr.close()
         return 1

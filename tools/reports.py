@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -> None:
-    """Prints the table for people."""
+    """Prints the failures as a table."""
     from rich.console import Console
     from rich.table import Table
 
@@ -57,7 +57,7 @@ def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -
         )
     console = Console(stderr=to_stderr)
     if not console.is_terminal:
-        # Off a terminal, rich assumes 80 columns, which would cut up the lists of partitions.
+        # If the output is not a terminal, rich assumes 80 columns, which would cut up the lists of partitions.
         console.width = 160
     console.print(table if failures else "no directory has failed")
 

@@ -26,7 +26,7 @@ RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 
 
 class NodeConnection:
-    """One connection. It raises nothing but ToolError."""
+    """A connection to one broker. All errors are ToolErrors."""
 
     def __init__(self, address: HostPort, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self.address = address

@@ -1,7 +1,7 @@
 """kafka-cluster: shows the cluster id and unregisters brokers (shell).
 
 Counterpart of Kafka's ClusterTool. Containers use `cluster-id` as a health check, so it needs nothing but brokers and
-imports little. Any broker answers, even for unregistering another one.
+imports little. Any broker can answer, even if another broker is to be unregistered.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """kafka-dump-log: prints the contents of segments, snapshots and indexes, with Kafka's flags and output (shell).
 
-Counterpart of Kafka's DumpLogSegments. It reads plain files, including those of a running node and of Apache Kafka. The
-files may be damaged. A batch with a wrong checksum is printed with `isvalid: false`. Bytes that are not a batch end the dump
-of that file, with a line that gives their number. Only a file that cannot be read at all is an error (status 1).
+Counterpart of Kafka's DumpLogSegments. Reads plain files, including those of a running node and of Apache Kafka. The files
+may be damaged. A batch with a wrong checksum is printed with `isvalid: false`. Bytes that are not a batch end the dump of
+that file, with a line that says how many bytes are left. Only a file that cannot be read at all is an error (status 1).
 """
 
 import argparse
@@ -56,7 +56,7 @@ MESSAGE_SIZE_MAX = 5 * 1024 * 1024
 OPENED_BYTES_MAX = 256 * 1024 * 1024
 NO_LIMIT = 2**31 - 1
 _TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
-# An index file does not contain the end offset of its segment.
+# Used as the size and the number of offsets of an index's segment, which the index file does not contain.
 _OFFSETS_MAX = 2**31
 
 
@@ -306,7 +306,7 @@ def _control_text(record: Record) -> str:
     if isinstance(message, UnknownControlRecord):
         marker = _TRANSACTION_MARKERS.get(message.record_type)
         if marker is not None and len(message.value) >= 6:
-            # int16 version, int32 coordinator epoch.
+            # The value of a marker is an int16 version and an int32 coordinator epoch.
             return f"endTxnMarker: {marker} coordinatorEpoch: {int.from_bytes(message.value[2:6], 'big', signed=True)}"
         return f"controlType: UNKNOWN({message.record_type})"
     text = _json(to_json(message, message.version))
@@ -398,7 +398,8 @@ def _load_index(path: Path) -> OffsetIndex:
 
 
 def _without_preallocated(content: bytes, entry_size: int) -> bytes:
-    """Apache Kafka preallocates the index of its newest segment: zeros follow the last entry."""
+    """Returns the content without the zeros after the last entry. Apache Kafka preallocates the index of its newest
+    segment."""
     return content[: -(-len(content.rstrip(b"\0")) // entry_size) * entry_size]
 
 

@@ -54,7 +54,8 @@ class _Found:
     open: dict[str, LogDir] = field(default_factory=dict)
     formatted: dict[str, MetaProperties] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
-    # These two only occur without `create`. Formatting creates what is missing and cannot use what is not a directory.
+    # Only `info` fills `missing` and `no_directory`. `format` creates a missing directory, and counts a path that is not a
+    # directory as unreadable.
     missing: list[str] = field(default_factory=list)
     no_directory: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -172,7 +173,7 @@ async def _format_found(
     env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, say: Callable[[str], None]
 ) -> None:
     ids = {known.directory_id for known in found.formatted.values() if known.directory_id is not None}
-    # A directory formatted before KIP-858 gets its id here. Starting the server would add one too.
+    # A directory formatted before KIP-858 has no id. Add one, as starting the server would.
     for path, known in found.formatted.items():
         if known.directory_id is None:
             added = generate_directory_id(env.uuid, ids)
@@ -273,7 +274,10 @@ def _problems(config: ServerConfig, found: _Found) -> list[str]:
 
 
 def _disagreements(config: ServerConfig, found: _Found) -> list[str]:
-    """Returns what is wrong across files that are each readable: Kafka's lines, or why a node would not start."""
+    """Returns how readable meta.properties files contradict each other or the configuration.
+
+    The lines are Kafka's if it has one for the contradiction. Otherwise the line says why a node would not start.
+    """
     lines: list[str] = []
     known = list(found.formatted.values())
     if any(each.version == VERSION_ZOOKEEPER for each in known[:1]):
@@ -321,7 +325,7 @@ async def _look_at(env: Environment, found: _Found, path: str, *, create: bool, 
     except MalformedMetaProperties as malformed:
         found.unreadable[path] = str(malformed)
     except LogDirError as error:
-        # A disk that hangs must not delay closing the others.
+        # Give this directory up: a disk that hangs must not delay closing the others.
         log_dir.take_offline(error)
         found.open.pop(path, None)
         if not create and error.operation == "attach" and error.errno_code == errno.ENOENT:

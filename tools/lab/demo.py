@@ -1,9 +1,9 @@
 """`diskraft demo`: a disk dies during writes, leaders move, and a count proves that no data was lost (shell).
 
 Everything is real: daemons in their own processes, librdkafka as the client, and a loop-mounted file system that is shut
-down. If that is not possible, a directory is renamed and an empty one put in its place. Times come from the daemons' events
-and the client's callbacks, relative to the kill. A delivery reported after the kill may still come from the dead leader, so
-the first acknowledgement that counts is the first one after the leaders moved.
+down. If loop mounts are not possible, a directory is renamed and an empty one put in its place. Times come from the daemons'
+events and the client's callbacks, relative to the kill. A delivery reported after the kill may still come from the dead
+leader, so the first acknowledgement that counts is the first one after the leaders moved.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def _cluster(folder: Path, *, loop: bool, keep: bool) -> Iterator[LocalCluster]:
 
 @dataclass(slots=True)
 class Report:
-    """Counts, and milliseconds since the kill; None for what was not seen."""
+    """What the demo measured: counts, and times in milliseconds since the kill. A time is None if its event was not seen."""
 
     victim: str = ""
     broker_id: int = -1
@@ -189,7 +189,7 @@ def _create_topic(bootstrap: str) -> None:
         replication_factor=REPLICATION_FACTOR,
         config={"min.insync.replicas": str(MIN_INSYNC)},
     )
-    # Keep a reference to the client until the result arrives: a collected client fails its pending requests.
+    # Keep a reference to the client until the result arrives: a garbage-collected client fails its pending requests.
     client = ConfluentAdmin({"bootstrap.servers": bootstrap})
     try:
         client.create_topics([topic])[TOPIC].result(timeout=30)
@@ -255,8 +255,8 @@ def _directory_id(path: Path) -> str:
 
 
 def _kill(path: Path, *, loop: bool) -> float:
-    """Kills the disk. Returns the wall-clock time of the start, as a busy broker may see the error before the call
-    returns."""
+    """Kills the disk. Returns the wall-clock time just before the kill, because a busy broker may see the error before this
+    function returns."""
     began = time.time()
     if loop:
         kill_disk(path)
@@ -408,7 +408,7 @@ def timeline(at_ms: float, text: str) -> None:
 
 
 def _progress(writer: Writer, seconds: float) -> None:
-    """Shows a live line on a terminal and nothing otherwise."""
+    """Waits for `seconds`. On a terminal, shows the writer's counts meanwhile."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if sys.stderr.isatty():

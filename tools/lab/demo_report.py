@@ -1,6 +1,6 @@
 """The last step of `diskraft demo --report`: the report must name the dead disk and exactly its partitions (shell).
 
-Runs the two commands as a user would, on the metadata directory of the running controller.
+Runs `diskraft metadata export` and `diskraft reports` as a user would, on the metadata directory of the running controller.
 """
 
 import json
@@ -36,7 +36,7 @@ def require() -> None:
 
 
 def run(metadata_log_dir: Path, out: Path, expected: ExpectedFailure) -> list[str]:
-    """Prints the report on stderr. Returns one line per difference from what happened. Raises ToolError."""
+    """Prints the report on stderr. Returns one line per difference between it and what happened. Raises ToolError."""
     _diskraft("metadata", "export", "--metadata-log-dir", str(metadata_log_dir), "--out", str(out))
     failures = json.loads(_diskraft("reports", "disk-failures", "--input", str(out), "--format", "json"))["failures"]
     print_failures(failures, to_stderr=True)
@@ -47,7 +47,7 @@ def run(metadata_log_dir: Path, out: Path, expected: ExpectedFailure) -> list[st
 
 
 def compare(failures: list[dict[str, Any]], expected: ExpectedFailure) -> list[str]:
-    """Returns how the report differs from what happened; empty if it does not."""
+    """Returns one line per difference between the report and what happened."""
     named = [(failure["broker_id"], failure["directory_id"]) for failure in failures]
     wanted = [(expected.broker_id, expected.directory_id)]
     if named != wanted:

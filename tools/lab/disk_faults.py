@@ -94,7 +94,7 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
     disk = mounted_disk(path)
     if disk.watchdog.exists():
         thaw(disk)
-    # In its own session: it must thaw the disk even if the process that froze it is killed.
+    # Start the watchdog in its own session: it must thaw the disk even if the process that froze the disk is killed.
     watchdog = subprocess.Popen(
         ["/bin/sh", "-c", 'sleep "$2"; exec "$0" -u "$1"', program("fsfreeze"), str(disk.path), str(seconds)],
         start_new_session=True,
@@ -103,7 +103,8 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
         stderr=subprocess.DEVNULL,
     )
     disk.watchdog.write_text(str(watchdog.pid))
-    # Mark the child as reaped, since nothing waits for it: `heal_disk` may be called by another process.
+    # Nothing in this process waits for the watchdog, because `heal_disk` may run in another one. Popen would warn about that
+    # when it is garbage-collected, unless it has a return code.
     watchdog.returncode = 0
     run("fsfreeze", "-f", str(disk.path))
 
@@ -130,7 +131,7 @@ def swap(first: Path, second: Path) -> None:
 
 
 def put_fresh(path: Path) -> None:
-    """Replaces the disk at the path by an empty one at once; open files stay on the old one."""
+    """Replaces the disk at the path by an empty one at once; open files stay on the old disk. Raises ToolError."""
     disk = mounted_disk(path)
     kind = disk.mounted_file_system or "ext4"
     vanish(path)
@@ -165,14 +166,14 @@ def slow_blocks(path: Path, delay_ms: float = SLOW_MS) -> None:
 
 def run_out_of_blocks(path: Path) -> None:
     """Emulates a thin volume without free blocks: writes succeed, but what the kernel writes back later is lost. One fsync
-    reports it (ENOSPC); the next one succeeds. Raises ToolError."""
+    reports the loss (ENOSPC); the next one succeeds. Raises ToolError."""
     _set_blocks(path, "out-of-blocks")
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """A way to fail, and its description. `makes` is called with the path, and also with the seconds if it `ends` by
-    itself."""
+    """One choice of `--how`. `makes(path)` makes the disk fail, and `about` describes the failure. If `ends` is set, the
+    failure ends by itself, and the call is `makes(path, seconds)`. Only swap takes two disks: `makes(first, second)`."""
 
     makes: Callable[..., None]
     about: str

@@ -37,7 +37,7 @@ PACKAGES = {
     "ip": "iproute2",
     "nft": "nftables",
 }
-"""The Debian package of each tool, if its name differs."""
+"""The Debian package of each tool whose package has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Disk:
 
     @property
     def mounted_file_system(self) -> str | None:
-        """The type of the file system mounted there, None if nothing is mounted."""
+        """The type of the file system mounted at the path, None if nothing is mounted."""
         found = self.mounts
         # With several mounts on one path, the last one is visible.
         return found[-1][1] if found else None
@@ -191,7 +191,7 @@ def why_no_loop_disks(folder: Path, *, faulty: bool = False) -> str | None:
 
 def thaw(disk: Disk) -> None:
     """Thaws a frozen file system and ends its watchdog. Raises ToolError."""
-    # The watchdog may have thawed it already, which is not an error.
+    # A failure to thaw can be ignored: the watchdog may have thawed the disk already.
     with contextlib.suppress(ToolError):
         run("fsfreeze", "-u", str(disk.path))
     with contextlib.suppress(OSError, ValueError):
@@ -228,14 +228,15 @@ def _write_image(disk: Disk, size_mib: int, file_system: str) -> None:
     if disk.is_faulty:
         _serve_image(disk)
     if file_system == "ext4":
-        # No lazy initialisation: a kernel thread would write to the disk while tests measure it.
+        # Disable lazy initialisation, in which a kernel thread would write to the disk while tests measure it.
         run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(disk.source))
     else:
         run("mkfs.xfs", "-q", "-f", str(disk.source))
 
 
 def put_empty_image(disk: Disk, file_system: str) -> None:
-    """Mounts a new file system of the same size at the path. Open files stay on the old image. Raises ToolError."""
+    """Mounts an empty file system, as large as the old one, at the path. Open files stay on the old image. Raises
+    ToolError."""
     size_mib = disk.image.stat().st_size // MIB
     if disk.is_faulty:
         _unserve_image(disk)
@@ -252,7 +253,8 @@ def mount_disk(disk: Disk) -> None:
 
 
 def _serve_image(disk: Disk) -> None:
-    """Starts the FUSE server, which moves to the background once it serves and lives until it is unmounted."""
+    """Starts the FUSE server if it is not running. The server moves to the background when it is ready, and ends when its
+    folder is unmounted."""
     if not mounts_at(disk.fuse):
         disk.fuse.mkdir(exist_ok=True)
         # Without -P, the script's folder would precede the standard library in the import path.
@@ -261,7 +263,7 @@ def _serve_image(disk: Disk) -> None:
 
 
 def _unserve_image(disk: Disk) -> None:
-    # Unmount lazily: a file system that is still in use may have its loop device on it.
+    # Unmount lazily: if the old file system is still in use, its loop device keeps the served file open.
     if mounts_at(disk.fuse):
         run("umount", "--lazy", str(disk.fuse))
 
@@ -276,7 +278,7 @@ def _delete_image(disk: Disk) -> None:
 
 def mounts_at(path: Path) -> list[tuple[str, str]]:
     """Returns device and file system type of each mount on the path, oldest first."""
-    # Only the last path component can be the (dead) disk itself, so resolving its parent is safe.
+    # Resolve only the parent: the last path component may be a dead disk, on which even stat can fail.
     mount_point = os.path.join(os.path.realpath(path.parent), path.name)
     rows = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     return [(device, kind) for device, point, kind, *_ in rows if _unescaped(point) == mount_point]

@@ -1,9 +1,9 @@
 """Serves one image file over FUSE, with blocks that fail, hang, slow down or run out on command (shell).
 
-A real file system on a loop device on this file then sees what a broken disk would show it: errors that it must turn into
-its own. `python faulty_image.py IMAGE MOUNT_POINT CONTROL` serves the image as `MOUNT_POINT/disk` until it is unmounted; the
-control file selects the fault. A thread waiting for a hung block cannot be killed, so the server itself ends every hang in
-time. The control file is outside the mount, where a hung request cannot block it.
+A real file system, mounted from this file through a loop device, then gets the errors of a broken disk and must turn them
+into errors of its own. `python faulty_image.py IMAGE MOUNT_POINT CONTROL` serves the image as `MOUNT_POINT/disk` until the
+mount point is unmounted; the control file selects the fault. A thread waiting for a hung block cannot be killed, so the
+server itself ends every hang in time. The control file is outside the mount, where a hung request cannot block it.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from typing import Any, Final
 
 SERVED_NAME: Final = "disk"
 MODES: Final = ("ok", "read-errors", "write-errors", "io-errors", "hang", "slow", "out-of-blocks")
-# How often a hung request rereads the control file. Each one waits on a thread of its own, as on a real device's queue.
+# The interval at which a hung request rereads the control file. Each hung request waits in a thread of its own.
 _LOOK_SECONDS: Final = 0.01
 
 
 def set_mode(control: Path, mode: str, *, seconds: float = 0.0, delay_ms: float = 0.0) -> None:
-    """Makes the image behave this way for `seconds` (0: until the next call). `delay_ms` is for `slow`."""
+    """Puts the image into `mode` for `seconds` (0: until the next call). Only the mode `slow` uses `delay_ms`."""
     until_ns = time.monotonic_ns() + int(seconds * 1e9) if seconds else 0
     text = json.dumps({"mode": mode, "until_ns": until_ns, "delay_ms": delay_ms})
     whole = control.with_name(control.name + ".new")
@@ -61,7 +61,7 @@ class Faults:
 
 
 class FaultyImage:
-    """A file system with a single file. FUSE calls it from its own threads, many at a time."""
+    """A file system with a single file. FUSE calls its methods from several threads at a time."""
 
     use_ns = True
 
@@ -87,7 +87,7 @@ class FaultyImage:
         return [".", "..", SERVED_NAME]
 
     def open(self, _path: str, info: Any) -> int:
-        # Every read must reach us: FUSE would serve cached pages without an error.
+        # Bypass the page cache: the kernel would serve cached pages without an error, and every read must reach us.
         info.direct_io = 1
         return 0
 

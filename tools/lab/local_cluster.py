@@ -32,7 +32,7 @@ STOP_SECONDS = 45.0
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """The paths and addresses of one node. `port` is its listener's."""
+    """The paths and addresses of one node. `port` is the port of its listener."""
 
     name: str
     node_id: int
@@ -91,8 +91,8 @@ class LocalNode:
         Path(self.files.pid_file).write_text(f"{self._process.pid}\n")
 
     def wait_for(self, event: str, *, seconds: float = START_SECONDS, **fields: object) -> dict[str, Any]:
-        """Waits for an event with this name and these fields since the last start. Raises ToolError if it does not come in
-        time."""
+        """Waits for an event with this name and these fields since the last start. Raises ToolError if the process ends or
+        time runs out first."""
         deadline = time.monotonic() + seconds
         while True:
             for found in self.events():
@@ -131,8 +131,8 @@ class LocalNode:
                 os.kill(pid, number)
 
     def wait_until_ended(self, *, seconds: float = STOP_SECONDS) -> int | None:
-        """Waits for the process to end. Returns the exit status if it is our child. Raises ToolError if it does not end in
-        time."""
+        """Waits for the process to end. Returns the exit status, or None if the process is not our child. Raises ToolError
+        if it does not end in time."""
         if self._process is not None:
             try:
                 return self._process.wait(timeout=seconds)
@@ -213,7 +213,7 @@ class LocalCluster:
         first_port: int | None = None,
         overrides: dict[str, str] | None = None,
     ) -> "LocalCluster":
-        """Creates folders, disks and configuration, and formats every node. Does not start any."""
+        """Creates folders, disks and configuration, and formats every node. Starts no node. Raises ToolError."""
         if (folder / CLUSTER_FILE).exists():
             raise ToolError(f"{folder} already holds a cluster; `diskraft local down --dir {folder} --delete` removes it")
         try:
@@ -350,7 +350,7 @@ def _source_root() -> str:
 
 
 def _remove_tree(folder: Path) -> None:
-    # Check before removing anything, or the disk's contents would already be gone.
+    # Look for mounted disks before removing anything: rmtree would delete their contents.
     for parent, names, _ in os.walk(folder):
         for path in (Path(parent) / name for name in names):
             if Disk(path).is_mounted:

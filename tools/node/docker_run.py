@@ -2,7 +2,7 @@
 
 Counterpart of /etc/kafka/docker/run in Kafka's official image. The server replaces this process by exec, so that it gets the
 container runtime's signals. If some volumes are formatted, an empty one is a disk that was lost or mounted in the wrong
-place, not a first start. Formatting it could let the broker lead with an empty log, so it is an error.
+place, not a first start. Formatting that volume could let the broker lead with an empty log, so the start fails instead.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ DEFAULT_PROPERTIES = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prepares the node and execs its server. Returns an exit status if that fails or was not asked for."""
+    """Prepares the node and execs its server. Returns only if the preparation fails or --format-empty is given."""
     parser = ToolParser("python -m tools.node.docker_run", "Prepare and run the node of a container.")
     parser.add_argument(
         "--format-empty", action="store_true", help="format empty directories even if others are formatted, then exit"
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(*, format_empty: bool) -> int:
     if not os.environ.get("KAFKA_LISTENERS", "absent"):
-        # Compose files set it to empty to leave it unset; the tools below would read that as "no listeners".
+        # Compose files use an empty KAFKA_LISTENERS for "not set", but the tools below would read it as "no listeners".
         del os.environ["KAFKA_LISTENERS"]
     properties = node_properties(os.environ, MOUNTED_FILE)
     config = load_config(properties, "the container's configuration")
@@ -75,7 +75,7 @@ def _run(*, format_empty: bool) -> int:
 
 
 def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, str]:
-    """Returns the mounted file overlaid with KAFKA_* variables, or the built-in node if there are neither. Raises
+    """Returns the mounted file overlaid with KAFKA_* variables, or DEFAULT_PROPERTIES without a file and variables. Raises
     ToolError."""
     given = properties_from_environment(variables)
     properties = read_properties(str(mounted)) | given if mounted.exists() else given
@@ -90,7 +90,7 @@ def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, st
 
 
 async def is_first_start(env: Environment, config: ServerConfig) -> bool:
-    """Whether no directory is formatted yet, so that all of them may be formatted.
+    """Returns True if no directory is formatted yet, so that all of them may be formatted.
 
     Raises ToolError if some are formatted and others empty, or if one is unusable on the first start.
     """

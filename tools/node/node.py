@@ -30,7 +30,8 @@ from common.time_units import NS_PER_MS
 from controller.daemon import ControllerDaemon
 
 METRICS_INTERVAL_NS = 1_000 * NS_PER_MS
-# How long a broker that loses its last directory may take to report it. Otherwise its session would have to time out.
+# How long a broker that loses its last directory may take to report the loss. Without a report, the controller would only
+# notice when the broker's session expires.
 LAST_WORDS_NS = 500 * NS_PER_MS
 
 
@@ -49,7 +50,7 @@ def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
 
 
 class Node:
-    """One run of one node. Call `run` once. It calls `on_ready` once, when all roles have loaded their state and work."""
+    """One run of one node. Call `run` once. It calls `on_ready` once, when every role has loaded its state and works."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """kafka-server-start: runs one node in the foreground (shell).
 
-process.roles chooses controller, broker or both. An invalid configuration or directory ends it with one line on stderr and
-exit status 1. Once started, the node logs one event per line. SIGTERM causes a controlled shutdown with exit status 0.
+process.roles chooses controller, broker or both. If the configuration or a directory is invalid, the process ends with one
+line on stderr and exit status 1. Once started, the node logs one event per line. SIGTERM causes a controlled shutdown with
+exit status 0.
 """
 
 import os
