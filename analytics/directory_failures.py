@@ -6,7 +6,7 @@ removed, because only a new incarnation revives a directory.
 
 The log does not show two kinds of failure: the loss of a broker's last directory (the broker is fenced, as after an expired
 session), and a disk that was already dead when the broker started. A snapshot lists lost directories but not when they were
-lost; such a failure carries the snapshot's time, by which it had happened.
+lost; the time of such a failure is the snapshot's, although the directory failed earlier.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,8 @@ class DisturbedPartition:
 
 @dataclass(slots=True)
 class DirectoryFailure:
-    """One failed directory. The failure spans `group` to `until_group` (exclusive), the broker's next registration."""
+    """One failed directory. The failure lasts from `group` until `until_group` (exclusive), the group in which the broker
+    registers with a new incarnation or is removed; None if it still lasts."""
 
     directory_id: str
     broker_id: int
@@ -78,7 +79,7 @@ class DirectoryFailure:
 
     @property
     def last_change_ms(self) -> int | None:
-        """The time of the last partition change. None if no partition changed."""
+        """Milliseconds from the failure to the last change of a partition. None if no partition changed."""
         return max((each.ms for each in self.partitions), default=None)
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class _Broker:
 
 
 def unsettled_groups(steps: Iterable[Step]) -> list[int]:
-    """Returns the transactions that were aborted or have not ended. Replay ignores these."""
+    """Returns the groups of transactions that were aborted or have not ended. Replay ignores their records."""
     begun = {step.group: False for step in steps if step.type == BEGIN}
     begun.update({step.group: True for step in steps if step.type == END})
     return sorted(group for group, has_ended in begun.items() if not has_ended)
@@ -148,9 +149,9 @@ def _is_new_life(step: Step, known: _Broker | None) -> bool:
 
 def _failed(step: Step, known: _Broker | None) -> list[str]:
     if _is_new_life(step, known):
-        # A registration lists directories lost earlier in this incarnation only in a snapshot.
+        # Only the registrations in a snapshot have `lost_log_dirs`: the directories lost earlier in the incarnation.
         return list(step.lost_log_dirs or ())
-    # None and an empty list both mean "unchanged".
+    # If `log_dirs` is None or empty, the directories are unchanged.
     if known is None or not step.log_dirs:
         return []
     return [each for each in known.log_dirs if each not in step.log_dirs]

@@ -1,10 +1,10 @@
 """The report `disk-failures`: which directories failed, and how that affected partitions (shell; KIP-858).
 
-`directory_failures` defines what a failure is and how long it lasts. A partition was affected if, while the failure lasts, a
-record takes the broker out of its ISR or its leadership while the broker's replica is assigned to the failed directory. Most
-of these records are in the same batch or metadata transaction as the registration change; the controller writes them
-*before* it. Others come later, when a repeated report or a late assignment repairs what was left. Nothing else can cause
-such a record, because a replica in an offline directory never rejoins an ISR.
+`directory_failures` defines what a failure is and how long it lasts. A failure affects a partition if, during the failure, a
+record takes the broker out of the partition's ISR or leadership, and the broker's replica is assigned to the failed
+directory. Most of these records are in the same batch or metadata transaction as the registration change, and the controller
+writes them *before* that change. Others come later, when a repeated report or a late assignment repairs the remaining
+partitions. Nothing else can cause such a record, because a replica in an offline directory never rejoins an ISR.
 
 Times are batch times relative to the first batch of the failure. A change record only holds what it changes, so leader, ISR
 and directories are carried forward from all records before it.
@@ -41,7 +41,7 @@ def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFai
     records = load_records(spark, folder)
     steps = _steps(records)
     failures = find_directory_failures(steps)
-    # A snapshot shows a partition's final state, not what happened to it.
+    # A snapshot shows a partition's final state, not what happened to it, so its failures list no partitions.
     told = {(each.directory_id, each.group): each for each in failures if each.source != SNAPSHOT}
     if told:
         for row in _disturbed_partitions(spark, settled(records, unsettled_groups(steps)), list(told.values())).collect():
@@ -50,10 +50,10 @@ def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFai
 
 
 def _steps(records: DataFrame) -> list[Step]:
-    """Collects the steps. A few per broker start and per failure, so they fit in memory."""
+    """Collects the records that `directory_failures` needs. They fit in memory: a few per broker start and per failure."""
     is_change = f.col("type") == REGISTRATION_CHANGE
     rows = records.where(f.col("type").isin(*TYPES) & (~is_change | f.col("log_dirs").isNotNull())).sort(*log_order())
-    # As a number, because a collected timestamp would be in this process's local time.
+    # Select the time as a number, because a collected timestamp would be in this process's local time.
     return [_step(row) for row in rows.select(*_STEP_COLUMNS, f.unix_millis("time").alias("ms")).collect()]
 
 
@@ -75,8 +75,8 @@ def _disturbed(row: Row) -> DisturbedPartition:
 
 
 def _disturbed_partitions(spark: SparkSession, records: DataFrame, failures: Sequence[DirectoryFailure]) -> DataFrame:
-    """Returns one row per failure and partition: the first state before, the last state after, the time of the last
-    change."""
+    """Returns one row per failure and partition: the state before the first change, the state after the last one, and the
+    time of the last one."""
     told = f.broadcast(_failures_table(spark, failures))
     broker = f.col("broker_id")
     leaves_isr = f.array_contains("isr_before", broker) & ~f.array_contains("isr_after", broker)
@@ -132,7 +132,8 @@ def _changes(records: DataFrame, directory_ids: Sequence[str]) -> DataFrame:
     states = (
         partitions.join(concerned, list(KEYS), "left_semi")
         .withColumns({"leader_after": known("leader"), "isr_after": known("isr"), "replicas_after": known("replicas")})
-        # A record with replicas but no directories keeps the directories so far, which the map still holds.
+        # A record with replicas but no directories leaves the directories unchanged: `places` is null for it, and
+        # `places_after` carries the last map forward.
         .withColumn("places", f.when(f.col("directories").isNotNull(), f.map_from_arrays("replicas_after", "directories")))
         .withColumn("places_after", known("places"))
         .withColumns({f"{name}_before": f.lag(f"{name}_after").over(history) for name in ("leader", "isr", "places")})

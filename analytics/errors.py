@@ -2,4 +2,4 @@
 
 
 class AnalyticsError(Exception):
-    """What went wrong and how to fix it, in one line."""
+    """An error that the user can fix. The message says in one line what went wrong and how to fix it."""

@@ -1,11 +1,11 @@
 """Reads the batches of a metadata directory in order, possibly while its node is running (shell).
 
-It takes no lock and writes nothing, so the files may change during the read: the last segment grows, new segments appear,
-old segments and snapshots are deleted. After each file the folder is therefore listed again, and the next offset alone
+Reading takes no lock and writes nothing, so the files may change meanwhile: the last segment grows, new segments appear, old
+segments and snapshots are deleted. After each file the folder is therefore listed again, and the next offset alone
 determines where to continue. If the log no longer holds that offset, a snapshot bridges the gap.
 
 An incomplete batch at the end is normal for a growing log and silently ends the read. A complete batch with a wrong checksum
-is damage, unless it is fine on a second look.
+is damage, unless a second read finds it intact.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _VANISHED_MAX: Final = 100
 
 
 class DamagedLog(AnalyticsError):
-    """The bytes are not valid batches, or offsets are missing. Everything returned before is good."""
+    """The bytes are not valid batches, or offsets are missing. Everything returned before the error is good."""
 
 
 class DivergedLog(AnalyticsError):
@@ -61,13 +61,13 @@ class _Listing:
     snapshots: list[OffsetAndEpoch]
 
     def segment_with(self, offset: int) -> int | None:
-        """Returns the segment that holds this offset, or would hold it if appended next. None if there is no such
-        segment."""
+        """Returns the base offset of the segment that holds this offset, or that would hold it if it were appended next.
+        None if all segments begin at higher offsets."""
         return max((each for each in self.segments if each <= offset), default=None)
 
 
 class MetadataFiles:
-    """One metadata directory. Raises AnalyticsError if the folder is not one."""
+    """The files of one metadata directory. Raises AnalyticsError if the folder is not a metadata directory."""
 
     def __init__(self, metadata_log_dir: Path) -> None:
         if metadata_log_dir.name == METADATA_LOG_FOLDER:
@@ -92,7 +92,7 @@ class MetadataFiles:
         """Reads from `next_offset` to the current end of the log, each offset once.
 
         `last_epoch` is the epoch of the record before `next_offset` and must match the log. Raises DamagedLog and
-        DivergedLog; everything returned before that is good.
+        DivergedLog; everything returned before the error is good.
         """
         vanished = 0
         is_stalled = False
@@ -155,7 +155,7 @@ class MetadataFiles:
         with path.open("rb") as file:
             for position, header, view in _batches(file, path):
                 if header.last_offset < next_offset:
-                    # Already read. The batch with the last record must still have the epoch it had then.
+                    # This batch was read before. If it holds the last record read, its epoch must still be the same.
                     if header.last_offset == next_offset - 1 and last_epoch not in (None, header.partition_leader_epoch):
                         raise DivergedLog(
                             f"{path}: offset {header.last_offset} has epoch {header.partition_leader_epoch} and was read "
@@ -182,7 +182,7 @@ class MetadataFiles:
     def _read_snapshot(self, listing: _Listing, next_offset: int) -> Snapshot | None:
         """Returns the oldest usable snapshot, so that as many records as possible after it are read one by one.
 
-        None for a folder without any records. Raises DamagedLog.
+        Returns None for a folder without any records. Raises _Unreadable if snapshots are needed and none is usable.
         """
         first = listing.segments[0] if listing.segments else None
         least = max(next_offset + 1, first or 0)
@@ -206,7 +206,7 @@ class MetadataFiles:
 
 
 class _Unreadable(Exception):
-    """Looks like damage; the caller retries before reporting it."""
+    """The files look damaged. The caller reads again before it reports that."""
 
 
 def _batches(file: BinaryIO, path: Path) -> Iterator[tuple[int, BatchHeader, memoryview]]:

@@ -2,8 +2,8 @@
 
 A file is named `records-<first offset>-<last offset>.parquet`. It is written under a name that readers skip, synced and then
 renamed, so a file with such a name is complete. The footer of the last file holds what the next export needs: next offset,
-epoch, numbering and open transaction. Two exports into one folder would write the same offsets, so the folder is locked. It
-is ours; the metadata directory is not and is never locked.
+epoch, numbering and open transaction. Two exports into one folder would write the same offsets, so the folder is locked. The
+metadata directory belongs to the node and is never locked.
 """
 
 import fcntl
@@ -69,7 +69,7 @@ class Progress:
 
     @classmethod
     def of_metadata(cls, metadata: dict[str, str]) -> "Progress":
-        """Reads the values of a footer. Raises KeyError or ValueError if it is not ours."""
+        """Reads the values of a footer. Raises KeyError or ValueError if no export wrote the footer."""
         epoch, transaction = metadata.get(_KEY + "last_epoch"), metadata.get(_KEY + "transaction_offset")
         return cls(
             next_offset=int(metadata[_KEY + "next_offset"]),
@@ -149,7 +149,7 @@ class FileWriter:
         return self._progress
 
     def clean_up(self) -> None:
-        """Removes the file under the temporary name in any case."""
+        """Removes the temporary file if it still has its temporary name."""
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -181,7 +181,7 @@ def open_folder(path: Path) -> Iterator[ParquetFolder]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise AnalyticsError(f"another export is writing into {path}") from error
-        # Left over from a killed export. The lock guarantees that it is not being written now.
+        # Remove what a killed export has left. The lock guarantees that no export is writing this file now.
         (path / _TEMPORARY).unlink(missing_ok=True)
         yield ParquetFolder(path)
 

@@ -65,7 +65,7 @@ COLUMNS: Final[Mapping[str, Kind]] = MappingProxyType(
         "batch_offset": Kind.LONG,
         "transaction_offset": Kind.LONG,
         "position": Kind.INT,
-        # --- its type
+        # --- the record's type
         "type": Kind.NAME,
         "type_number": Kind.INT,
         "version": Kind.INT,
@@ -118,8 +118,8 @@ class UnknownNumbering(Exception):
 
 
 class RecordRows:
-    """Turns the batches of one log, in order, into rows. Keeps the numbering and the open metadata transaction as it
-    goes."""
+    """Turns the batches of one log, in order, into rows. Keeps track of the numbering of directory ids and of the open
+    metadata transaction."""
 
     def __init__(self, numbering: Numbering = Numbering.APACHE, transaction_offset: int | None = None) -> None:
         self._reader = MetadataRecordReader(numbering)
@@ -173,7 +173,7 @@ class RecordRows:
         try:
             record = self._reader.decode(frame)
         except UnknownRecordType:
-            # A later type, or a later version of a known type: keep its bytes without the frame's head.
+            # The record's type, or its version, is newer than this code: keep the record's bytes without the frame's head.
             unknown = decode_any_record(frame, self.numbering)
             raw = unknown.body if isinstance(unknown, UnknownRecord) else bytes(frame)
             return (name, number, version, False, *_NO_FIELDS, None, raw), None
@@ -183,7 +183,7 @@ class RecordRows:
             return (UNREADABLE, number, version, False, *_NO_FIELDS, None, bytes(frame)), None
         fill = _FILLERS.get(type(record))
         fields = _NO_FIELDS if fill is None else fill(self, record)
-        # A later version's tagged fields are unknown to us and have no column, so keep the raw bytes.
+        # Tagged fields of a later version are unknown to this code and have no column, so keep the raw bytes.
         kept = bytes(frame) if record.unknown_tagged_fields else None
         return (name, number, version, False, *fields, self._records.text(record, version), kept), record
 
@@ -222,7 +222,7 @@ def _register_broker(rows: RecordRows, record: RegisterBrokerRecord) -> Row:
 
 def _broker_registration_change(rows: RecordRows, record: BrokerRegistrationChangeRecord) -> Row:
     fenced = None if record.fenced == FencingChange.NONE else record.fenced == FencingChange.FENCE
-    # An empty list means "unchanged"; in this table that is a null.
+    # An empty list of directories means "unchanged", which is null in a row.
     log_dirs = [rows.uuids[each] for each in record.log_dirs] or None
     shutdown = True if record.in_controlled_shutdown else None
     return (record.broker_id, record.broker_epoch, None, fenced, shutdown, log_dirs, None, *_NO_PARTITION)

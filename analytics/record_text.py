@@ -1,8 +1,8 @@
 """Fast conversion of records to JSON text (core).
 
 Names and formats are those of Kafka's tools: camel case, uuids as text, bytes as base64, a tagged field only if it differs
-from its default. Fields that the record's version lacks are left out. This is the largest part of an export's time, so
-everything derived from a declaration is computed once per type and version.
+from its default. Fields that the record's version lacks are left out. The conversion takes the largest part of an
+export's time, so everything derived from a declaration is computed once per type and version.
 """
 
 import base64
@@ -26,7 +26,7 @@ _NUMBERS: Final = (
 )
 _text: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _UUIDS_MAX: Final = 100_000
-# A default that no value is equal to.
+# Used as the default of fields that are always written: no value equals it.
 _NEVER: Final = object()
 
 
@@ -41,7 +41,7 @@ class UuidTexts(dict[bytes, str]):
 
 
 class RecordTexts:
-    """Converts records to text. `uuids` is shared with the caller's other users of uuid texts."""
+    """Converts records to text. `uuids` may be shared with other code that needs the text of uuids."""
 
     def __init__(self, uuids: UuidTexts) -> None:
         self._uuids = uuids

@@ -1,8 +1,8 @@
 """The Spark session of the reports: local, small and quiet (shell).
 
-It binds to the loopback address, uses one thread per processor but at most four, and has no web UI. PYSPARK_PYTHON must be
-set, or Spark's workers use the PATH's `python3`, which lacks our packages. The default of 200 shuffle partitions would cost
-more than the reports themselves.
+The session binds to the loopback address, uses one thread per processor but at most four, and has no web UI. PYSPARK_PYTHON
+must be set, or Spark's workers use the PATH's `python3`, which lacks our packages. The default of 200 shuffle partitions
+would cost more than the reports themselves.
 """
 
 import os
@@ -24,7 +24,7 @@ def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") 
     count = threads or min(THREADS_MAX, len(os.sched_getaffinity(0)))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # Read by the launcher before any configuration. Without it Spark prints its banner on stderr.
+    # Spark's launcher reads this variable before any configuration. Without it, Spark prints its banner on stderr.
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options -Dlog4j2.configurationFile={_LOG4J.as_uri()} pyspark-shell"
     with tempfile.TemporaryDirectory(prefix="diskraft-spark-") as scratch:
         session: SparkSession = (

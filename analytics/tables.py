@@ -1,8 +1,8 @@
 """Exported records as Spark tables (shell).
 
-`group` identifies what is applied at once, a metadata transaction or a batch, by the offset of its first record. The rows of
-a snapshot share one offset, so sort by `offset, position`. The records of a transaction only count once it has ended; use
-`settled` to drop the others.
+The records of a metadata transaction, or else of a batch, are applied at once. They share the same value in the column
+`group`, the offset of the first of them. The rows of a snapshot share one offset, so sort by `offset, position`. The records
+of a transaction only count once it has ended; use `settled` to drop the records of all other transactions.
 """
 
 from collections.abc import Collection
