@@ -51,7 +51,7 @@ def accept(request: AlterPartitionRequest) -> AlterPartitionResponse:
 
 
 class ScriptedController:
-    """Answers as it is told, one entry a request, then accepts everything."""
+    """A controller that answers one request with each entry of `script`, then accepts everything."""
 
     def __init__(self, world: SimulatedWorld, *script: Answer | Exception) -> None:
         self.requests: list[AlterPartitionRequest] = []
@@ -68,7 +68,7 @@ class ScriptedController:
 
 
 def run(script: Callable[..., Any], *answers: Answer | Exception) -> None:
-    """Runs `await script(world, controller, sender)` with a sender at work."""
+    """Runs `await script(world, controller, sender)` while the sender runs."""
 
     async def scenario(world: SimulatedWorld) -> None:
         controller = ScriptedController(world, *answers)
@@ -127,7 +127,7 @@ def test_failures_of_the_whole_request_are_repeated() -> None:
 
 
 def test_a_newer_proposal_takes_the_place_of_one_that_must_be_repeated() -> None:
-    """While the first attempt fails the leader changes its mind; only the new proposal is sent again."""
+    """If the leader changes its mind while the first attempt fails, only the new proposal is sent again."""
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         old: list[AlterPartitionResult] = []
@@ -143,7 +143,7 @@ def test_a_newer_proposal_takes_the_place_of_one_that_must_be_repeated() -> None
 
 
 def test_a_partition_that_the_answer_lacks_is_asked_again() -> None:
-    """An answer that forgets a partition says nothing about it."""
+    """If the answer has no entry for a partition, the partition is sent again."""
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         results: list[AlterPartitionResult] = []
@@ -155,7 +155,7 @@ def test_a_partition_that_the_answer_lacks_is_asked_again() -> None:
 
 
 def test_an_unknown_error_code_counts_as_an_unknown_server_error() -> None:
-    """A controller of a later version may say things that this one has no name for."""
+    """A controller of a later version may use error codes that this version does not know."""
 
     def strange(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = accept(request)

@@ -25,7 +25,7 @@ AGES_NS = 10**15
 
 
 class Places:
-    """What Replicas would say."""
+    """Stands in for Replicas: where each replica is, and which assignments the broker wishes for."""
 
     def __init__(self) -> None:
         self.hosted: dict[TopicIdPartition, DirectoryId] = {}
@@ -68,7 +68,7 @@ class Broker:
             self.state,
             broker_id=BrokerId(1),
             replicas=self.places,
-            # Without an epoch it never sends.
+            # The sender has no broker epoch, so it never sends.
             sender=AssignmentsSender(
                 side.env,
                 self.queue,
@@ -86,19 +86,19 @@ class Broker:
         self.assignments.published(moved)
 
     async def look(self) -> None:
-        """The places changed; lets the comparison run."""
+        """Tells that the wishes changed, and lets the comparison with the metadata run."""
         self.assignments.wishes_changed()
         await self.world.sleep(0.2)
 
     def sent(self, code: int = ErrorCode.NONE) -> dict[TopicIdPartition, DirectoryId]:
-        """Takes everything out of the queue, answered with this code."""
+        """Takes everything out of the queue and answers it with this code."""
         batch = self.queue.next_batch(AGES_NS)
         sent = {replica: directory_id for directory_id, replicas in batch.items() for replica in replicas}
         self.queue.handle_answer({(directory_id, replica): code for replica, directory_id in sent.items()}, AGES_NS)
         return sent
 
     def assign(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
-        """The controller took an assignment, and the broker followed the record."""
+        """The controller accepts an assignment, and the broker follows the record."""
         self.places.wishes.pop(key, None)
         self.publish(
             PartitionChangeRecord(topic_id=key.topic_id, partition_id=key.partition, directories=[directory_id]),
@@ -115,7 +115,7 @@ def run(scenario: Callable[[Broker], Coroutine[Any, Any, None]], *, metadata_ver
 
 
 def test_a_wish_is_told_once() -> None:
-    """However often it is looked at: confirmed, but not yet in the metadata, there is nothing to repeat."""
+    """A wish that was confirmed but is not yet in the metadata is not sent again, however often the wishes are compared."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P1: D2}
@@ -129,7 +129,7 @@ def test_a_wish_is_told_once() -> None:
 
 
 def test_a_wish_is_told_again_when_the_metadata_of_its_replica_moved_and_does_not_agree() -> None:
-    """The controller dropped or lost it; an unrelated change of another replica repeats nothing."""
+    """A changed replica whose metadata still disagrees is sent again. A change of another replica repeats nothing."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P1: D2}
@@ -144,7 +144,8 @@ def test_a_wish_is_told_again_when_the_metadata_of_its_replica_moved_and_does_no
 
 
 def test_a_wish_that_is_gone_leaves_the_queue() -> None:
-    """The metadata agrees by itself, or the topic was deleted, before the request left."""
+    """A wish is dropped from the queue if the metadata agrees by itself, or the topic is deleted, before the request is
+    sent."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2, P1: D2}
@@ -159,7 +160,7 @@ def test_a_wish_that_is_gone_leaves_the_queue() -> None:
 
 
 def test_a_changed_wish_replaces_the_one_before() -> None:
-    """The directory that held the replica failed: LOST, or the failed directory's id, is what counts now."""
+    """If the directory that held the replica fails, the new wish (LOST, or the failed directory's id) is sent instead."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2, P1: D2}
@@ -172,7 +173,7 @@ def test_a_changed_wish_replaces_the_one_before() -> None:
 
 
 def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
-    """The first of them at once; of the thousands that follow, while logs are created, only a few."""
+    """The first change is looked at immediately. Of the thousands that follow while logs are created, only a few are."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2}
@@ -192,7 +193,7 @@ def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
 
 
 def test_below_metadata_version_17_nothing_is_told_and_nothing_withheld() -> None:
-    """There is no such request yet, so waiting for its effect would keep the broker fenced forever."""
+    """Older controllers do not know AssignReplicasToDirs, so waiting for its effect would keep the broker fenced forever."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D1, P1: D2}
@@ -205,7 +206,7 @@ def test_below_metadata_version_17_nothing_is_told_and_nothing_withheld() -> Non
 
 
 def test_the_gate_waits_until_the_metadata_agrees() -> None:
-    """One replica lies where the metadata says, the other does not: only that one is waited for, and only its metadata
+    """One replica is where the metadata says, the other is not. The gate waits only for the other one, and only its metadata
     opens the gate, not the controller's answer."""
 
     async def scenario(broker: Broker) -> None:
@@ -224,7 +225,7 @@ def test_the_gate_waits_until_the_metadata_agrees() -> None:
 
 
 def test_nothing_to_wait_for_opens_the_gate_at_once() -> None:
-    """Before the set is fixed it stays closed, whatever agrees."""
+    """Until the set of replicas to wait for is fixed, the gate stays closed, even if all metadata agrees."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P0: D1, P1: D2}
@@ -260,7 +261,7 @@ def test_later_wishes_never_count() -> None:
 
 @pytest.mark.parametrize("end", ["deleted", "moved away", "lost", "unplaceable"])
 def test_what_else_settles_a_replica_that_is_waited_for(end: str) -> None:
-    """It is gone, LOST, or no directory has room for it: none of these may keep the broker fenced."""
+    """A replica that is gone, LOST, or has no directory with room for it must not keep the broker fenced."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P0: D1}
@@ -288,7 +289,8 @@ def test_what_else_settles_a_replica_that_is_waited_for(end: str) -> None:
 
 
 def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_waited_for() -> None:
-    """A broker that starts with a dead disk registers without it: nothing will ever be said about what was there."""
+    """A broker that starts with a dead disk registers without that directory. The metadata of the replicas there will never
+    change, so the gate must not wait for them."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
@@ -304,8 +306,8 @@ def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_w
 
 
 def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
-    """Its disk was replaced: the metadata names a directory that is gone, and the broker stays fenced until it names the
-    one in which the log is created now."""
+    """After a disk was replaced, the metadata names a directory that is gone. The broker stays fenced until the metadata
+    names the directory in which the log is created now."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
@@ -327,7 +329,7 @@ def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
 
 
 def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
-    """The replica was still to be created there; now the controller knows that the directory is gone."""
+    """The replica was to be created in that directory. Now the controller knows that the directory is gone."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
@@ -341,7 +343,7 @@ def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
 
 
 def test_a_replica_that_is_created_where_it_is_assigned_opens_the_gate() -> None:
-    """There is nothing to report and no record follows, so the check after the log's creation must open the gate."""
+    """Such a replica causes no report and no record, so the check after the log's creation must open the gate."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}

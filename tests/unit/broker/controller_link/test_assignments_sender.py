@@ -30,7 +30,7 @@ D2 = DirectoryId(Uuid(b"2" * 16))
 
 
 class Sender:
-    """A sender, its queue, and a controller that answers each partition with the code that `codes` has for it."""
+    """A sender, its queue, and a controller that answers each partition with that partition's code in `codes`."""
 
     def __init__(self, side: ControllerSide) -> None:
         self.side = side
@@ -73,7 +73,7 @@ class Sender:
 
     @property
     def sent(self) -> list[dict[DirectoryId, dict[TopicId, list[int]]]]:
-        """Each request so far, as directory -> topic -> partitions."""
+        """Returns each request so far, as directory -> topic -> partitions."""
         return [
             {
                 DirectoryId(directory.id): {
@@ -98,7 +98,7 @@ def run(scenario: Callable[[Sender], Coroutine[Any, Any, None]], *, start: bool 
 
 
 def test_assignments_are_grouped_by_directory_and_topic() -> None:
-    """One request for what was wished within the batching delay, in the shape that KIP-858 gives it."""
+    """Wishes made within the batching delay go out in one request, in the form that KIP-858 specifies."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1, TopicIdPartition(U, 0): D1, TopicIdPartition(T, 1): D2})
@@ -114,7 +114,7 @@ def test_assignments_are_grouped_by_directory_and_topic() -> None:
 
 
 def test_nothing_is_sent_before_the_registration() -> None:
-    """Without an epoch the controller would refuse everything; `arm` after the registration sends what waits."""
+    """Without a broker epoch the controller would refuse everything. `arm` after the registration sends what is queued."""
 
     async def scenario(sender: Sender) -> None:
         sender.epoch = -1
@@ -130,7 +130,7 @@ def test_nothing_is_sent_before_the_registration() -> None:
 
 
 def test_one_request_at_a_time() -> None:
-    """What is wished while a request is under way leaves in the next one, with the newest place of each replica."""
+    """Wishes made while a request is in flight go out in the next request, with the newest directory of each replica."""
 
     async def scenario(sender: Sender) -> None:
         answer: asyncio.Future[AssignReplicasToDirsResponse] = asyncio.get_running_loop().create_future()
@@ -163,7 +163,7 @@ def test_a_deleted_topic_is_dropped_and_the_others_are_confirmed() -> None:
 
 
 def test_a_refused_or_unanswered_partition_is_sent_again() -> None:
-    """An error that may pass, and an entry that the answer lacks: both come back by themselves."""
+    """A partition refused with a temporary error, and one that the answer lacks, are both sent again without a new wish."""
 
     async def scenario(sender: Sender) -> None:
         sender.codes[TopicIdPartition(T, 0)] = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -182,7 +182,7 @@ def test_a_refused_or_unanswered_partition_is_sent_again() -> None:
 
 
 def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
-    """STALE_BROKER_EPOCH for everything: nothing is lost, and the controller is not asked in a tight loop."""
+    """If STALE_BROKER_EPOCH answers the whole request, nothing is lost, and the controller is not asked in a tight loop."""
 
     async def scenario(sender: Sender) -> None:
         sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = lambda _: AssignReplicasToDirsResponse(
@@ -200,7 +200,7 @@ def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
 
 @pytest.mark.slow
 def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
-    """No controller listens for longer than a request lasts. Once one does, the assignment arrives."""
+    """No controller listens for longer than a request's deadline. Once one listens, the assignment arrives."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})
@@ -214,7 +214,7 @@ def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
 
 
 def test_a_settled_replica_is_not_sent() -> None:
-    """The metadata came to agree before the batching delay was over."""
+    """If the metadata comes to agree before the batching delay is over, nothing is sent."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})
@@ -227,7 +227,8 @@ def test_a_settled_replica_is_not_sent() -> None:
 
 
 def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
-    """Start-up of a broker with five thousand replicas: three requests of at most 2,250 partitions, one after the other."""
+    """When a broker with five thousand replicas starts, three requests of at most 2,250 partitions go out one after the
+    other."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, index): D1 for index in range(5000)})
@@ -238,7 +239,7 @@ def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
 
 
 def test_nothing_is_sent_once_the_broker_ends() -> None:
-    """What was due soon, and what metadata that still comes asks for: its task would begin in a group that has ended."""
+    """Neither a wish that was due soon nor later metadata starts a new task, because the task group has ended."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})

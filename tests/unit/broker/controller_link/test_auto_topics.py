@@ -61,7 +61,8 @@ def test_topics_are_created_with_the_brokers_defaults() -> None:
 
 
 def test_defaults_that_no_topic_can_have_reach_the_controller() -> None:
-    """They are as large as the request can say; the controller refuses them, the broker does not stumble over them."""
+    """Defaults too large for the request are sent as its largest values. The controller refuses them; the broker does not
+    fail."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a"])
@@ -73,7 +74,7 @@ def test_defaults_that_no_topic_can_have_reach_the_controller() -> None:
 
 
 def test_what_is_under_way_is_not_asked_for_again() -> None:
-    """A producer repeats its Metadata request many times a second; other names go on meanwhile."""
+    """A producer repeats its Metadata request many times a second. Topics with other names can be created meanwhile."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
@@ -95,7 +96,8 @@ def test_what_is_under_way_is_not_asked_for_again() -> None:
 
 
 def test_few_topics_are_under_way_at_a_time() -> None:
-    """The controller is silent and a client names thousands: the first of them are asked for, others when these are done."""
+    """A client names thousands of topics while the controller is silent. Only the first are requested; others are requested
+    when these are done."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
@@ -115,7 +117,7 @@ def test_few_topics_are_under_way_at_a_time() -> None:
 
 
 def test_a_refusal_is_logged_and_the_topic_asked_for_again_later() -> None:
-    """Not enough brokers yet: one line that says so, and the next Metadata request tries again."""
+    """If there are not enough brokers yet, one log line says so, and the next Metadata request tries again."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         side.controller.answers[ApiKey.CREATE_TOPICS] = lambda request: answer(request, ErrorCode.INVALID_REPLICATION_FACTOR)
@@ -130,7 +132,7 @@ def test_a_refusal_is_logged_and_the_topic_asked_for_again_later() -> None:
 
 
 def test_another_broker_that_was_quicker_is_no_failure() -> None:
-    """Several brokers get the same client's Metadata requests."""
+    """Several brokers may get the same client's Metadata requests, so TOPIC_ALREADY_EXISTS is not logged as a failure."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         side.controller.answers[ApiKey.CREATE_TOPICS] = lambda request: answer(request, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -144,7 +146,7 @@ def test_another_broker_that_was_quicker_is_no_failure() -> None:
 
 @pytest.mark.slow
 def test_an_unreachable_controller_is_logged_and_blocks_nothing() -> None:
-    """After half a minute the names are free again."""
+    """After half a minute the creation is given up, and the same names can be requested again."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a"])
@@ -158,7 +160,7 @@ def test_an_unreachable_controller_is_logged_and_blocks_nothing() -> None:
 
 
 def test_nothing_is_created_when_it_is_switched_off() -> None:
-    """auto.create.topics.enable=false, and an empty list."""
+    """Nothing is sent with auto.create.topics.enable=false, nor for an empty list of names."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a"])

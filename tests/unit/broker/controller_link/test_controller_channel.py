@@ -65,7 +65,8 @@ def test_an_answer_comes_back_whatever_its_error_code() -> None:
 
 
 def test_not_controller_is_asked_again_until_it_leads() -> None:
-    """A controller that restarted refuses until it has loaded its log; the request waits for that, within its deadline."""
+    """A controller that restarted refuses requests until it has loaded its log. The request is repeated until its
+    deadline."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
@@ -79,7 +80,7 @@ def test_not_controller_is_asked_again_until_it_leads() -> None:
 
 
 def test_not_controller_in_every_topic_is_a_refusal_too() -> None:
-    """CreateTopics has no code for the whole request, so a node that does not lead says it topic by topic."""
+    """CreateTopics has no error code for the whole request, so a node that does not lead repeats the code for each topic."""
     request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")], timeout_ms=1000)
 
     def refuse_once(asked: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -99,7 +100,7 @@ def test_not_controller_in_every_topic_is_a_refusal_too() -> None:
 
 
 def test_a_refused_connection_is_tried_again_until_somebody_listens() -> None:
-    """The controller starts after the broker: its first requests wait instead of failing."""
+    """If the controller starts after the broker, the broker's first requests wait instead of failing."""
 
     async def scenario(side: ControllerSide) -> None:
         sending = side.group.create_task(side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(10)))
@@ -112,7 +113,7 @@ def test_a_refused_connection_is_tried_again_until_somebody_listens() -> None:
 
 
 def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
-    """If no controller listens or leads, ControllerUnavailable is raised in time and with the reason."""
+    """If no controller listens or leads, ControllerUnavailable is raised at the deadline, with the reason."""
 
     async def scenario(side: ControllerSide) -> None:
         started_ns = side.env.now_ns()
@@ -130,7 +131,7 @@ def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
 
 
 def test_a_silent_controller_costs_one_attempt() -> None:
-    """No answer within the attempt's time: the request is sent again, on a new connection."""
+    """If no answer comes within an attempt's time, the request is sent again on a new connection."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = stay_silent
@@ -146,7 +147,7 @@ def test_a_silent_controller_costs_one_attempt() -> None:
 
 
 def test_a_request_may_be_given_one_long_attempt() -> None:
-    """What must not be carried out twice is not sent again merely because the answer takes its time."""
+    """A request that must not be carried out twice is not sent again just because the answer takes long."""
 
     async def scenario(side: ControllerSide) -> None:
         async def answer_later() -> CreateTopicsResponse:
@@ -166,7 +167,7 @@ def test_a_request_may_be_given_one_long_attempt() -> None:
 
 
 def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
-    """Responses of one connection leave in order; so the lease has a connection of its own."""
+    """Responses on one connection come in order, so heartbeats have a connection of their own."""
 
     async def scenario(side: ControllerSide) -> None:
         creating = side.group.create_task(
@@ -189,7 +190,8 @@ def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
 
 
 def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
-    """A timed-out request costs its connection; what a client asked for travels on another one and arrives once."""
+    """A request that times out closes its connection. A client's request is on another connection, so it arrives, and only
+    once."""
 
     async def scenario(side: ControllerSide) -> None:
         async def answer_later() -> EnvelopeResponse:
@@ -212,7 +214,7 @@ def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
 
 
 def test_a_leader_that_the_quorum_names_wrongly_does_not_keep_the_others_from_being_asked() -> None:
-    """The quorum names a node that is gone; every other attempt walks round the voters until one leads."""
+    """The quorum names a node that is gone. Every second attempt goes to the next voter instead, until one leads."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controllers[100].close()
@@ -225,7 +227,7 @@ def test_a_leader_that_the_quorum_names_wrongly_does_not_keep_the_others_from_be
 
 
 def test_concurrent_requests_walk_round_independently() -> None:
-    """Two requests that fail at the same moments must not push each other past the voter that leads."""
+    """Two requests that fail at the same times must not make each other skip the voter that leads."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controllers[100].close()
@@ -238,7 +240,7 @@ def test_concurrent_requests_walk_round_independently() -> None:
 
 
 def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
-    """While the quorum names no leader, the last active controller is the best guess, then the next voters."""
+    """While the quorum names no leader, the last active controller is asked first, then the other voters."""
 
     async def scenario(side: ControllerSide) -> None:
         side.leader_id = None
@@ -252,7 +254,7 @@ def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
 
 
 def test_nothing_is_sent_after_close() -> None:
-    """A request that waits for its next attempt then fails, instead of opening a connection that is never closed."""
+    """A request waiting for its next attempt fails, instead of opening a connection that is never closed."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse

@@ -45,7 +45,7 @@ CORRELATION_ID = 77
 
 
 class Broker:
-    """The forwarding side of a broker. `respond` gives the inner response to an inner request."""
+    """The forwarding side of a broker. `respond` returns the inner response to an inner request."""
 
     def __init__(self, side: ControllerSide) -> None:
         self.side = side
@@ -86,7 +86,8 @@ class Broker:
         """Hands the request to its handler, as the request server would."""
         context = context_of(request, version, peer=peer)
         handler = self.requests.handlers()[context.api_key]
-        # The test looks at the result: what the handler raises must not end the group of the fake controller.
+        # The test looks at the task's result. In the fake controller's group, an exception of the handler would end the
+        # group.
         return self.world.loop.create_task(_awaited(handler(context, request)))
 
 
@@ -137,7 +138,7 @@ def created(request: CreateTopicsRequest) -> CreateTopicsResponse:
 
 @pytest.mark.parametrize("version", [2, 5, 7])
 def test_the_request_travels_whole_with_its_sender(version: int) -> None:
-    """Header, body, principal and address reach the controller as they came, in every header version."""
+    """Header, body, principal and address reach the controller unchanged, in every header version."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -147,7 +148,7 @@ def test_the_request_travels_whole_with_its_sender(version: int) -> None:
         assert broker.inner == [request]
         (envelope,) = broker.side.controller.requests
         assert bytes(envelope.request_data) == bytes(context_of(request, version).request_bytes)
-        # Two bytes of version, then the compact fields of DefaultPrincipalData: "User", "alice", no token, no tags.
+        # A two-byte version, then the compact fields of DefaultPrincipalData: "User", "alice", no token, no tags.
         assert bytes(envelope.request_principal) == b"\x00\x00" + b"\x05User" + b"\x06alice" + b"\x00" + b"\x00"
         assert bytes(envelope.client_host_address) == bytes([10, 0, 0, 9])
 
@@ -155,7 +156,7 @@ def test_the_request_travels_whole_with_its_sender(version: int) -> None:
 
 
 def test_the_serialized_principal_is_kafkas() -> None:
-    """The form of DefaultKafkaPrincipalBuilder, which an Apache controller has to read."""
+    """The principal is serialized as by DefaultKafkaPrincipalBuilder, because an Apache controller has to read it."""
     assert serialized_principal(context_of(create("a"), 7)) == b"\x00\x00\x05User\x06alice\x00\x00"
 
 
@@ -163,7 +164,7 @@ def test_the_serialized_principal_is_kafkas() -> None:
     ("peer", "address"), [("[::1]:5", bytes(15) + b"\x01"), ("::1:5", bytes(15) + b"\x01"), ("host:5", b"\x7f\x00\x00\x01")]
 )
 def test_the_address_of_the_client(peer: str, address: bytes) -> None:
-    """Sixteen bytes for IPv6, in brackets or not; a name that is no address stands for this machine."""
+    """An IPv6 address has sixteen bytes, in brackets or not. A name that is not an address stands for this machine."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -174,7 +175,8 @@ def test_the_address_of_the_client(peer: str, address: bytes) -> None:
 
 
 def test_a_created_topic_is_answered_when_this_broker_knows_it() -> None:
-    """The client's next request may come to this very broker; unrelated commits do not count."""
+    """The client's next request may come to this broker, so its image must have the topic first. Unrelated commits do not
+    count."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -194,7 +196,7 @@ def test_a_created_topic_is_answered_when_this_broker_knows_it() -> None:
 
 
 def test_what_failed_or_only_validated_has_nothing_to_wait_for() -> None:
-    """A topic that was refused never comes; one that was only checked neither."""
+    """A topic that was refused or only validated never appears in the image, so the answer is not delayed."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda request: CreateTopicsResponse(
@@ -212,7 +214,7 @@ def test_what_failed_or_only_validated_has_nothing_to_wait_for() -> None:
 
 
 def test_waiting_for_the_image_is_bounded_by_the_requests_timeout() -> None:
-    """The topic exists; that this broker lags behind is no reason to call the creation failed."""
+    """The topic exists, so the answer is a success even if this broker's image lags behind."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -224,7 +226,7 @@ def test_waiting_for_the_image_is_bounded_by_the_requests_timeout() -> None:
 
 
 def test_a_client_that_does_not_want_to_wait_is_answered_as_soon_as_the_controller_has() -> None:
-    """A timeout of 0 sets the creation going: the controller hears of it, the own image is not waited for."""
+    """With a timeout of 0 the controller still gets the request, but the broker does not wait for its own image."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -236,7 +238,7 @@ def test_a_client_that_does_not_want_to_wait_is_answered_as_soon_as_the_controll
 
 
 def test_without_a_controller_the_request_times_out() -> None:
-    """After the client's timeout, and never later, with an error that clients retry."""
+    """After the client's timeout, and never later, the request gets an error that clients retry."""
 
     async def scenario(broker: Broker) -> None:
         with pytest.raises(ApiError) as caught:
@@ -248,8 +250,8 @@ def test_without_a_controller_the_request_times_out() -> None:
 
 
 def test_an_impatient_client_does_not_cost_the_others_their_connection() -> None:
-    """Two requests on the way to a slow controller: one gives up after a moment, the other is still answered, and the
-    creation is not sent a second time."""
+    """Two requests are on the way to a slow controller. One gives up early; the other is still answered, and its creation is
+    not sent a second time."""
 
     async def scenario(broker: Broker) -> None:
         async def slowly(envelope: EnvelopeRequest) -> EnvelopeResponse:
@@ -293,7 +295,7 @@ def test_another_controller_is_looked_for_when_this_one_does_not_lead_any_more()
     ],
 )
 def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeResponse, reason: str) -> None:
-    """Refused as a whole, empty, or unreadable: the client gets an error and the broker lives."""
+    """If the envelope's response is refused, empty or unreadable, the client gets an error and the broker keeps running."""
 
     async def scenario(broker: Broker) -> None:
         broker.side.controller.answers[ApiKey.ENVELOPE] = lambda _: answer
@@ -306,7 +308,7 @@ def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeRespon
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_a_deleted_topic_is_answered_when_it_is_gone_here(by_id: bool) -> None:
-    """By name in the old versions, by name or id in the new one; the answer names the id only from version 6 on."""
+    """Old versions delete by name, the new one by name or id. The answer has the id only from version 6 on."""
     version = 6 if by_id else 5
     request = (
         DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id(1))], timeout_ms=10_000)
@@ -330,7 +332,7 @@ def test_a_deleted_topic_is_answered_when_it_is_gone_here(by_id: bool) -> None:
 
 
 def test_a_topic_that_this_broker_never_knew_is_gone_already() -> None:
-    """This broker lags behind and does not know the name: there is nothing to wait for."""
+    """The broker's image lags behind and does not have the topic, so there is nothing to wait for."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda _: DeleteTopicsResponse(responses=[DeletableTopicResult(name="new")])
@@ -341,7 +343,7 @@ def test_a_topic_that_this_broker_never_knew_is_gone_already() -> None:
 
 
 def test_a_deleted_and_recreated_topic_counts_as_gone() -> None:
-    """The name is there again, but the topic that was deleted is not."""
+    """The name exists again, but the topic with the deleted id does not."""
 
     async def scenario(broker: Broker) -> None:
         broker.commit(topic(1))
@@ -357,7 +359,7 @@ def test_a_deleted_and_recreated_topic_counts_as_gone() -> None:
 
 
 def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
-    """A refusal is answered at once."""
+    """A successful answer waits until the broker is gone from the image. A refusal is answered at once."""
 
     async def scenario(broker: Broker) -> None:
         broker.commit(register(2, epoch=100))
@@ -376,7 +378,7 @@ def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
 
 
 def test_describe_quorum_is_answered_by_the_leader_alone() -> None:
-    """It leaves no trace in any image."""
+    """DescribeQuorum changes no image, so there is nothing to wait for."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda _: DescribeQuorumResponse(error_code=ErrorCode.NONE)

@@ -59,7 +59,7 @@ GOOD: Mapping[ApiKey, Answer] = {ApiKey.BROKER_REGISTRATION: accept, ApiKey.BROK
 
 
 class Broker:
-    """What surrounds the loop under test: directories, an applied offset, and what the loop told."""
+    """The surroundings of the loop under test: directories, an applied offset, and a record of the loop's callbacks."""
 
     def __init__(self, side: ControllerSide, state: MetadataState) -> None:
         self.side = side
@@ -134,7 +134,7 @@ def run(
         async with ControllerSide(world, answers, start=start) as side:
             broker = Broker(side, MetadataState() if state is None else state)
             await scenario(broker)
-            # Nothing may be sent any more, or the group would never end.
+            # After the shutdown nothing more may be sent, or the group would never end.
             broker.loop.post(ShutdownAsked())
             await broker.until(BrokerState.SHUTTING_DOWN)
 
@@ -142,7 +142,8 @@ def run(
 
 
 def test_a_broker_registers_and_is_unfenced() -> None:
-    """The whole start as the controller sees it: one registration, a heartbeat that wants the fence, one that does not."""
+    """The whole start as the controller sees it: one registration, then heartbeats, first with WantFence and then
+    without."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -163,7 +164,7 @@ def test_a_broker_registers_and_is_unfenced() -> None:
 
 
 def test_heartbeats_carry_the_applied_offset_of_their_moment_and_come_at_the_interval() -> None:
-    """The controller unfences by this offset, so it is read when the request is built."""
+    """The controller unfences by this offset, so the loop reads it when it builds the request."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -179,7 +180,8 @@ def test_heartbeats_carry_the_applied_offset_of_their_moment_and_come_at_the_int
 
 
 def test_a_failed_directory_is_told_at_once_and_in_every_later_heartbeat() -> None:
-    """OfflineLogDirs on the wire, long before the next heartbeat was due, acknowledged by its answer."""
+    """OfflineLogDirs is sent long before the next heartbeat is due, and the answer to that heartbeat acknowledges the
+    failure."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -199,7 +201,8 @@ def test_a_failed_directory_is_told_at_once_and_in_every_later_heartbeat() -> No
 
 
 def test_a_directory_that_fails_while_a_heartbeat_is_in_flight_is_in_the_next_one() -> None:
-    """The answer to the heartbeat under way says nothing about it; the next leaves in the same moment as that answer."""
+    """The answer to the heartbeat in flight does not acknowledge the failure. The next heartbeat leaves as soon as that
+    answer arrives."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -261,7 +264,7 @@ def test_the_bytes_of_a_heartbeat_do_not_depend_on_the_number_of_partitions() ->
 
 
 def test_a_registration_names_the_directories_that_are_online_when_it_is_built() -> None:
-    """A directory that fails before the registration gets through is left out of it, and never named in a heartbeat."""
+    """A directory that fails before the registration succeeds is left out of it, and never named in a heartbeat."""
 
     async def scenario(broker: Broker) -> None:
         broker.loop.post(Start())
@@ -276,7 +279,7 @@ def test_a_registration_names_the_directories_that_are_online_when_it_is_built()
 
 
 def test_a_directory_that_fails_while_the_registration_is_in_flight_is_reported_by_the_first_heartbeat() -> None:
-    """The registration named it, so only a heartbeat can take it back."""
+    """The registration named the directory, so only a heartbeat can report it as offline."""
 
     async def scenario(broker: Broker) -> None:
         answer: asyncio.Future[BrokerRegistrationResponse] = asyncio.get_running_loop().create_future()
@@ -293,7 +296,7 @@ def test_a_directory_that_fails_while_the_registration_is_in_flight_is_reported_
 
 
 def test_a_duplicate_registration_is_tried_again() -> None:
-    """After a kill -9 the old incarnation's session has to expire first."""
+    """After a kill -9 the old incarnation's session must expire before the new one can register."""
     refusals = 3
 
     def refuse_first(request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
@@ -314,7 +317,7 @@ def test_a_duplicate_registration_is_tried_again() -> None:
 
 
 def test_a_registration_that_can_never_succeed_halts_with_the_way_out() -> None:
-    """Another cluster's directories: asking again changes nothing."""
+    """The directories belong to another cluster, so trying again changes nothing."""
 
     async def scenario(broker: Broker) -> None:
         broker.loop.post(Start())
@@ -330,7 +333,7 @@ def test_a_registration_that_can_never_succeed_halts_with_the_way_out() -> None:
 
 
 def test_an_unknown_error_code_is_shown_by_its_number() -> None:
-    """A newer controller may know codes that this broker does not; it is tried again like any other refusal."""
+    """A newer controller may use codes that this broker does not know. Such an error is retried like any other refusal."""
     codes = [4711, ErrorCode.NONE]
 
     async def scenario(broker: Broker) -> None:
@@ -345,7 +348,8 @@ def test_an_unknown_error_code_is_shown_by_its_number() -> None:
 
 @pytest.mark.slow
 def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
-    """The controller is gone: after log.dir.failure.timeout.ms the broker ends, since it still counts as leader there."""
+    """The controller is unreachable. After log.dir.failure.timeout.ms the broker ends, because it is still the leader
+    there."""
     state = replay(topic(1), partition(1, 0, [1], directories=[D1]))
 
     async def scenario(broker: Broker) -> None:
@@ -362,7 +366,8 @@ def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
 
 
 def test_leadership_that_comes_after_the_deadline_is_noticed_at_the_metadata_change() -> None:
-    """The controller was unreachable and did not need to know. Then this broker becomes leader on the dead disk."""
+    """The deadline passes unnoticed while the broker leads nothing. When metadata makes it leader on the dead disk, it
+    ends."""
     state = replay(topic(1))
 
     async def scenario(broker: Broker) -> None:
@@ -379,7 +384,8 @@ def test_leadership_that_comes_after_the_deadline_is_noticed_at_the_metadata_cha
 
 
 def test_a_controlled_shutdown_is_asked_for_until_the_controller_agrees() -> None:
-    """WantShutDown in every heartbeat; the answer that says so ends the broker in order, and nothing is sent afterwards."""
+    """Every heartbeat has WantShutDown. When the controller agrees, the broker shuts down in order and sends nothing
+    more."""
     may_end = False
 
     def answer(request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:

@@ -1,4 +1,4 @@
-"""The broker's image: what is replayed when, what is published as one delta, and when it counts as applied."""
+"""The broker's image: when records are replayed, what is published as one delta, and when an offset counts as applied."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -33,7 +33,7 @@ D1, D2, D3 = directory(1), directory(2), directory(3)
 
 
 class Follower:
-    """A follower with the log as a list. `published` keeps what `publish` was given, `told` what came afterwards."""
+    """A follower whose log is a list. `published` has the deltas that `publish` got, `told` the calls of `on_published`."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
@@ -50,7 +50,7 @@ class Follower:
         )
 
     def commit(self, *records: KnownRecord) -> None:
-        """One batch; without records a control batch of one offset."""
+        """Commits one batch. Without records, the batch is a control batch of one offset."""
         last_offset = self.next_offset + max(len(records), 1) - 1
         self.follower.handle_commit(
             CommittedBatch(
@@ -64,7 +64,7 @@ class Follower:
         self.next_offset = end_offset
 
     async def publish(self) -> MetadataDelta | None:
-        """Lets the publisher run; what it published, if anything."""
+        """Lets the publisher run, and returns what it published, if anything."""
         before = len(self.published)
         await self.world.sleep(0.001)
         assert len(self.published) <= before + 1
@@ -87,7 +87,8 @@ def snapshot_of(state: MetadataState) -> list[KnownRecord]:
 
 
 def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
-    """Requests see a commit in the step in which it came; the replicas follow later, over everything that came meanwhile."""
+    """Requests see a commit at once. The replicas follow later, with one delta for everything that was committed
+    meanwhile."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), partition(1, 0, [1]))
@@ -106,7 +107,8 @@ def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
 
 
 def test_the_applied_offset_moves_with_records_that_change_nothing() -> None:
-    """A NoOp or a control batch needs no publishing, but a broker that never passed it would never seem caught up."""
+    """A NoOp or a control batch needs no publishing, but its offset must be applied, or the broker would never seem caught
+    up."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(NoOpRecord())
@@ -120,7 +122,7 @@ def test_the_applied_offset_moves_with_records_that_change_nothing() -> None:
 
 
 def test_a_transaction_becomes_visible_as_a_whole() -> None:
-    """Until its end nothing of it is in the image, and the applied offset stays before its beginning."""
+    """Until the transaction ends, the image has none of its records, and the applied offset stays before its beginning."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1))
@@ -139,7 +141,8 @@ def test_a_transaction_becomes_visible_as_a_whole() -> None:
 
 
 def test_an_aborted_transaction_leaves_nothing() -> None:
-    """A new controller aborts what the old one began; a control batch in between does not end it."""
+    """A new controller aborts the transaction that the old one began. A control batch in between does not end the
+    transaction."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1))
@@ -166,7 +169,7 @@ def test_a_record_that_contradicts_the_image_is_fatal() -> None:
 
 
 def test_the_registration_of_this_incarnation_is_waited_for() -> None:
-    """Neither another broker's registration nor an earlier incarnation's own counts."""
+    """A registration of another broker, or of an earlier incarnation of this broker, does not count."""
 
     async def scenario(follower: Follower) -> None:
         waiting = follower.world.loop.create_task(follower.follower.wait_until_registered())
@@ -177,7 +180,7 @@ def test_the_registration_of_this_incarnation_is_waited_for() -> None:
         follower.commit(register(1, directories=[D1], incarnation=INCARNATION, epoch=200))
         await waiting
         assert follower.follower.previous_directories == (D1, D2, D3)
-        # A second one of the same incarnation changes nothing about what was before.
+        # A second registration of the same incarnation does not change the directories of the previous incarnation.
         follower.commit(register(1, directories=[D2], incarnation=INCARNATION, epoch=200))
         assert follower.follower.previous_directories == (D1, D2, D3)
 
@@ -185,7 +188,7 @@ def test_the_registration_of_this_incarnation_is_waited_for() -> None:
 
 
 def test_a_broker_that_never_was_registered_had_no_directories() -> None:
-    """First start, or unregistered since: nothing was there before, which is known."""
+    """At a first start, or after being unregistered, the broker is known to have had no directories."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(register(1, directories=[D1], incarnation=4, epoch=100))
@@ -198,14 +201,14 @@ def test_a_broker_that_never_was_registered_had_no_directories() -> None:
 
 
 def test_a_snapshot_that_holds_the_registration_hides_what_was_before() -> None:
-    """The gate opens, and the directories of before are unknown, not none: nothing may be concluded from them."""
+    """The registration is found, but the previous directories are unknown (None, not empty), so nothing may be concluded."""
 
     async def scenario(follower: Follower) -> None:
         waiting = follower.world.loop.create_task(follower.follower.wait_until_registered())
         await follower.load([register(1, directories=[D1], incarnation=INCARNATION)], end_offset=50)
         await waiting
         assert follower.follower.previous_directories is None
-        # A registration of the same incarnation that comes after it tells nothing either.
+        # A later registration of the same incarnation does not reveal the previous directories either.
         follower.commit(register(1, directories=[D1], incarnation=INCARNATION))
         assert follower.follower.previous_directories is None
 
@@ -213,7 +216,7 @@ def test_a_snapshot_that_holds_the_registration_hides_what_was_before() -> None:
 
 
 def test_a_first_snapshot_is_published_like_commits() -> None:
-    """A broker that starts from a snapshot: everything in it is new, and the applied offset is its last."""
+    """When a broker starts from a snapshot, everything in the snapshot is new, and its last offset is applied."""
 
     async def scenario(follower: Follower) -> None:
         image = replay(level(21), register(1, directories=[D1]), topic(1), partition(1, 0, [1], directories=[D1]))
@@ -230,7 +233,8 @@ def test_a_first_snapshot_is_published_like_commits() -> None:
 
 
 def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_published() -> None:
-    """Commits that nobody has followed yet, then a snapshot over them: one delta from the last published image."""
+    """A snapshot arrives after commits that are not published yet. One delta leads from the last published image to the
+    snapshot."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(
@@ -238,7 +242,7 @@ def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_
         )
         await follower.publish()
         published = replay(*snapshot_of(follower.state))
-        # Not published: a change, a topic that comes and goes again, one that goes, and a new one.
+        # Not published yet: a change, a topic that is created and deleted, a deleted topic, and a new topic.
         follower.commit(
             PartitionChangeRecord(topic_id=topic_id(1), partition_id=0, leader=-1),
             topic(4),
@@ -273,14 +277,14 @@ def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_
         assert set(delta.removed_topics) == {topic_id(2), topic_id(3)}
         assert set(delta.created_topics) == {topic_id(5), topic_id(6)}
         assert delta.created_partitions == {TopicIdPartition(topic_id(5), 0): 12, TopicIdPartition(topic_id(6), 0): 13}
-        # The topics of the image before the snapshot would stand still from now on.
+        # Topic objects of the image before the snapshot would never change again.
         assert delta.created_topics[topic_id(5)] is follower.state.topics[topic_id(5)]
 
     run(scenario)
 
 
 def test_a_snapshot_takes_an_open_transaction_with_it() -> None:
-    """What was held back is in the snapshot or was aborted; an end without a beginning must not follow."""
+    """The snapshot replaces the open transaction, so records that follow take effect without an end record."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), BeginTransactionRecord(name="big"), partition(1, 0, [1]))
@@ -296,7 +300,7 @@ def test_a_snapshot_takes_an_open_transaction_with_it() -> None:
 
 @pytest.mark.slow
 def test_a_large_snapshot_does_not_stop_the_loop() -> None:
-    """Between slices others run and still see the old image; the new one appears at once and whole."""
+    """Between slices other tasks run and still see the old image. The new image appears at once and whole."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1))
@@ -315,7 +319,7 @@ def test_a_large_snapshot_does_not_stop_the_loop() -> None:
 
 
 def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:
-    """Changed before the snapshot and again by it: the delta tells what was published, once."""
+    """What changed before the snapshot and again in it is in the delta once, with the value published last."""
     resource = (int(ConfigResourceType.TOPIC), "topic-1")
 
     def config(value: str) -> ConfigRecord:
@@ -337,7 +341,7 @@ def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:
 
 
 def test_waiting_for_the_image() -> None:
-    """A condition that holds already, one that comes to hold with a commit, and one that does not before the deadline."""
+    """Three conditions: one holds already, one holds after a commit, and one does not hold before the deadline."""
 
     async def scenario(follower: Follower) -> None:
         env = follower.world.node("broker-1")
@@ -377,7 +381,7 @@ def test_the_lag_is_the_age_of_the_newest_record() -> None:
 
 
 def test_a_change_of_controller_is_told() -> None:
-    """One log line, for operators who trace a failure."""
+    """A change of controller writes one log line, for operators who trace a failure."""
 
     async def scenario(follower: Follower) -> None:
         follower.follower.handle_leader_change(LeaderAndEpoch(BrokerId(100), LeaderEpoch(3)))
@@ -391,7 +395,7 @@ KEY: TopicIdPartition = TopicIdPartition(topic_id(1), 0)
 
 
 def test_a_partition_created_and_changed_before_its_first_publishing_was_nothing_before() -> None:
-    """A topic created in a commit and changed by the snapshot is simply new in the delta."""
+    """A topic that is created by a commit and changed by the snapshot is simply new in the delta."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), partition(1, 0, [1, 2]))
