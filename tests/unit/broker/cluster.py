@@ -65,7 +65,7 @@ from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 LISTENER = "PLAINTEXT"
 PORT = 9092
-# Of its own: no test here is about the metadata directory.
+# The disk of the metadata directory is separate, because no test here is about that directory.
 METADATA_PATH = "/disks/metadata"
 TOPIC = TopicId(Uuid(b"T" * 16))
 DEFAULTS = {
@@ -89,7 +89,7 @@ def path(broker_id: int, letter: str) -> str:
 
 
 class TestBroker:
-    """One incarnation of a broker. `ready` completes when it serves."""
+    """One incarnation of a broker. `ready` completes when the broker serves."""
 
     __test__ = False
 
@@ -108,7 +108,7 @@ class TestBroker:
         self.log_dirs: dict[DirectoryId, LogDir] = {}
         self.directories: LogDirectories
         self.failures: FailureChannel
-        # How much later than LogDirectories the replicas learn that a directory went offline.
+        # The time from LogDirectories taking a directory offline until the replicas learn of it.
         self.offline_delay_ns = 0
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.shut_down = asyncio.Event()
@@ -131,7 +131,7 @@ class TestBroker:
             env,
             self.directories,
             on_offline=self._went_offline,
-            # A test may take the last directory of a broker.
+            # Tests may fail a broker's last directory, so a halt does nothing.
             halt=lambda _reason: None,
         )
         self.failures.watch(self.log_dirs.values())
@@ -199,14 +199,14 @@ class TestBroker:
             self.replicas.handle_directory_offline(directory_id)
 
     def follow(self, records: Sequence[KnownRecord], first_offset: int) -> None:
-        """Replays committed records and brings the replicas in line."""
+        """Replays committed records and updates the replicas accordingly."""
         delta = MetadataDelta()
         for offset, record in enumerate(records, first_offset):
             self.state.replay(record, offset=Offset(offset), delta=delta)
         self.replicas.apply(delta)
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:
-        """Returns the hosted partition; fails if there is none."""
+        """Returns the hosted partition. Fails the test if the broker does not host it."""
         found = self.replicas.find(topic_id, index)
         assert isinstance(found, Partition), found
         return found
@@ -228,12 +228,12 @@ class ClusterController:
         self.state = MetadataState()
         self.records: list[KnownRecord] = []
         self.requests: list[AlterPartitionRequest] = []
-        # Prepared answers for the next requests; used before any decided here.
+        # Error codes for the next AlterPartition requests, used before the controller decides any request itself.
         self.next_errors: list[ErrorCode] = []
         self.is_reachable = True
 
     def commit(self, *records: KnownRecord) -> None:
-        """Appends records, and every running broker applies them at once."""
+        """Appends records to the log. Every running broker applies them at once."""
         first_offset = len(self.records)
         for offset, record in enumerate(records, first_offset):
             self.state.replay(record, offset=Offset(offset))
@@ -243,7 +243,7 @@ class ClusterController:
                 broker.follow(records, first_offset)
 
     async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any:
-        """Stands in for a broker's ControllerChannel."""
+        """Takes the place of `ControllerChannel.send` in the brokers."""
         await self._cluster.world.sleep(0.002)
         if not self.is_reachable:
             raise ControllerUnavailable("no controller in this test")
@@ -309,7 +309,7 @@ class ClusterController:
         self.commit(record)
 
     def fence(self, broker_id: int, *, still: str = "") -> None:
-        """Fences the broker; with `still`, it keeps only these directories instead."""
+        """Fences the broker. With `still`, reduces its registered directories to these instead."""
         known = self.state.brokers[BrokerId(broker_id)]
         self.commit(
             BrokerRegistrationChangeRecord(
@@ -327,7 +327,8 @@ class ClusterController:
         topic_id: TopicId = TOPIC,
         configs: dict[str, str] | None = None,
     ) -> None:
-        """Creates a topic with these replica lists. The first of each leads, all are in sync, directories are UNASSIGNED."""
+        """Creates a topic with these replica lists. The first replica of each list leads, all are in sync, and all
+        directories are UNASSIGNED."""
         self.commit(
             TopicRecord(name=name, topic_id=topic_id),
             *(
@@ -357,7 +358,7 @@ class ClusterController:
         self.commit(RemoveTopicRecord(topic_id=topic_id))
 
     def change(self, index: int = 0, *, topic_id: TopicId = TOPIC, **changes: Any) -> None:
-        """A PartitionChangeRecord."""
+        """Commits a PartitionChangeRecord."""
         self.commit(PartitionChangeRecord(partition_id=index, topic_id=topic_id, **changes))
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> PartitionRegistration:
@@ -381,8 +382,8 @@ class Cluster:
     async def start(
         self, broker_id: int, letters: str = "a", *, port: int = PORT, previous: str | None = None
     ) -> TestBroker:
-        """Starts a broker on its disks and registers it as a new incarnation. `previous` are the directories of its former
-        registration, as far as it knows."""
+        """Starts a broker on its disks and registers it as a new incarnation. `previous` holds the directories of its
+        previous registration as far as the broker knows them."""
         for letter in letters:
             self.world.disk(path(broker_id, letter))
         env = self.world.node(f"broker-{broker_id}")
@@ -395,7 +396,7 @@ class Cluster:
         return broker
 
     async def run_until_it_ends(self, broker_id: int, letters: str) -> None:
-        """Runs a broker whose start is expected to fail, and raises what it raises."""
+        """Runs a broker whose start is expected to fail, and passes its exception on."""
         env = self.world.node(f"broker-{broker_id}")
         await TestBroker(self, broker_id, env, letters, PORT).main(env)
 
@@ -407,7 +408,7 @@ class Cluster:
         broker.env.die()
 
     def crash(self, broker_id: int) -> None:
-        """kill -9."""
+        """Ends the broker like kill -9."""
         self.brokers.pop(BrokerId(broker_id))
         self.world.crash(f"broker-{broker_id}")
 
@@ -454,7 +455,7 @@ class Cluster:
         records: Any = None,
         version: int | None = None,
     ) -> PartitionProduceResponse:
-        """Produces one batch to one partition."""
+        """Produces one batch to one partition, and returns that partition's response."""
         request = ProduceRequest(
             acks=acks,
             timeout_ms=timeout_ms,
@@ -472,7 +473,7 @@ class Cluster:
         return answer
 
     async def send_without_answer(self, broker_id: int, records: bytearray) -> str:
-        """Produces with acks=0. Returns whether the connection is "closed" or still "open" after a second."""
+        """Produces with acks=0. Returns "closed" if the connection is closed within a second, else "open"."""
         request = ProduceRequest(
             acks=0,
             timeout_ms=1000,
@@ -495,7 +496,7 @@ class Cluster:
     async def fetch(
         self, broker_id: int, offset: int = 0, *, index: int = 0, topic_id: TopicId = TOPIC, **options: Any
     ) -> PartitionData:
-        """A consumer's fetch of one partition."""
+        """Fetches one partition as a consumer."""
         request = FetchRequest(
             max_wait_ms=options.pop("max_wait_ms", 0),
             min_bytes=options.pop("min_bytes", 1),
@@ -514,21 +515,21 @@ class Cluster:
         return answer
 
     async def read_all(self, broker_id: int, offset: int = 0, **options: Any) -> list[str]:
-        """Returns the values that a consumer reads."""
+        """Returns the values that a consumer reads from this offset on."""
         return values((await self.fetch(broker_id, offset, **options)).records)
 
     def log_bytes(self, broker_id: int, letter: str = "a", folder: str = "t-0") -> bytes:
-        """The first segment of a log, as it is on the disk."""
+        """Returns the bytes of the first segment of a log on the disk."""
         return self.world.disk(path(broker_id, letter)).files()[f"{folder}/00000000000000000000.log"]
 
 
 def batch(*texts: str, timestamp_ms: int = 1_700_000_000_000) -> bytearray:
-    """A record batch of these values."""
+    """Encodes these values as a record batch."""
     return encode_batch([Record(key=None, value=text.encode(), timestamp_ms=timestamp_ms) for text in texts])
 
 
 def values(records: Any) -> list[str]:
-    """The values of all batches in fetched bytes."""
+    """Returns the values of all batches in fetched bytes."""
     return [
         bytes(record.value or b"").decode()
         for _, view in split_batches(records or b"", allow_partial_tail=True)

@@ -22,7 +22,7 @@ PORT = 9093
 ATTEMPT_NS = 2 * NS_PER_S
 BACKOFF_NS = 20 * NS_PER_MS
 
-# Gives the response, or an awaitable of it, or raises ApiError.
+# Returns the response or an awaitable of it, or raises ApiError.
 Answer = Callable[[Any], Any]
 
 
@@ -59,7 +59,7 @@ class FakeController:
         return 0 if self._server is None else self._server.connection_count
 
     def sizes(self, api_key: ApiKey) -> list[int]:
-        """Bytes of the requests of this API, as they came over the wire."""
+        """Returns the size of each request of this API, in bytes on the wire."""
         return [len(context.request_bytes) for context in self.contexts if context.api_key is api_key]
 
     def _handler(self, api_key: ApiKey) -> Handler:

@@ -16,7 +16,8 @@ OTHER = TopicId(Uuid(b"O" * 16))
 
 
 async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> None:
-    """Brokers with disks a and b, and a topic whose partitions are led by 1 and lie on both disks; assigned."""
+    """Starts brokers with disks a and b, and creates a topic whose partitions broker 1 leads, on both disks, with their
+    directories in the metadata."""
     for broker_id in range(1, brokers + 1):
         await cluster.start(broker_id, "ab")
     cluster.controller.create_topic(*([list(range(1, brokers + 1))] * partitions))
@@ -36,13 +37,14 @@ def assign_all(cluster: Cluster) -> None:
 
 
 def on_disk(cluster: Cluster, letter: str, broker_id: int = 1) -> list[int]:
-    """The partitions of the topic on one disk."""
+    """Returns the topic's partitions on one disk."""
     hosted = cluster[broker_id].replicas.hosted_directories()
     return [index for (_, index), where in hosted.items() if where == directory(broker_id, letter)]
 
 
 def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on() -> None:
-    """Its partitions answer KAFKA_STORAGE_ERROR to everything; those on the other disk neither fail nor change."""
+    """The dead disk's partitions answer KAFKA_STORAGE_ERROR to everything. Those on the other disk neither fail nor
+    change."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster)
@@ -68,7 +70,7 @@ def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on(
 
 
 def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
-    """A fetch that waits for data and a produce that waits for replication do not wait for their timeouts."""
+    """A fetch waiting for data and a produce waiting for replication are answered before their timeouts."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2, brokers=2)
@@ -87,8 +89,8 @@ def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
 
 
 def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
-    """Several requests are joined into one write, and the disk takes a part of it. None is acknowledged, nothing of it can
-    be read, and what was acknowledged before is still there after a restart with a healed disk."""
+    """Several requests are joined into one write, of which the disk takes a part. No request is acknowledged, no record of
+    the write can be read, and all records acknowledged before are still there after a restart with a healed disk."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)
@@ -103,7 +105,7 @@ def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
         assert {answer.base_offset for answer in answers} == {-1}
         assert (await cluster.fetch(1, index=index)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         cluster.crash(1)
-        # What a torn group leaves behind on a real disk: the first batch and the beginning of the second.
+        # A torn group write leaves this on a real disk: the first batch and the beginning of the second.
         disk.heal()
         disk.write(f"{folder}/00000000000000000000.log", whole + whole[:40])
         await cluster.start(1, "ab")
@@ -152,15 +154,15 @@ def test_a_hung_disk_does_not_slow_down_the_others() -> None:
         assert not hanging.done()
         assert (await hanging).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert 1_900_000_000 < cluster.world.now_ns() - begun_ns < 2_500_000_000
-        # The replica whose creation hung never held anything and is created on the disk that is left.
+        # The replica whose creation hung never held any data, so it is created on the remaining disk.
         await cluster.until(lambda: cluster[1].leads(0, other) and cluster[1].leads(1, other), within_seconds=1)
 
     run(scenario)
 
 
 def test_a_hung_disk_of_a_follower_does_not_stop_replication_to_its_other_disk() -> None:
-    """Each disk has fetchers of its own: acks=all on partitions whose follower is on the other disk goes on while the hung
-    disk's deadline runs."""
+    """Each disk has its own fetchers. While the deadline of the hung disk runs, acks=all still works for partitions whose
+    follower is on the other disk."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=4, brokers=2)
@@ -180,8 +182,9 @@ def test_a_hung_disk_of_a_follower_does_not_stop_replication_to_its_other_disk()
 
 
 def test_a_dead_disk_of_a_follower_releases_the_leader_with_the_metadata() -> None:
-    """The follower's disk dies, the controller takes it out of the ISR and its directory out of the registration. The leader
-    acknowledges at once, although the follower's broker is well and was caught up a moment ago."""
+    """The follower's disk dies, and the controller removes the follower from the ISR and its directory from the
+    registration. The leader acknowledges at once, although the follower's broker is healthy and was caught up a moment
+    ago."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2, brokers=2)
@@ -200,8 +203,8 @@ def test_a_dead_disk_of_a_follower_releases_the_leader_with_the_metadata() -> No
 
 
 def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None:
-    """KAFKA-16234: metadata changes of the partition must not make it reappear empty on the other disk. The same topic
-    deleted and created again has another id and is."""
+    """KAFKA-16234: metadata changes of the partition must not make it reappear empty on the other disk. If the topic is
+    deleted and created again, its id is new, and its replica is created."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2, brokers=2)
@@ -227,8 +230,9 @@ def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None
 
 
 def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_reported() -> None:
-    """The metadata still says UNASSIGNED, so the controller cannot connect the failure with the replica: the broker asks for
-    the assignment to the directory that failed. Once it is there, or the replica is LOST, there is nothing more to say."""
+    """The metadata still says UNASSIGNED, so the controller cannot connect the failure with the replica. The broker
+    therefore reports the failed directory as the replica's. Once the metadata has that, or LOST, the broker reports nothing
+    more."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -246,7 +250,7 @@ def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_report
         cluster.controller.change(index, directories=[LOST])
         assert TopicIdPartition(TOPIC, index) not in cluster[1].replicas.wished_assignments()
         assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
-        # An unclean election may now start it empty.
+        # An unclean election now allows the replica to start empty.
         cluster.controller.change(index, directories=[UNASSIGNED], isr=[1], leader=1, leader_recovery_state=1)
         await cluster.until(lambda: cluster[1].leads(index))
         assert on_disk(cluster, "b") == [1 - index, index]
@@ -269,8 +273,8 @@ def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next(
 
 
 def test_creations_that_wait_for_a_hung_one_are_handed_on_with_it() -> None:
-    """The first creation hangs until its deadline, and the directory is lost with it. The replicas whose creation had not
-    begun are not there and nowhere else: they must go to the next disk as well, without any news from the controller."""
+    """The first creation hangs until its deadline, and then the directory fails. The replicas queued behind it exist nowhere
+    yet, so they must also move to the next disk, without any news from the controller."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -285,9 +289,9 @@ def test_creations_that_wait_for_a_hung_one_are_handed_on_with_it() -> None:
 
 @pytest.mark.parametrize("delay_ns", [0, NS_PER_S // 2])
 def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(delay_ns: int) -> None:
-    """The failure reaches the broker in two ways, as the directory's and as the creation's. If each of them moved the
-    replica on, it would be made in two other directories, and the next start would refuse that. However late the directory's
-    comes, the creation finds the directory offline and leaves the replica to it."""
+    """The broker learns of the failure twice, from the directory and from the creation. If each of them moved the replica,
+    it would be created in two other directories, and the next start would refuse that. However late the directory's failure
+    is handled, the creation finds the directory offline and does not move the replica itself."""
 
     async def scenario(cluster: Cluster) -> None:
         broker = await cluster.start(1, "abc")
@@ -306,7 +310,7 @@ def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(d
         cluster.controller.create_topic([1], [1], [1])
         await cluster.until(lambda: bool(found_online))
         assert found_online == [False]
-        # Whatever the metadata does meanwhile.
+        # The replica must not be created twice whatever the metadata does meanwhile.
         for index in range(3):
             cluster.controller.change(index, leader=1)
         await cluster.world.sleep(0.2)
@@ -336,8 +340,8 @@ def test_a_checkpoint_finds_a_dead_disk_too() -> None:
 
 
 def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
-    """EMFILE at a roll: the disk is well and stays online. The log cannot know what was written and is loaded again; what
-    was acknowledged is there, what was not is not, and writing goes on."""
+    """EMFILE at a roll: the disk is healthy and stays online. The log does not know what was written, so it is loaded again.
+    It then has the acknowledged records and no others, and accepts new ones."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -368,7 +372,8 @@ def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
 
 
 def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
-    """The log goes, and the folder of its name is the next topic's: nothing is loaded from it or taken away for the old."""
+    """The deleted topic's log goes, and its folder name belongs to the next topic: the reload must neither load nor delete
+    that folder."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -378,7 +383,7 @@ def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
         disk.fail_with(errno.EMFILE, {"open"})
         while (await cluster.produce(1, "old")).error_code == ErrorCode.NONE:
             pass
-        # From the beginning of the reload on.
+        # Wait until the reload begins.
         await cluster.until(lambda: cluster[1].partition().log.is_closed)
         cluster.controller.remove_topic()
         cluster.controller.create_topic([1], topic_id=OTHER)

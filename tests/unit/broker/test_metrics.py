@@ -81,7 +81,7 @@ class Broker:
         )
 
     def values(self, name: str) -> dict[str, float]:
-        """Value of each series of this name by its path, or by nothing."""
+        """Returns the value of each series with this name, by directory path ("" without a directory)."""
         return {dict(each.labels).get("logDirectory", ""): each.value for each in self.samples() if each.name == name}
 
 
@@ -110,7 +110,7 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
 
 
 def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
-    """Online ones with their id, what they hold and their space; of space only what is known."""
+    """Each online directory shows its id, its replicas and the known part of its space."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
@@ -127,7 +127,7 @@ def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
 
 
 def test_a_directory_that_fails_keeps_its_offline_series() -> None:
-    """The alert on it must not resolve itself. The series that only an online directory has disappear."""
+    """An alert on the offline series must not resolve itself. The series of online directories disappear."""
     broker = Broker()
     broker.directories.step(LogDirError("/d1", "append", errno.EIO))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 1, "/d2": 0, "/d3": 1}

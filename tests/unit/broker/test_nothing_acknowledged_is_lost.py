@@ -22,7 +22,7 @@ PARTITIONS = 4
 
 @dataclass
 class History:
-    """What the producer got acknowledged: partition -> offset -> value."""
+    """The acknowledged records: partition -> offset -> value."""
 
     acknowledged: dict[int, dict[int, str]] = field(default_factory=lambda: {index: {} for index in range(PARTITIONS)})
     attempts: int = 0
@@ -48,7 +48,7 @@ class Chaos:
         """Brings leaders and ISRs in line with the live brokers."""
         for index in range(PARTITIONS):
             known = self.cluster.controller.partition(index)
-            # If no member is left, the ISR stays as it is: only its members have what was acknowledged.
+            # If no member of the ISR is left, the ISR stays unchanged: only its members have all acknowledged records.
             isr = [member for member in known.isr if self.is_electable(index, member)] or list(known.isr)
             leader = known.leader
             if not self.is_electable(index, leader) or leader not in isr:
@@ -60,7 +60,7 @@ class Chaos:
                 self.cluster.controller.change(index, isr=isr)
 
     def assign(self) -> None:
-        """AssignReplicasToDirs of every broker."""
+        """Does what AssignReplicasToDirs would do for every broker."""
         for broker in list(self.cluster.brokers.values()):
             for (topic_id, index), where in broker.replicas.wished_assignments().items():
                 known = self.cluster.controller.partition(index, topic_id)
@@ -134,7 +134,8 @@ class Chaos:
         raise AssertionError([self.cluster.controller.partition(index) for index in range(PARTITIONS)])
 
     def check(self) -> None:
-        """At every step: a replica that leads or follows is in one place, and no high watermark is above its log."""
+        """Checks at every step that a hosted replica is in one place, and that no high watermark is above the end of its
+        log."""
         for broker in self.cluster.brokers.values():
             for key in broker.replicas.hosted_directories():
                 partition = broker.partition(key.partition)
@@ -156,7 +157,7 @@ class Chaos:
                 self.history.acknowledged[index][offset] = value
 
     async def produce(self, leader: int, index: int, value: str) -> int | None:
-        """The offset at which the record was acknowledged, None if it was not."""
+        """Returns the offset at which the record was acknowledged, None if it was not."""
         answer = None
         try:
             answer = await self.cluster.produce(leader, value, index=index, timeout_ms=5000)

@@ -20,13 +20,14 @@ OTHER = TopicId(Uuid(b"O" * 16))
 
 
 def stored_offset(disk: SimulatedDisk, file: str) -> int:
-    """What the checkpoint file has for t-0; 0 without an entry."""
+    """Returns the offset of t-0 in the checkpoint file, 0 if it has no entry."""
     lines = disk.files().get(file, b"").decode().splitlines()[2:]
     return max([int(line.split()[2]) for line in lines if line.startswith("t 0 ")], default=0)
 
 
 async def start_with_a_topic(cluster: Cluster, *broker_ids: int, **configs: str) -> None:
-    """Starts the brokers, with one partition on all of them that the first one leads; keys of `configs` have '_' for '.'."""
+    """Starts the brokers and creates a topic with one partition on all of them, led by the first. Keys of `configs` have '_'
+    for '.'."""
     for broker_id in broker_ids:
         await cluster.start(broker_id)
     cluster.controller.create_topic(broker_ids, configs={key.replace("_", "."): value for key, value in configs.items()})
@@ -43,7 +44,7 @@ async def write(cluster: Cluster, broker_id: int, values: list[str]) -> None:
 
 
 def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_is_tried_again() -> None:
-    """With the old topic's log start in the file, a start after a kill would drop the new topic's records."""
+    """If the old topic's log start stayed in the file, the start after a kill would drop the new topic's records."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200", retention_bytes="200")
@@ -90,7 +91,7 @@ def test_the_recovery_point_is_stored_before_a_cut_that_is_tried_again(times: in
 
 @pytest.mark.slow
 def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
-    """Otherwise a kill soon after it would make the next start empty the log, and the replica is in the ISR again."""
+    """With the old checkpoint, the next start after a kill would empty the log, although the replica is in the ISR again."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2, segment_bytes="200", retention_bytes="400", retention_ms="-1")
@@ -154,7 +155,7 @@ def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_re
 
 
 def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None:
-    """Its records were never synced: the next start has to look at them."""
+    """The log's records were never synced, so the next start must recover the log."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1)
@@ -176,7 +177,7 @@ def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None
 
 
 def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
-    """There may never be another write that would find the log broken, and readers are waiting."""
+    """Readers are waiting, and there may never be another write that would find the log broken."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200")
@@ -207,7 +208,7 @@ def test_a_follower_whose_log_failed_behind_its_last_append_is_cut_all_the_same(
 
 
 def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
-    """Loading beside them would meet a file that has just been renamed, and ENOENT takes a directory offline."""
+    """If the log were loaded during its deletions, it would meet a renamed file, and ENOENT takes a directory offline."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="100")
@@ -225,7 +226,7 @@ def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
 
 
 def test_a_leader_that_lost_records_between_two_loads_does_not_go_on_leading() -> None:
-    """Otherwise the followers would truncate records that only this disk has lost."""
+    """If it led on, the followers would truncate records that only this disk has lost."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2)
@@ -294,13 +295,13 @@ def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
 
 @pytest.mark.parametrize("operation", ["open", "replace_file", "fsync_dir"])
 def test_a_creation_that_is_tried_again_stays_in_its_directory(operation: str) -> None:
-    """What the first attempt has left would count as a second log of the replica at the next start."""
+    """At the next start, the first attempt's files would count as a second log of the replica."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
         disks = [cluster.world.disk(path(1, letter)) for letter in "ab"]
         disks[0].fail_next(operation, errno.EMFILE, times=3)
-        # Placement would take the other one for the second attempt.
+        # Placement alone would choose the other directory for the second attempt.
         cluster.controller.create_topic([1], [1], [1])
         for index in range(3):
             await cluster.started(index)

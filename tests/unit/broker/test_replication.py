@@ -11,7 +11,7 @@ from tests.unit.broker.cluster import PORT, TOPIC, Cluster, path, run, values
 
 
 async def three_brokers(cluster: Cluster, letters: str = "a") -> None:
-    """Brokers 1 to 3, and topic t with one partition that 1 leads."""
+    """Starts brokers 1 to 3 and creates topic t with one partition, led by broker 1."""
     for broker_id in (1, 2, 3):
         await cluster.start(broker_id, letters)
     cluster.controller.create_topic([1, 2, 3], configs={"min.insync.replicas": "2"})
@@ -25,7 +25,8 @@ def isolate(cluster: Cluster, broker_id: int) -> None:
 
 
 def test_produce_with_acks_all_is_acknowledged_when_the_isr_has_it() -> None:
-    """Three brokers, one partition: the acknowledgement comes when all have written the batch, and consumers see it."""
+    """With three brokers and one partition, the acknowledgement comes when all three have written the batch, and consumers
+    see it."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -38,8 +39,8 @@ def test_produce_with_acks_all_is_acknowledged_when_the_isr_has_it() -> None:
 
 
 def test_acks_all_needs_no_more_than_a_few_round_trips() -> None:
-    """Nothing polls: leader's write, follower's fetch, follower's write and its next fetch, each well below a millisecond or
-    two here; a wait for a fetch's timeout of 500 ms would show at once."""
+    """Nothing polls. The leader's write, the follower's fetch and write, and its next fetch take at most a millisecond or
+    two each, while waiting for a fetch's timeout would take 500 ms."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -52,7 +53,7 @@ def test_acks_all_needs_no_more_than_a_few_round_trips() -> None:
 
 
 def test_many_batches_are_equal_on_all_replicas() -> None:
-    """Pipelined batches of several requests end up in the same bytes everywhere."""
+    """Several pipelined requests with batches lead to the same bytes on all replicas."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -65,8 +66,8 @@ def test_many_batches_are_equal_on_all_replicas() -> None:
 
 
 def test_a_consumer_never_reads_beyond_the_high_watermark() -> None:
-    """While a follower is stuck, the record is uncommitted: the leader has it, but serves it to no consumer until the
-    follower has it, too."""
+    """While a follower is stuck, the record is uncommitted. The leader has it, but shows it to consumers only when the
+    follower has it too."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -86,13 +87,13 @@ def test_a_consumer_never_reads_beyond_the_high_watermark() -> None:
 
 
 def test_isr_shrinks_and_expands() -> None:
-    """A follower that is cut off leaves the ISR after replica.lag.time.max.ms, writing goes on without it, and it comes back
+    """A follower that is cut off leaves the ISR after replica.lag.time.max.ms, and writing continues without it. It rejoins
     when it has caught up."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
         isolate(cluster, 3)
-        # Acknowledged although 3 never gets it: by then it is out.
+        # The record is acknowledged without broker 3, which has left the ISR by then.
         assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
         assert cluster.controller.partition().isr == (1, 2)
         assert cluster[1].replicas.gauges().under_replicated_partitions == 1
@@ -108,7 +109,8 @@ def test_isr_shrinks_and_expands() -> None:
 
 
 def test_a_fenced_follower_stays_out_of_the_isr() -> None:
-    """KIP-841: it keeps fetching and has everything, and is proposed only after it was unfenced; acks=all is not held up."""
+    """KIP-841: a fenced follower keeps fetching and has everything, but is only proposed when it is unfenced. Meanwhile
+    acks=all does not wait for it."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -126,8 +128,8 @@ def test_a_fenced_follower_stays_out_of_the_isr() -> None:
 
 
 def test_a_leader_that_loaded_a_snapshot_judges_followers_by_the_new_image() -> None:
-    """A running broker that fell behind gets a snapshot, which replaces its whole image. The partitions that it led before
-    must see there who is fenced and who has registered anew, or a follower comes back too early, or never."""
+    """A running broker that fell behind gets a snapshot, which replaces its whole image. Partitions it already led must use
+    the new image to see which brokers are fenced or registered again, or a follower rejoins too early, or never."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -148,7 +150,7 @@ def test_a_leader_that_loaded_a_snapshot_judges_followers_by_the_new_image() -> 
 
 
 def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
-    """Below min.insync.replicas nothing is appended for acks=all; acks=1 is still served."""
+    """Below min.insync.replicas, acks=all appends nothing, and acks=1 is still served."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -164,8 +166,8 @@ def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
 
 
 def test_an_isr_that_shrinks_below_the_minimum_while_a_record_waits() -> None:
-    """The record is in the log and on all that is left of the ISR, but that is too little to commit it: it waits for the
-    ISR to grow back, as in Apache Kafka, and times out where it does not."""
+    """The record is in the logs of all remaining ISR members, but they are too few to commit it. As in Apache Kafka, it
+    waits for the ISR to grow, or times out."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -189,7 +191,7 @@ def test_an_isr_that_shrinks_below_the_minimum_while_a_record_waits() -> None:
 
 
 async def below_min_isr(cluster: Cluster) -> asyncio.Task[PartitionData]:
-    """One of three brokers is left, and a record was written with acks=1. A consumer waits for it."""
+    """Starts three brokers and crashes two. Returns a consumer's fetch that waits for a record written with acks=1."""
     await three_brokers(cluster)
     cluster.crash(2)
     cluster.crash(3)
@@ -206,8 +208,8 @@ async def below_min_isr(cluster: Cluster) -> asyncio.Task[PartitionData]:
 
 
 def test_what_too_few_replicas_hold_is_not_committed() -> None:
-    """Below min.insync.replicas acks=1 is served, and no consumer sees the record before the ISR has grown back; then it
-    does at once. The follower that came back learns of it as well."""
+    """Below min.insync.replicas, acks=1 is served, but consumers see the record only when the ISR has grown again, and then
+    at once. The follower that came back learns of the commit as well."""
 
     async def scenario(cluster: Cluster) -> None:
         fetching = await below_min_isr(cluster)
@@ -237,7 +239,7 @@ def test_a_lower_min_insync_replicas_commits_at_once() -> None:
 
 
 def test_a_record_that_is_not_replicated_in_time_times_out() -> None:
-    """The request's own timeout, while the ISR would still wait for its member."""
+    """The request's own timeout ends the wait, although the missing member is still in the ISR."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -272,7 +274,7 @@ def test_losing_the_leadership_answers_what_waits() -> None:
 
 
 def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
-    """The followers give up the poll that waits at the old leader for nothing: the first record on the new leader is
+    """When the old leader dies, the followers abandon their waiting fetch at it, so the new leader's first record is
     acknowledged long before replica.fetch.wait.max.ms has passed."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -290,8 +292,8 @@ def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
 
 
 def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
-    """The follower learns of the new leader before the leader itself does, and is refused. It retries after a few
-    milliseconds, although the poll of its other partitions could wait much longer."""
+    """The follower learns of the new leader before the leader itself does, so its fetch is refused. It retries within
+    milliseconds, although the fetch for its other partitions may wait much longer."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -322,7 +324,7 @@ def test_diverged_follower_is_truncated() -> None:
         isolate(cluster, 1)
         lost = asyncio.ensure_future(cluster.produce(1, "x", "y", "z"))
         await cluster.until(lambda: cluster[1].partition().log.written_offset == 5)
-        # The old leader learns of the election only now. It has already left the ISR.
+        # The old leader has already left the ISR, and only now learns of the election.
         cluster.controller.change(isr=[2, 3], leader=2)
         assert (await lost).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await cluster.produce(2, "c")).error_code == ErrorCode.NONE
@@ -332,7 +334,7 @@ def test_diverged_follower_is_truncated() -> None:
         assert [event.fields["offset"] for event in cluster.world.events_named("replica_truncated")] == [2]
         assert cluster.log_bytes(1) == cluster.log_bytes(2)
         assert cluster[1].partition().log.leader_epochs.entries == [(0, 0), (1, 2)]
-        # As leader again it serves the one history.
+        # When it leads again, its log is the common history.
         cluster.controller.change(leader=1)
         assert (await cluster.produce(1, "e")).error_code == ErrorCode.NONE
         assert await cluster.read_all(1) == ["a", "b", "c", "d", "e"]
@@ -341,7 +343,8 @@ def test_diverged_follower_is_truncated() -> None:
 
 
 def test_divergence_over_several_epochs_takes_several_rounds() -> None:
-    """Epochs that only one of the two logs knows: the follower goes back epoch by epoch until the logs agree (KIP-279)."""
+    """Each log has epochs that the other does not know. The follower goes back epoch by epoch until the logs agree
+    (KIP-279)."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -350,7 +353,7 @@ def test_divergence_over_several_epochs_takes_several_rounds() -> None:
         await cluster.started()
         await cluster.produce(1, "a")
         cluster.world.network.cut("broker-1", "broker-2")
-        # Leader epochs 1 and 3 write on broker 1, epochs 2 and 4 on broker 2; neither replicates.
+        # Broker 1 writes in leader epochs 1 and 3, broker 2 in 2 and 4, and nothing is replicated.
         for number, leader in enumerate((1, 2, 1, 2), 1):
             cluster.controller.change(isr=[leader], leader=leader)
             assert (await cluster.produce(leader, f"{leader}-{number}", acks=1)).error_code == ErrorCode.NONE
@@ -363,8 +366,8 @@ def test_divergence_over_several_epochs_takes_several_rounds() -> None:
 
 
 def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
-    """Each leader notes where its epoch begins before it writes anything in it. If it is deposed without a record, the new
-    leader reports a divergence at the end of its log: nothing is truncated, the epoch is dropped, and it does not loop."""
+    """A leader notes the start of its epoch before it writes any record. If it is deposed without having written, the new
+    leader reports a divergence at the end of its log. It then drops the epoch, truncates nothing, and does not loop."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -382,7 +385,8 @@ def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
 
 
 def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> None:
-    """The leader's retention deleted what the follower misses: it gives up its log and begins at the leader's start."""
+    """The leader's retention has deleted records that the follower lacks. The follower empties its log and begins at the
+    leader's log start."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -408,8 +412,8 @@ def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> Non
 
 
 def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
-    """A follower dies in the middle of a write. At its next start the log ends with the last whole batch, what it had
-    confirmed is fetched again, and the logs are equal."""
+    """A follower dies in the middle of a write. At its next start its log ends with the last complete batch. It fetches the
+    rest again, and the logs are equal."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -420,7 +424,7 @@ def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
         cluster.controller.change(isr=[1, 2])
         disk = cluster.world.disk(path(3, "a"))
         name = "t-0/00000000000000000000.log"
-        # Half a batch is left of the last one, and what follows is not a batch at all.
+        # The last batch is cut in half, and the bytes after it are not a batch.
         disk.write(name, whole[: len(whole) - 30] + b"\xff" * 11)
         await cluster.produce(1, "v5")
         await cluster.start(3)
@@ -434,7 +438,7 @@ def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
 
 
 def test_a_crashed_leader_keeps_what_it_acknowledged() -> None:
-    """kill -9 of every broker after an acknowledgement: the kernel had the bytes, all come back with them."""
+    """After kill -9 of every broker, all acknowledged records are still there, because the kernel had their bytes."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -451,7 +455,7 @@ def test_a_crashed_leader_keeps_what_it_acknowledged() -> None:
 
 
 def test_a_restarted_leader_is_found_at_its_new_address() -> None:
-    """Followers move to the address of the new registration."""
+    """Followers connect to the address in the new registration."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -464,7 +468,7 @@ def test_a_restarted_leader_is_found_at_its_new_address() -> None:
 
 
 def test_isr_changes_reach_a_controller_that_was_away() -> None:
-    """The proposal is sent again until it is answered; until then nothing is acknowledged without the lagging member."""
+    """The proposal is repeated until it is answered. Until then nothing is acknowledged without the lagging member."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -482,7 +486,7 @@ def test_isr_changes_reach_a_controller_that_was_away() -> None:
 
 
 def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
-    """An answer without information about the partition changes nothing, and the request is sent again."""
+    """The answer says nothing about the partition, so nothing changes, and the request is sent again."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -517,7 +521,7 @@ def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
 
 
 def test_replication_of_many_partitions() -> None:
-    """Forty partitions over three brokers with three directories each: all lead, follow, acknowledge."""
+    """Forty partitions on three brokers with three directories each all get leaders and followers, and acknowledge."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2, 3):
@@ -528,7 +532,7 @@ def test_replication_of_many_partitions() -> None:
             await cluster.started(index)
         answers = await asyncio.gather(*(cluster.produce(replicas[index % 3][0], "x", index=index) for index in range(40)))
         assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
-        # Placed evenly: fewest logs first.
+        # The partitions are spread evenly, because placement takes the directory with the fewest logs.
         counts = [len(cluster[1].replicas.describe(each)) for each in cluster[1].directories.online]
         assert sorted(counts) == [13, 13, 14]
         assert cluster[1].replicas.find(TOPIC, 40) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

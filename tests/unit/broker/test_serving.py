@@ -12,7 +12,7 @@ CONTEXT: Any = None
 
 
 class Broker:
-    """A Serving on a node, whose catching up the test ends, and a handler that notes what it is given."""
+    """A Serving on a node, and a handler that notes each request. The test decides when catching up ends."""
 
     def __init__(self) -> None:
         self.seen: list[object] = []
@@ -39,7 +39,7 @@ class Broker:
 
 
 def test_requests_wait_for_the_start_and_keep_their_order() -> None:
-    """A request that arrives just when the others are released does not overtake them."""
+    """A request that arrives just as the waiting ones are released does not overtake them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         broker = Broker()
