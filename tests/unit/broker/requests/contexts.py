@@ -8,7 +8,7 @@ from common.protocol.schema import Struct, message_schema
 
 
 def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") -> RequestContext:
-    """A request of this API and version that came in by this listener."""
+    """Returns a request of this API and version that arrived at this listener."""
     return RequestContext(
         api_key=api_key,
         api_version=version,
@@ -25,12 +25,12 @@ def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") 
 
 
 def versions(api_key: ApiKey) -> list[int]:
-    """The versions that are served, ascending."""
+    """Returns the served versions, in ascending order."""
     served = APIS[api_key].versions
     return list(range(served.first, served.last + 1))
 
 
 def over_the_wire(message: Struct, version: int) -> Struct:
-    """The message as the other side gets it: fails where it cannot be sent, which would end a daemon."""
+    """Encodes and decodes the message, as if it had been sent. Fails if it cannot be encoded, which would end a daemon."""
     assert message_schema(type(message)).api_key is not None
     return decode(type(message), encode(message, version), version)

@@ -23,7 +23,8 @@ def ask(state: MetadataState, version: int) -> ApiVersionsResponse:
 
 
 def test_exactly_what_is_served_is_advertised() -> None:
-    """ApiVersions included, sorted by key; Produce from 0 on, for librdkafka, though 3 is the first that is served."""
+    """Advertises ApiVersions too, sorted by key, and Produce from version 0 on for librdkafka, although only 3 and later are
+    served."""
     advertised = {each.api_key: (each.min_version, each.max_version) for each in ask(MetadataState(), 4).api_keys}
     assert list(advertised) == sorted([*SERVED, ApiKey.API_VERSIONS])
     assert advertised[ApiKey.PRODUCE] == (0, 11)
@@ -32,7 +33,7 @@ def test_exactly_what_is_served_is_advertised() -> None:
 
 
 def test_finalized_features_come_with_the_offset_that_they_are_from() -> None:
-    """The epoch lets clients drop an answer that is older than one they have."""
+    """By comparing the epoch, clients can drop an answer older than one they already have."""
     state = replay(level(20), FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1))
     response = ask(state, 4)
     assert response.finalized_features_epoch == Offset(1)
@@ -43,14 +44,14 @@ def test_finalized_features_come_with_the_offset_that_they_are_from() -> None:
 
 
 def test_before_the_first_record_no_features_are_known() -> None:
-    """A broker that is starting says so with the epoch -1."""
+    """A broker that is still starting answers with the epoch -1."""
     response = ask(MetadataState(), 4)
     assert (response.finalized_features_epoch, response.finalized_features) == (-1, [])
 
 
 @pytest.mark.parametrize(("version", "is_listed"), [(3, False), (4, True)])
 def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_listed: bool) -> None:
-    """Older clients take a lowest level of 0 for a malformed answer and close the connection (KIP-1022)."""
+    """Older clients treat a lowest level of 0 as a malformed answer and close the connection (KIP-1022)."""
     supported = {
         each.name: (each.min_version, each.max_version) for each in ask(MetadataState(), version).supported_features
     }
@@ -61,7 +62,7 @@ def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_liste
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
 def test_every_version_can_be_sent(version: int) -> None:
-    """Features are left out where there is no field for them."""
+    """Features are left out of versions that have no field for them."""
     response = ask(replay(level(21)), version)
     assert len(response.api_keys) == 4
     assert bool(response.finalized_features) is (version >= 3)

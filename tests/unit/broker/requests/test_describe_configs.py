@@ -45,7 +45,7 @@ PROPERTIES = {
 
 
 class Broker:
-    """Broker 1 with these lines in its server.properties, and topic-1 with these overrides."""
+    """Broker 1 with these properties in its server.properties, and topic-1 with these overrides."""
 
     def __init__(self, properties: dict[str, str] | None = None, overrides: dict[str, str] | None = None) -> None:
         given = PROPERTIES | (properties or {})
@@ -85,14 +85,14 @@ class Broker:
 
 
 def test_every_topic_key_has_its_broker_keys() -> None:
-    """And the built-in default of each is that of the broker's keys, or its source could not be told."""
+    """A topic key and its broker keys also have the same built-in default, or the source of a value could not be told."""
     assert sorted(BROKER_KEYS) == sorted(keys_of(TopicConfig))
     assert {key for keys in BROKER_KEYS.values() for key in keys} <= set(keys_of(ServerConfig))
     assert default_topic_config(load_server_config(PROPERTIES)) == TopicConfig()
 
 
 def test_a_topic_without_overrides_shows_defaults() -> None:
-    """All keys, none of them the topic's own; read-only are those of which only one value is served."""
+    """All keys are shown, none as set on the topic. Keys with only one supported value are read-only."""
     entries = Broker().describe(TOPIC, "topic-1").configs
     settable = [key_of(field.name) for field in dataclasses.fields(TopicConfig)]
     assert [entry.name for entry in entries] == settable + sorted(SERVED_ANYWAY)
@@ -116,13 +116,14 @@ def test_a_topic_without_overrides_shows_defaults() -> None:
 def test_a_source_is_where_the_value_was_set(
     properties: dict[str, str], overrides: dict[str, str], value: str, source: int
 ) -> None:
-    """In any of the keys that mean it, and also when it was set to what holds anyway."""
+    """The source is the topic or the broker's file if the value is set there, by any of its keys and even to the default."""
     entry = Broker(properties, overrides).topic_entry("retention.ms")
     assert (entry.value, entry.config_source) == (value, source)
 
 
 def test_synonyms_in_the_order_in_which_they_count() -> None:
-    """The topic's own, the broker's file with the finer unit first, the built-in default, under the broker's names."""
+    """The topic's override comes first, then the broker's file with the finer unit first, then the default, under the
+    broker's names."""
     broker = Broker({"log.retention.ms": "1000", "log.retention.hours": "2"}, {"retention.ms": "5"})
     entry = broker.topic_entry("retention.ms", synonyms=True)
     assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
@@ -135,21 +136,21 @@ def test_synonyms_in_the_order_in_which_they_count() -> None:
 
 
 def test_an_override_that_has_no_effect_is_shown_all_the_same() -> None:
-    """cleanup.policy=delete is accepted at creation, so a client that lists the topic's overrides must see it."""
+    """cleanup.policy=delete is accepted at creation, so a client that lists the topic's overrides must see this one."""
     entry = Broker(overrides={"cleanup.policy": "delete"}).topic_entry("cleanup.policy", synonyms=True)
     assert (entry.value, entry.config_source, entry.config_type) == ("delete", TOPIC_SOURCE, STRING_TYPE)
     assert [(each.name, each.value) for each in entry.synonyms] == [("cleanup.policy", "delete")]
 
 
 def test_what_clients_look_up_is_there() -> None:
-    """They take these for given in every topic."""
+    """Clients expect these keys in every topic."""
     broker = Broker()
     keys = ("cleanup.policy", "compression.type", "message.timestamp.type")
     assert [broker.topic_entry(key).value for key in keys] == ["delete", "producer", "CreateTime"]
 
 
 def test_types_of_values_are_kafkas() -> None:
-    """Kafka's ConfigType, from version 3 on."""
+    """Version 3 and later have the type of each value, as a number of Kafka's ConfigType."""
     broker = Broker()
     assert broker.topic_entry("unclean.leader.election.enable").config_type == BOOLEAN_TYPE
     assert broker.topic_entry("unclean.leader.election.enable").value == "false"
@@ -159,7 +160,7 @@ def test_types_of_values_are_kafkas() -> None:
 
 
 def test_only_the_keys_that_are_asked_for() -> None:
-    """Unknown ones are left out without an error, as in Kafka; an empty list asks for all."""
+    """Unknown keys are left out without an error, as in Kafka. An empty list asks for all keys."""
     broker = Broker()
     result = broker.describe(TOPIC, "topic-1", "segment.bytes", "no.such.key")
     assert [entry.name for entry in result.configs] == ["segment.bytes"]
@@ -169,7 +170,8 @@ def test_only_the_keys_that_are_asked_for() -> None:
 
 
 def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
-    """Or a few kilobytes would be answered with many megabytes. Other keys of the same resource are another question."""
+    """Without this, a request of a few kilobytes could get a response of many megabytes. The same resource with other keys
+    is described again."""
     resources = [
         DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=keys)
         for keys in (None, [], ["segment.bytes"], ["segment.bytes", "segment.bytes"], ["segment.ms"])
@@ -185,14 +187,14 @@ def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
     [("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("", 17), ("a/b", 17), ("x" * 32_767, 17)],
 )
 def test_topics_that_are_none(name: str, code: int) -> None:
-    """Unknown or impossible names; also one as long as the protocol allows."""
+    """A name that is unknown or invalid gets an error, even if it is as long as the protocol allows."""
     result = Broker().describe(TOPIC, name)
     assert (result.error_code, result.configs) == (code, [])
     assert result.error_message
 
 
 def test_the_brokers_own_configuration() -> None:
-    """Every key, what the file set and what it did not, in the form in which a file would have it."""
+    """The broker shows every key, whether its file sets the key or not, with the value written as in a file."""
     broker = Broker({"num.partitions": "1", "controlled.shutdown.enable": "FALSE"})
     result = broker.describe(BROKER, "1")
     assert result.error_code == ErrorCode.NONE
@@ -214,7 +216,7 @@ def test_the_brokers_own_configuration() -> None:
 
 
 def test_synonyms_of_the_brokers_own_configuration() -> None:
-    """The file's line before the built-in default; a key may lack either of them, and both."""
+    """The line of the file comes before the built-in default. A key may lack either or both."""
     result = Broker({"num.partitions": "3"}).describe(BROKER, "1", synonyms=True)
     synonyms = {entry.name: [(each.name, each.value, each.source) for each in entry.synonyms] for entry in result.configs}
     assert synonyms["num.partitions"] == [
@@ -228,7 +230,7 @@ def test_synonyms_of_the_brokers_own_configuration() -> None:
 
 
 def test_the_default_listener_is_shown_as_a_listener() -> None:
-    """Not set in the file at all."""
+    """The file does not set any listener."""
     given = {key: value for key, value in PROPERTIES.items() if not key.startswith(("listener", "inter"))}
     requests = DescribeConfigsRequests(replay(), broker_id=BrokerId(1), config=load_server_config(given), properties=given)
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["listeners"])
@@ -238,27 +240,27 @@ def test_the_default_listener_is_shown_as_a_listener() -> None:
 
 
 def test_the_cluster_wide_defaults_are_empty() -> None:
-    """The empty broker name stands for dynamic defaults, of which there are none; it is not this broker."""
+    """The empty broker name stands for cluster-wide dynamic defaults, not for this broker. There are none."""
     result = Broker().describe(BROKER, "")
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
 
 
 @pytest.mark.parametrize("name", ["2", "one", "1" * 32_767])
 def test_another_brokers_configuration_is_asked_elsewhere(name: str) -> None:
-    """INVALID_REQUEST, with a message that fits a string whatever the name."""
+    """Another broker's id gets INVALID_REQUEST, with a message that fits into a string however long the name is."""
     result = Broker().describe(BROKER, name)
     assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
     assert "this is broker 1" in (result.error_message or "")
 
 
 def test_other_resources_are_not_served() -> None:
-    """Loggers, client metrics, groups."""
+    """Resources such as loggers, client metrics and groups get INVALID_REQUEST."""
     assert Broker().describe(BROKER_LOGGER, "1").error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
 def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
-    """With synonyms, null values and the longest names."""
+    """The answers include synonyms, null values and the longest names."""
     broker = Broker({"log.retention.ms": "1000"}, {"retention.ms": "5", "cleanup.policy": "delete"})
     for resource_type, name in ((TOPIC, "topic-1"), (BROKER, "1"), (BROKER, "9" * 32_767), (TOPIC, "y" * 32_767)):
         assert broker.describe(resource_type, name, synonyms=True, version=version) is not None

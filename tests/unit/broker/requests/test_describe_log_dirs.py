@@ -57,7 +57,7 @@ class Broker:
         return response
 
     def held(self, topics: dict[str, list[int]] | None = None) -> dict[str, list[tuple[str, int]]]:
-        """Topics and partitions of each directory in the answer, in its order."""
+        """Returns topics and partitions of each directory, in the order of the answer."""
         return {
             result.log_dir: [(topic.name, each.partition_index) for topic in result.topics for each in topic.partitions]
             for result in self.ask(topics).results
@@ -65,19 +65,21 @@ class Broker:
 
 
 def test_every_configured_directory_is_listed_with_what_it_holds() -> None:
-    """In the order of log.dirs, whatever became of them; topics and partitions sorted; the metadata directory is not one."""
+    """Directories come in the order of log.dirs, online or not. Topics and partitions are sorted. The metadata directory is
+    not listed."""
     assert Broker().held() == {"/d1": [("a", 2), ("a", 10), ("b", 1)], "/d2": [("a", 0)], "/d3": []}
 
 
 def test_a_replica_is_described_with_its_size_and_lag() -> None:
-    """As the replicas say; nothing is a future replica yet."""
+    """Size and lag are those that Replicas reports. No replica is a future replica yet."""
     first = Broker().ask().results[0]
     (lagging,) = first.topics[1].partitions
     assert (lagging.partition_index, lagging.partition_size, lagging.offset_lag, lagging.is_future_key) == (1, 100, 3, False)
 
 
 def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
-    """Unreadable since the start, or failed a moment ago: KAFKA_STORAGE_ERROR, no topics, sizes -1."""
+    """A directory that was unreadable at the start, or has just failed, has KAFKA_STORAGE_ERROR, no topics, and sizes of
+    -1."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(1000, 10, 5)))
     broker.directories.step(SpaceSeen(D2, SpaceStat(2000, 20, 5)))
@@ -94,7 +96,7 @@ def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
 
 
 def test_sizes_of_the_file_system_are_unknown_until_somebody_looked() -> None:
-    """The answer never asks the disk itself, which may hang."""
+    """The sizes stay -1 until the probe has measured them: the answer never asks the disk itself, which may hang."""
     assert {(each.total_bytes, each.usable_bytes) for each in Broker().ask().results} == {(-1, -1)}
 
 
@@ -111,13 +113,13 @@ def test_sizes_of_the_file_system_are_unknown_until_somebody_looked() -> None:
 def test_only_the_partitions_that_are_asked_for(
     topics: dict[str, list[int]], first: list[tuple[str, int]], second: list[tuple[str, int]]
 ) -> None:
-    """Directories are listed all the same; an empty list asks for no partition, null for all."""
+    """Directories are listed whatever is asked for. An empty list asks for no partitions, null for all."""
     assert Broker().held(topics) == {"/d1": first, "/d2": second, "/d3": []}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
 def test_every_version_can_be_sent(version: int) -> None:
-    """Sizes of the file system exist from version 4 on only."""
+    """Only version 4 and later have the sizes of the file system."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(1000, 10, 5)))
     assert len(broker.ask(version=version).results) == 3

@@ -34,7 +34,7 @@ def texts(response: FetchResponse) -> list[list[str]]:
 
 
 def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
-    """Long polling: nothing for a second, then the record within a few milliseconds of its produce."""
+    """Long polling: nothing for a second, then the record within a few milliseconds of its produce request."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -50,7 +50,7 @@ def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
 
 
 def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
-    """After max.wait and not later, with the high watermark."""
+    """The empty answer comes after max.wait, not later, and has the high watermark."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -65,12 +65,12 @@ def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
 
 
 def test_a_client_that_waits_for_weeks_and_goes_away_is_forgotten() -> None:
-    """Its fetch is answered into the void after a minute, and nothing of the request is kept."""
+    """The fetch of the lost client ends after a minute, and the broker keeps nothing of it."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
         with pytest.raises(ExceptionGroup, match="unhandled"):
-            # This client's own patience is 40 seconds.
+            # This client gives up after 40 seconds.
             await cluster.fetch(1, max_wait_ms=0x7FFF_FFFF)
         assert len(cluster[1].partition().fetch_waiters) == 1
         await cluster.world.sleep(25)
@@ -81,7 +81,7 @@ def test_a_client_that_waits_for_weeks_and_goes_away_is_forgotten() -> None:
 
 
 def test_min_bytes_counts_over_all_partitions_and_what_was_there() -> None:
-    """Three batches in three partitions, one before the fetch and two after it, are enough only together."""
+    """Three batches in three partitions, one written before the fetch and two after it, only reach min.bytes together."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=3)
@@ -103,7 +103,7 @@ BATCHES = 10
 
 @pytest.mark.parametrize("partition_limit", [True, False])
 def test_a_fetch_that_its_own_limit_cut_short_does_not_wait(partition_limit: bool) -> None:
-    """With more in the log than it may take, a fetch whose min.bytes lies between two batches will never get more."""
+    """If the log has more records than a limit allows, and min.bytes lies between two batches, waiting cannot add any."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -122,7 +122,7 @@ def test_a_fetch_that_its_own_limit_cut_short_does_not_wait(partition_limit: boo
 
 
 def test_a_fetch_that_left_a_whole_partition_out_does_not_wait() -> None:
-    """The first partition used up the response, and the second one has records."""
+    """The first partition fills the response, and the second one has records too."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=2)
@@ -137,7 +137,7 @@ def test_a_fetch_that_left_a_whole_partition_out_does_not_wait() -> None:
 
 
 def test_no_more_is_waited_for_than_a_response_can_hold() -> None:
-    """A min.bytes above the request's max.bytes: the fetch is answered when the response is full."""
+    """If min.bytes is above the request's max.bytes, the fetch is answered when the response is full."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -156,7 +156,8 @@ def test_no_more_is_waited_for_than_a_response_can_hold() -> None:
 
 
 def test_a_fetch_that_the_end_of_a_segment_cut_short_does_not_wait() -> None:
-    """A read ends at the end of its segment; more records are in the next one, and the client gets them when it asks on."""
+    """A read ends at the end of its segment. More records are in the next segment, and the client gets them with its next
+    fetch."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -173,7 +174,8 @@ def test_a_fetch_that_the_end_of_a_segment_cut_short_does_not_wait() -> None:
 
 
 def test_a_fetch_waits_where_the_high_watermark_is_inside_a_batch() -> None:
-    """A follower that asks for the middle of a batch moves it there; an empty answer at once would be asked for again."""
+    """A follower's fetch from the middle of a batch moves the high watermark there. If a consumer got an empty answer at
+    once, it would fetch in a tight loop."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -193,7 +195,7 @@ def test_a_fetch_waits_where_the_high_watermark_is_inside_a_batch() -> None:
 
 
 def test_an_error_in_one_partition_answers_at_once() -> None:
-    """A client that waits with a stale partition learns of it without the wait."""
+    """A client that waits with a stale partition gets its error without waiting."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -207,7 +209,7 @@ def test_an_error_in_one_partition_answers_at_once() -> None:
 
 
 def test_a_deleted_topic_answers_a_waiting_fetch() -> None:
-    """Nothing will ever come; the client learns why."""
+    """The partition will never have new records, and the error tells the client why."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -223,7 +225,7 @@ def test_a_deleted_topic_answers_a_waiting_fetch() -> None:
 
 
 def test_limits_of_partition_and_response() -> None:
-    """Whole batches up to the limits; the first batch of a response goes out whatever its size, others do not."""
+    """A response has whole batches up to the limits. Only its first batch may exceed a limit."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=2)
@@ -244,7 +246,7 @@ def test_limits_of_partition_and_response() -> None:
 
 
 def test_a_fetch_from_the_middle_of_a_batch_gives_the_whole_batch() -> None:
-    """The client skips what it has; the broker never cuts a batch."""
+    """The client skips the records it already has; the broker never cuts a batch."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -258,7 +260,7 @@ def test_a_fetch_from_the_middle_of_a_batch_gives_the_whole_batch() -> None:
 
 
 def test_offsets_outside_the_log() -> None:
-    """Below the start and above the end; the end itself is where the next record will be."""
+    """Offsets below the log's start and above its end are errors. The end itself is valid: the next record will be there."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -271,7 +273,8 @@ def test_offsets_outside_the_log() -> None:
 
 
 def test_leader_epochs_of_clients_are_compared() -> None:
-    """Older than ours: the client has to look again; newer: we have."""
+    """If the client's epoch is older than ours, it must refresh its metadata. If the client's is newer, our metadata is
+    old."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -284,7 +287,7 @@ def test_leader_epochs_of_clients_are_compared() -> None:
 
 
 def test_an_unknown_topic_is_refused_by_id_and_by_name() -> None:
-    """By id from version 13 on, by name before."""
+    """Version 13 and later name topics by id, earlier versions by name."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -298,7 +301,7 @@ def test_an_unknown_topic_is_refused_by_id_and_by_name() -> None:
 
 
 def test_sessions_are_never_given_out() -> None:
-    """A request for a session gets a full answer with session id 0; one that claims to have one has to start again."""
+    """A request for a new session gets a full answer with session id 0. A request with a session id is refused."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -312,7 +315,7 @@ def test_sessions_are_never_given_out() -> None:
 
 
 def test_a_stranger_cannot_fetch_as_a_follower() -> None:
-    """A replica id that is not among the replicas, and an incarnation that was replaced, see nothing uncommitted."""
+    """A replica id that is not among the replicas, or an incarnation that was replaced, gets no uncommitted records."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -329,7 +332,7 @@ def test_a_stranger_cannot_fetch_as_a_follower() -> None:
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_every_version_can_be_answered(version: int) -> None:
-    """Records, errors and both isolation levels, in each version."""
+    """Each version can encode records, errors and both isolation levels."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):

@@ -1,4 +1,4 @@
-"""Metadata and DescribeCluster from an image: every kind of question, every error, every version."""
+"""Metadata and DescribeCluster, answered from an image: every kind of question, every error, every version."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ UNKNOWN_ID = Uuid(b"?" * 16)
 
 
 class Topics:
-    """Where automatic topics would be created."""
+    """Stands in for automatic topic creation and notes the requested names."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
@@ -40,7 +40,7 @@ class Topics:
 
 
 class Broker:
-    """Broker 1's handlers over an image made of records."""
+    """The handlers of broker 1 over an image made of these records."""
 
     def __init__(self, *records: KnownRecord, broker_id: int = 1) -> None:
         self.state: MetadataState = replay(*records)
@@ -77,7 +77,7 @@ class Broker:
         return answer
 
     def partition(self, *, version: int = NEWEST, listener: str = "PLAINTEXT") -> MetadataResponsePartition:
-        """The first partition of topic-1."""
+        """Returns the first partition of topic-1."""
         return self.topic("topic-1", version=version, listener=listener).partitions[0]
 
     def describe_cluster(self, *, endpoint_type: int = 1, operations: bool = False) -> DescribeClusterResponse:
@@ -102,7 +102,7 @@ THREE = (register(1, directories=[D1]), register(2, directories=[D2], rack="r"),
 
 
 def test_all_topics_come_sorted_by_name_with_their_ids() -> None:
-    """Null asks for all; their order must not depend on that of creation."""
+    """Null asks for all topics. Their order must not depend on the order of creation."""
     broker = Broker(*THREE, topic(1, "b"), topic(2, "a"), partition(2, 1, [1]), partition(2, 0, [2]), topic(3, "c"))
     answers = broker.ask(everything=True).topics
     assert [(each.name, each.topic_id) for each in answers] == [("a", topic_id(2)), ("b", topic_id(1)), ("c", topic_id(3))]
@@ -111,7 +111,7 @@ def test_all_topics_come_sorted_by_name_with_their_ids() -> None:
 
 
 def test_an_empty_list_means_all_in_version_0_and_none_later() -> None:
-    """The one place where the same bytes changed their meaning."""
+    """From version 1 on, the same bytes have another meaning."""
     broker = Broker(*THREE, topic(1, "a"))
     assert [each.name for each in broker.ask(version=0).topics] == ["a"]
     for version in range(1, NEWEST + 1):
@@ -119,7 +119,7 @@ def test_an_empty_list_means_all_in_version_0_and_none_later() -> None:
 
 
 def test_a_topic_by_id() -> None:
-    """From version 10 on; the answer carries name and id."""
+    """Version 10 and later can ask by id. The answer has name and id."""
     answer = Broker(*THREE, topic(1), partition(1, 0, [1])).topic(Uuid(topic_id(1)))
     assert (answer.error_code, answer.name, answer.topic_id) == (ErrorCode.NONE, "topic-1", topic_id(1))
     assert len(answer.partitions) == 1
@@ -127,7 +127,8 @@ def test_a_topic_by_id() -> None:
 
 @pytest.mark.parametrize(("version", "name"), [(10, ""), (11, ""), (12, None)])
 def test_an_unknown_id_is_refused_and_creates_nothing(version: int, name: str | None) -> None:
-    """UNKNOWN_TOPIC_ID with the id; the name is null where null can be sent. Nothing is created for an id."""
+    """The answer has UNKNOWN_TOPIC_ID and the id. The name is null in versions that allow null. No topic is created for an
+    id."""
     broker = Broker(*THREE)
     answer = broker.topic(UNKNOWN_ID, version=version)
     assert (answer.error_code, answer.name, answer.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, name, UNKNOWN_ID)
@@ -135,7 +136,7 @@ def test_an_unknown_id_is_refused_and_creates_nothing(version: int, name: str | 
 
 
 def test_an_unknown_name_is_created_once_for_the_whole_request() -> None:
-    """Every unknown name goes to the creation in one call, and is answered with an error that clients retry."""
+    """All unknown names are passed to the creation in one call, and answered with an error that clients retry."""
     broker = Broker(*THREE, topic(1))
     response = broker.ask("x", "topic-1", "y")
     assert [each.error_code for each in response.topics] == [
@@ -147,7 +148,8 @@ def test_an_unknown_name_is_created_once_for_the_whole_request() -> None:
 
 
 def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
-    """Or a few kilobytes would be answered with many megabytes. By its name and by its id are two questions."""
+    """Without this, a request of a few kilobytes could get a response of many megabytes. The same topic by name and by id is
+    described twice."""
     broker = Broker(*THREE, topic(1), *(partition(1, index, [1]) for index in range(100)))
     response = broker.ask(*["topic-1"] * 2000, *["x"] * 2000, *[Uuid(topic_id(1))] * 2000)
     assert [each.name for each in response.topics] == ["topic-1", "x", "topic-1"]
@@ -157,7 +159,7 @@ def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
 
 
 def test_a_client_may_forbid_the_creation() -> None:
-    """Consumers and tools look without creating."""
+    """Consumers and tools look topics up without creating them."""
     broker = Broker(*THREE)
     (answer,) = broker.ask("x", create=False).topics
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -166,7 +168,7 @@ def test_a_client_may_forbid_the_creation() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "ä", "x" * 250, None])
 def test_an_invalid_name_is_refused_and_never_created(name: str | None) -> None:
-    """No such name may ever become a folder; a null name without an id is no name either."""
+    """Such a name must never become a folder. A null name without an id is invalid, too."""
     broker = Broker(*THREE)
     answer = broker.topic(name)
     assert (answer.error_code, answer.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name or "")
@@ -174,14 +176,15 @@ def test_an_invalid_name_is_refused_and_never_created(name: str | None) -> None:
 
 
 def test_internal_topics_are_marked() -> None:
-    """Clients hide them from people."""
+    """Clients hide internal topics from their users."""
     broker = Broker(*THREE, topic(1, "__consumer_offsets"), topic(2, "plain"))
     assert [each.is_internal for each in broker.ask(everything=True).topics] == [True, False]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
-    """Known, unknown, invalid, leaderless and unreachable side by side: an answer that cannot be encoded ends the broker."""
+    """The answer has known, unknown, invalid, leaderless and unreachable topics side by side. An answer that cannot be
+    encoded would end the broker."""
     broker = Broker(
         *THREE,
         on_listeners(4, "OTHER"),
@@ -214,12 +217,12 @@ def test_brokers_are_the_unfenced_ones_with_their_endpoint_on_the_clients_listen
 
 
 def test_the_rack_is_told() -> None:
-    """Rack-aware clients read from near replicas."""
+    """Rack-aware clients read from nearby replicas."""
     assert [each.rack for each in Broker(*THREE).ask().brokers] == [None, "r", None]
 
 
 def test_the_controller_is_a_broker_that_the_client_can_reach() -> None:
-    """The broker itself if it is unfenced, else any other unfenced broker on this listener, else none."""
+    """The answer names the broker itself if it is unfenced, else any other unfenced broker on this listener, else none."""
     assert Broker(*THREE).ask().controller_id == 1
     fenced = (register(1, directories=[D1], fenced=True), *THREE[1:])
     assert Broker(*fenced).ask().controller_id in (2, 3)
@@ -229,7 +232,7 @@ def test_the_controller_is_a_broker_that_the_client_can_reach() -> None:
 
 
 def test_the_cluster_id_is_told() -> None:
-    """kafka-cluster and every client's log line show it."""
+    """kafka-cluster and every client's log show the cluster id."""
     assert Broker(*THREE).ask().cluster_id == "the-cluster"
 
 
@@ -237,7 +240,7 @@ def test_the_cluster_id_is_told() -> None:
 
 
 def test_a_partition_with_its_leader() -> None:
-    """Replicas in the order of preference, the ISR as it is."""
+    """Replicas are in the order of preference, the ISR in its recorded order."""
     broker = Broker(*THREE, topic(1), partition(1, 0, [3, 1, 2], isr=[1, 3], leader=3, leader_epoch=7))
     found = broker.partition()
     assert (found.error_code, found.leader_id, found.leader_epoch) == (ErrorCode.NONE, 3, 7)
@@ -245,7 +248,7 @@ def test_a_partition_with_its_leader() -> None:
 
 
 def test_a_partition_without_a_leader() -> None:
-    """LEADER_NOT_AVAILABLE, the epoch all the same; the topic itself is no error."""
+    """The partition has LEADER_NOT_AVAILABLE and still its leader epoch. The topic itself has no error."""
     broker = Broker(*THREE, topic(1), partition(1, 0, [1], leader=-1, leader_epoch=3))
     found = broker.partition()
     assert (found.error_code, found.leader_id, found.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 3)
@@ -253,7 +256,7 @@ def test_a_partition_without_a_leader() -> None:
 
 
 def test_a_leader_that_is_not_registered() -> None:
-    """Unregistered a moment ago: as good as no leader."""
+    """A leader that has just been unregistered counts as no leader."""
     found = Broker(register(1), topic(1), partition(1, 0, [2])).partition()
     assert (found.error_code, found.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert found.offline_replicas == [2]
@@ -263,7 +266,7 @@ def test_a_leader_that_is_not_registered() -> None:
     ("version", "code"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND), (12, 72)]
 )
 def test_a_leader_without_an_endpoint_on_this_listener(version: int, code: int) -> None:
-    """The client cannot reach it, whatever it leads; old clients do not know the error and get the one they do."""
+    """The client cannot reach this leader. Old clients do not know LISTENER_NOT_FOUND and get LEADER_NOT_AVAILABLE."""
     broker = Broker(on_listeners(1, "PLAINTEXT"), on_listeners(2, "INTERNAL"), topic(1), partition(1, 0, [2, 1]))
     found = broker.partition(version=version)
     assert (found.error_code, found.leader_id) == (code, -1)
@@ -272,7 +275,7 @@ def test_a_leader_without_an_endpoint_on_this_listener(version: int, code: int) 
 
 
 def test_replicas_of_fenced_brokers_are_offline() -> None:
-    """They are registered and may even be in the ISR, but clients cannot use them."""
+    """Fenced brokers are registered and may even be in the ISR, but clients cannot use their replicas."""
     broker = Broker(
         THREE[0], register(2, directories=[D2], fenced=True), topic(1), partition(1, 0, [1, 2], directories=[D1, D2])
     )
@@ -284,14 +287,15 @@ def test_replicas_of_fenced_brokers_are_offline() -> None:
     [(D1, False), (D2, True), (UNASSIGNED, False), (MIGRATING, False), (LOST, True)],
 )
 def test_replicas_in_offline_directories_are_offline(directory_id: DirectoryId, is_offline: bool) -> None:
-    """The broker is there and unfenced; what counts is the directory (KIP-858). A broker with one directory is no
-    exception."""
+    """The broker is registered and unfenced, but a replica is offline if its directory is (KIP-858), even if the broker has
+    only one directory."""
     broker = Broker(register(1, directories=[D1]), topic(1), partition(1, 0, [1], directories=[directory_id]))
     assert broker.partition().offline_replicas == ([1] if is_offline else [])
 
 
 def test_a_broker_that_named_no_directories_has_all_of_them() -> None:
-    """Registered below metadata.version 17: its replicas are online wherever they are said to be, LOST excepted."""
+    """A broker registered below metadata.version 17 names no directories. Its replicas count as online in any directory
+    except LOST."""
     broker = Broker(register(1), topic(1), partition(1, 0, [1], directories=[D2]), partition(1, 1, [1], directories=[LOST]))
     first, second = broker.topic("topic-1").partitions
     assert (first.offline_replicas, second.offline_replicas) == ([], [1])
@@ -301,7 +305,7 @@ def test_a_broker_that_named_no_directories_has_all_of_them() -> None:
 
 
 def test_operations_are_told_only_when_asked_for() -> None:
-    """And for topics only where there is a topic."""
+    """Authorized operations of a topic are only told if the topic exists."""
     broker = Broker(*THREE, topic(1))
     plain = broker.ask("topic-1", version=8)
     assert plain.topics[0].topic_authorized_operations == NOT_ASKED
@@ -320,7 +324,7 @@ def test_operations_are_told_only_when_asked_for() -> None:
 
 
 def test_describe_cluster_names_unfenced_brokers() -> None:
-    """The same brokers and the same controller as Metadata."""
+    """The brokers and the controller are the same as in Metadata."""
     broker = Broker(*THREE[:2], register(3, fenced=True))
     response = broker.describe_cluster()
     assert (response.error_code, response.cluster_id, response.controller_id) == (ErrorCode.NONE, "the-cluster", 1)
@@ -333,6 +337,6 @@ def test_describe_cluster_names_unfenced_brokers() -> None:
     ("endpoint_type", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
 def test_describe_cluster_for_other_endpoints_is_refused(endpoint_type: int, code: ErrorCode) -> None:
-    """Controllers are on another network; other types do not exist."""
+    """Controllers are on another network, and other endpoint types do not exist."""
     response = Broker(*THREE).describe_cluster(endpoint_type=endpoint_type)
     assert (response.error_code, response.endpoint_type, response.brokers) == (code, 1, [])

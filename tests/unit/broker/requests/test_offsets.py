@@ -48,7 +48,7 @@ async def epoch_end(cluster: Cluster, epoch: int, **fields: Any) -> EpochEndOffs
 
 
 async def some_records(cluster: Cluster, replicas: tuple[int, ...] = (1,)) -> None:
-    """Offsets 0 to 4 with times 100, 200, 300, 250 and 400."""
+    """Starts brokers and writes offsets 0 to 4 with the times 100, 200, 300, 250 and 400."""
     for broker_id in replicas:
         await cluster.start(broker_id)
     cluster.controller.create_topic(list(replicas))
@@ -74,7 +74,7 @@ async def some_records(cluster: Cluster, replicas: tuple[int, ...] = (1,)) -> No
     ],
 )
 def test_ends_and_times_are_answered_with_their_offsets(timestamp: int, expected: tuple[int, int]) -> None:
-    """The ends of the log, and the first record in offset order that is not older than a time."""
+    """Asks for the ends of the log, and for the first record in offset order that is not older than a time."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)
@@ -102,7 +102,7 @@ def test_ends_and_times_are_answered_with_their_offsets(timestamp: int, expected
     ],
 )
 def test_special_timestamps_have_a_first_version(timestamp: int, version: int, expected: ErrorCode) -> None:
-    """One that is unknown, to this broker or in the request's version, is no time to search for."""
+    """A special timestamp that this broker, or the request's version, does not know is not a time to search for."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)
@@ -112,7 +112,7 @@ def test_special_timestamps_have_a_first_version(timestamp: int, version: int, e
 
 
 def test_a_consumer_sees_the_high_watermark_and_a_follower_the_written_end() -> None:
-    """What is not committed does not exist for a consumer, by time either."""
+    """Uncommitted records do not exist for a consumer, not even in a search by time."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -128,7 +128,8 @@ def test_a_consumer_sees_the_high_watermark_and_a_follower_the_written_end() -> 
 
 @pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)])
 def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: ErrorCode) -> None:
-    """Its own epoch is not committed yet, so its high watermark may be older than what was shown before (KIP-207)."""
+    """Until the leader's own epoch is committed, its high watermark may be older than one that consumers have seen
+    (KIP-207)."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -146,7 +147,7 @@ def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: E
 
 @pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)])
 def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: int, expected: ErrorCode) -> None:
-    """Its predecessor may have served the record at 900. Records below the high watermark are still found."""
+    """The previous leader may have served the record at 900. Records below the high watermark are still found."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -168,7 +169,7 @@ def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: in
 
 @pytest.mark.parametrize(("time_ms", "expected"), [(900, (ErrorCode.OFFSET_NOT_AVAILABLE, -1)), (150, (ErrorCode.NONE, 4))])
 def test_a_fresh_leader_tells_the_newest_record_if_it_is_committed(time_ms: int, expected: tuple[ErrorCode, int]) -> None:
-    """A record above the high watermark hides the greatest timestamp only if it has it."""
+    """An error hides the greatest timestamp only if the record that has it is above the high watermark."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -182,7 +183,7 @@ def test_a_fresh_leader_tells_the_newest_record_if_it_is_committed(time_ms: int,
 
 
 def test_list_offsets_refuses_duplicates_and_strangers() -> None:
-    """The same partition twice in one request, an unknown one, a wrong epoch."""
+    """A request with the same partition twice, with an unknown partition, or with a wrong epoch is refused."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)
@@ -202,7 +203,7 @@ def test_list_offsets_refuses_duplicates_and_strangers() -> None:
 
 
 def test_offset_for_leader_epoch() -> None:
-    """The end of each epoch, of one without records, and of ones that never were."""
+    """Asks for the end of an epoch with records, of one without records, and of epochs that never existed."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)

@@ -1,4 +1,4 @@
-"""What Produce refuses, and that a refusal appends nothing; which answers come without replication."""
+"""Which requests Produce refuses, that a refusal appends nothing, and which answers do not wait for replication."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ def too_many_counted() -> bytearray:
 
 
 def resealed(records: bytearray, position: int, value: int) -> bytearray:
-    """The batch with one byte changed and its checksum right again."""
+    """Returns the batch with one byte changed and a valid checksum."""
     from crc32c import crc32c
 
     records[position] = value
@@ -78,7 +78,7 @@ def resealed(records: bytearray, position: int, value: int) -> bytearray:
     ],
 )
 def test_a_refused_batch_has_its_error_and_leaves_the_log_empty(make: Callable[[], bytearray], expected: ErrorCode) -> None:
-    """Each with its error for the partition, and the log stays empty; the same connection's next batch is appended."""
+    """Every refused batch gets its error, and the log stays empty. The next batch on the same connection is appended."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -93,7 +93,7 @@ def test_a_refused_batch_has_its_error_and_leaves_the_log_empty(make: Callable[[
 
 
 def test_null_records_are_refused() -> None:
-    """The field may be null on the wire and must not be."""
+    """The protocol allows null records, but a broker must refuse them."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -112,8 +112,8 @@ def test_null_records_are_refused() -> None:
 
 @pytest.mark.parametrize(("version", "names_leaders"), [(9, False), (10, True)])
 def test_each_partition_of_a_request_has_its_own_answer(version: int, names_leaders: bool) -> None:
-    """Good, corrupt, unknown and not led here, in one request: only the good one is appended. From version 10 on the answer
-    has room for the leader of what is not led here."""
+    """One request has partitions with a good batch, a corrupt one, an unknown topic, and another leader. Only the good batch
+    is appended. From version 10 on, the answer names the other leader."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -155,7 +155,7 @@ def test_each_partition_of_a_request_has_its_own_answer(version: int, names_lead
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 def test_unknown_acks_are_refused(acks: int) -> None:
-    """Only 0, 1 and -1 mean anything."""
+    """Only 0, 1 and -1 are valid values of acks."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -168,7 +168,7 @@ def test_unknown_acks_are_refused(acks: int) -> None:
 
 
 def test_acks_1_does_not_wait_for_followers() -> None:
-    """Acknowledged when the leader's kernel has it; a consumer sees it only when the ISR has it."""
+    """The record is acknowledged when the leader's kernel has it. A consumer sees it only when the ISR has it."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -183,7 +183,7 @@ def test_acks_1_does_not_wait_for_followers() -> None:
 
 
 def test_acks_1_that_waits_for_followers_meets_its_deadline() -> None:
-    """A leader in doubt waits for replication even then, and no longer than the client does."""
+    """A leader in doubt waits for replication even with acks=1, but no longer than the request's timeout."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -227,7 +227,7 @@ def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("limit_bytes", [256 * 1024 * 1024, 1_000_000])
 def test_followers_are_read_while_produce_requests_wait_for_them(limit_bytes: int) -> None:
-    """More than the memory for requests waits for the follower, whose fetches come in by the same listener."""
+    """The waiting requests may exceed the memory for requests, and the follower's fetches come in by the same listener."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -249,7 +249,8 @@ def messages_in_memory() -> int:
 
 @pytest.mark.slow
 def test_requests_that_timed_out_are_let_go() -> None:
-    """While the controller is away the ISR stays as it is and the high watermark may never move: nothing of them is kept."""
+    """While the controller is unreachable, the ISR stays as it is and the high watermark may never move. The broker keeps
+    nothing of requests that timed out."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -272,7 +273,7 @@ def test_requests_that_timed_out_are_let_go() -> None:
 
 @pytest.mark.parametrize("version", [3, 7, 8, 9, 10, 11])
 def test_every_version_can_be_answered(version: int) -> None:
-    """Fields that a version lacks stay at their default, in a success and in an error."""
+    """Fields that a version lacks keep their default, both in a success and in an error."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
