@@ -1,4 +1,4 @@
-"""The queue of assignments: batching, newest wish wins, retries, and nothing is lost or kept forever."""
+"""The queue of assignments: batching, retries, the newest wish wins, and nothing is lost or kept forever."""
 
 import random
 
@@ -116,7 +116,7 @@ def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
 
 
 def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> None:
-    """The metadata came to agree by itself before the wish was sent."""
+    """The metadata comes to agree before the wish is sent."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     assert queue.has_pending_into(D1)
@@ -126,7 +126,8 @@ def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> 
 
 
 def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> None:
-    """After a failed request, LOST is not sent again for a replica that came back meanwhile: it would leave the ISR."""
+    """After a failed request, LOST is not sent again for a replica that came back meanwhile, or the replica would leave the
+    ISR."""
     for failed in (True, False):
         queue = assignments()
         queue.wish({P0: D1, P1: D1}, 0)

@@ -86,9 +86,9 @@ def recovering(leader: int) -> Callable[[Broker], None]:
         (Broker(), nothing, None, BASE),
         (Broker(isr=(2,), leader=2), nothing, None, replace(BASE, in_isr=False)),
         (Broker(assigned=UNASSIGNED, leader=2), nothing, D2, replace(BASE, metadata_directory=UNASSIGNED, log_directory=D2)),
-        # Went offline with its directory: remembered there, whatever the metadata says.
+        # The log went offline with its directory. It is remembered there, whatever the metadata says.
         (Broker(), went_offline, None, replace(BASE, log_directory=D1, online_directories=(D2,), any_offline=True)),
-        # A log in a directory that failed a moment ago, before the replicas have left it.
+        # The log's directory failed a moment ago, and the replica has not been removed from it yet.
         (
             Broker(),
             lambda broker: broker.lose("/d1"),
@@ -113,7 +113,7 @@ def test_situation(
 
 
 def test_a_partition_of_others_has_no_place_here() -> None:
-    """Neither has one that does not exist."""
+    """The same applies to a partition that does not exist."""
     broker = Broker()
     moved = PartitionChangeRecord(
         topic_id=P0.topic_id, partition_id=0, replicas=[2], isr=[2], leader=2, directories=[directory(9)]
@@ -147,8 +147,8 @@ def test_what_went_offline_is_forgotten_when_it_is_lost_or_gone() -> None:
     [(EPOCH, False, True), (EPOCH, True, False), (BrokerEpoch(99), False, False), (None, False, False)],
 )
 def test_what_is_newer_than_the_incarnation(broker_epoch: BrokerEpoch | None, is_hosted: bool, is_newer: bool) -> None:
-    """Created after the registration of this incarnation, and without a log here. An image with another incarnation's
-    registration proves nothing."""
+    """A partition is newer if it was created after this incarnation's registration and has no log here. If the image has
+    another incarnation's registration, that is unknown."""
     broker, delta, key = Broker(), MetadataDelta(), Q0
     replay(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), into=broker.state, delta=delta)
     broker.known.metadata_changed(delta, broker_epoch=broker_epoch, hosted=(key,) if is_hosted else ())
@@ -158,7 +158,7 @@ def test_what_is_newer_than_the_incarnation(broker_epoch: BrokerEpoch | None, is
 
 
 def test_what_was_created_before_the_registration_is_not_newer() -> None:
-    """By offsets, which a later registration record of the same incarnation does not move."""
+    """Offsets decide. A later registration record of the same incarnation does not change which offset counts."""
     broker, delta = Broker(), MetadataDelta()
     delta.created_partitions[P0] = Offset(0)
     broker.known.metadata_changed(delta, broker_epoch=EPOCH, hosted=())
@@ -180,12 +180,12 @@ def test_what_was_created_before_the_registration_is_not_newer() -> None:
     ],
 )
 def test_a_replica_that_has_no_place(broker: Broker, expected: Action) -> None:
-    """A member of the ISR is reported LOST unless the controller knows. Replicas outside the ISR do not hold up anything."""
+    """An ISR member is reported LOST unless the controller already has that. A replica outside the ISR holds nothing up."""
     assert broker.known.decide_unplaceable(P0) == Decision(expected)
 
 
 def test_news_is_news_once() -> None:
-    """Both `has_no_place` and `note_wish` return True only the first time."""
+    """`has_no_place` returns True only the first time, `note_wish` only if the wish changed."""
     known = Broker().known
     assert [known.has_no_place(P0), known.has_no_place(P0)] == [True, False]
     assert (known.is_unplaceable(P0), known.unplaceable_count) == (True, 1)
@@ -224,8 +224,8 @@ def test_what_a_decision_has_to_say(decision: Decision, wish: DirectoryId | None
     ],
 )
 def test_where_a_broker_leads(broker: Broker, wish: DirectoryId | None, led: DirectoryId | None) -> None:
-    """Where the metadata has a replica that it leads, and where that replica really is, if the controller must still be
-    told."""
+    """A broker leads in the directory that the metadata has for a replica, and in the wished one while the controller must
+    still be told of it."""
     broker.known.note_wish(P0, wish)
     if led is not None:
         assert broker.known.leads_in(led)
@@ -253,14 +253,14 @@ OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=No
         (WAITED_FOR, False),
         (replace(WAITED_FOR, assigned=MIGRATING), False),
         (replace(WAITED_FOR, assigned=D2), False),
-        # The metadata names its directory, places it on other brokers, or says LOST.
+        # The metadata names the replica's directory, places the replica on other brokers, or says LOST.
         (replace(WAITED_FOR, assigned=D1), True),
         (replace(WAITED_FOR, assigned=None), True),
         (replace(WAITED_FOR, assigned=LOST, assigned_is_online=False), True),
-        # Not here yet: it may still be created where the controller counts it as online.
+        # The log does not exist yet. It may still be created, and the controller counts its directory as online.
         (replace(WAITED_FOR, hosted=None, has_wish=False), False),
         (replace(WAITED_FOR, hosted=None, has_wish=False, is_unplaceable=True), True),
-        # In a directory that the controller considers offline.
+        # The controller considers the replica's directory offline.
         (OFFLINE, True),
         (replace(OFFLINE, has_wish=True), False),
         (replace(OFFLINE, is_being_created=True), False),

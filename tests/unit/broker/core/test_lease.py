@@ -7,13 +7,14 @@ SESSION = 9 * NS_PER_S
 
 
 def running(lease: Lease, from_ns: int, to_ns: int) -> None:
-    """A process that keeps running is never in doubt."""
+    """Looks at the lease as often as a process that keeps running, so that it never comes into doubt."""
     for now_ns in range(from_ns, to_ns + 1, ABSENCE_MIN_NS // 4):
         lease.look(now_ns)
 
 
 def test_a_stop_over_the_end_of_the_session_is_doubted() -> None:
-    """The doubt lasts until everything committed at a later time is applied. An answer from before it does not count."""
+    """The doubt lasts until everything committed at a later time is applied. An answer to a request from before the stop
+    does not count."""
     lease = Lease(SESSION)
     lease.renew(0)
     running(lease, 0, 5 * NS_PER_S)

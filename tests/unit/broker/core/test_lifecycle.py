@@ -281,7 +281,7 @@ def test_last_words_fence_and_name_every_failure() -> None:
     context = Context()
     context.run_until_unfenced()
     assert context.step(DirectoryFailed(D1), after_ms=10) == [heartbeat(D1)]
-    # While that one is in flight the other directory fails as well.
+    # While that heartbeat is in flight, the other directory fails as well.
     assert context.step(DirectoryFailed(D2)) == []
     assert context.step(LastWords()) == []
     assert context.answer(D1) == [FailuresAcknowledged((D1,)), heartbeat(D1, D2, fence=True)]

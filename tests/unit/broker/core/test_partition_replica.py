@@ -73,7 +73,7 @@ def partition(
 
 
 def nobody(broker_id: BrokerId) -> BrokerRegistration | None:
-    """A metadata without any brokers."""
+    """Stands for metadata without any brokers."""
 
 
 class LeaderContext:
@@ -178,8 +178,8 @@ def test_high_watermark_ignores_a_caught_up_replica_that_may_not_join(change: st
 
 
 def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
-    """The follower's broker is healthy and it was caught up a moment ago. But its assigned directory is gone, so it will not
-    fetch again, and acks=all must not wait for the lag time to pass."""
+    """The follower's broker is healthy, and the follower was caught up a moment ago. But its assigned directory is gone, so
+    it will not fetch again, and acks=all must not wait for the lag time to pass."""
     leader = LeaderContext((1, 2), log_end=10)
     alive, dead = DirectoryId(Uuid(b"A" * 16)), DirectoryId(Uuid(b"D" * 16))
     leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive, dead))
@@ -192,7 +192,7 @@ def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
     assert leader.lead(shrunk._replace(directories=(UNASSIGNED, UNASSIGNED, dead))) == []
     leader.brokers[THREE] = replace(leader.brokers[THREE], directories=(alive,))
     assert leader.replica.brokers_changed(leader.now_ns) == [HighWatermarkAdvanced(Offset(20))]
-    # It cannot be proposed either, whatever it fetches.
+    # The replica cannot be proposed either, whatever it fetches.
     assert leader.fetch(THREE, 20) == []
 
 
@@ -208,7 +208,8 @@ def test_time_alone_releases_the_high_watermark() -> None:
 
 
 def test_high_watermark_stands_still_below_min_insync_replicas() -> None:
-    """While the recorded ISR is too small, no write, fetch or passing of time moves it. Proposed members do not count."""
+    """While the recorded ISR is too small, no write, fetch or passing of time moves the high watermark. Proposed members do
+    not count."""
     leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
     assert leader.write(20) == []
     assert proposed(leader.fetch(TWO, 20)) != []
@@ -219,7 +220,8 @@ def test_high_watermark_stands_still_below_min_insync_replicas() -> None:
 
 
 def test_an_isr_that_has_grown_back_releases_the_high_watermark() -> None:
-    """It advances with the answer to the proposal or with the record of the change, whichever comes first."""
+    """The high watermark advances with the answer to the proposal or with the record of the change, whichever comes
+    first."""
     for is_record_first in (False, True):
         leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
         leader.fetch(TWO, 10)
@@ -239,7 +241,7 @@ def test_an_isr_that_shrinks_below_min_insync_replicas_stops_the_high_watermark(
 
 
 def test_a_lower_min_insync_replicas_releases_the_high_watermark() -> None:
-    """It advances at once. Raising the minimum again takes nothing back."""
+    """The high watermark advances at once. Raising the minimum again does not move it back."""
     leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=3)
     assert leader.configure(2) == []
     assert leader.configure(1) == [HighWatermarkAdvanced(Offset(10))]
@@ -273,7 +275,7 @@ def test_the_record_of_an_isr_change_may_come_before_its_answer() -> None:
 
 
 def test_follower_takes_over_the_high_watermark_within_its_log() -> None:
-    """Never above what it has written, never back except by truncation."""
+    """A follower's high watermark never exceeds its written log, and only a truncation moves it back."""
     replica = PartitionReplica(TWO, nobody, LAG_MAX)
     replica.become_follower(partition())
     replica.written(Offset(8), 0)
@@ -312,7 +314,7 @@ def test_isr_shrinks_after_the_lag_time() -> None:
     assert effects == [ProposeIsr(proposal)]
     assert proposal.members == (IsrMember(ONE, BrokerEpoch(101)), IsrMember(TWO, BrokerEpoch(102)))
     assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 7)
-    # The removal is not yet committed: its member still holds the high watermark back.
+    # The removal is not committed yet, so the member still holds back the high watermark.
     assert leader.replica.maximal_isr == (1, 2, 3)
     assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
     assert leader.accept((1, 2)) == [IsrCommitted((ONE, TWO, THREE), (ONE, TWO)), HighWatermarkAdvanced(Offset(20))]
@@ -360,7 +362,8 @@ def test_isr_expands_when_a_follower_reaches_the_high_watermark() -> None:
 
 
 def test_a_follower_below_the_epoch_start_may_not_join() -> None:
-    """The high watermark of a fresh leader can be old; only the epoch's start proves that the follower has all of it."""
+    """A fresh leader's high watermark can be old. Only the start of its epoch proves that the follower has everything
+    committed."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.replica.high_watermark = Offset(3)
     assert proposed(leader.fetch(TWO, 5)) == []
@@ -368,7 +371,7 @@ def test_a_follower_below_the_epoch_start_may_not_join() -> None:
 
 
 def test_the_proposed_member_holds_back_the_high_watermark() -> None:
-    """While the expansion is under way the controller may already count the new member: it must have what is committed."""
+    """The controller may already count the proposed member, so records are committed only when it has them, too."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     leader.now_ns += 2 * LAG_MAX
@@ -378,7 +381,7 @@ def test_the_proposed_member_holds_back_the_high_watermark() -> None:
 
 @pytest.mark.parametrize("change", ["fenced", "in_controlled_shutdown", "epoch", "unregistered"])
 def test_an_ineligible_follower_is_not_proposed(change: str) -> None:
-    """KIP-841 and KIP-903: it must be unfenced, not shutting down, and of the incarnation that the metadata knows."""
+    """KIP-841 and KIP-903: a new member must be unfenced, not shutting down, and of the incarnation in the metadata."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     known = leader.brokers.pop(TWO)
     if change == "epoch":
@@ -400,7 +403,8 @@ def test_a_fetch_of_a_replaced_incarnation_changes_nothing() -> None:
 
 
 def test_a_fetch_without_epoch_is_accepted() -> None:
-    """Followers that speak an older Fetch send no epoch; -1 then goes to the controller, which skips the check."""
+    """Followers with an older Fetch version send no epoch. The proposal then has -1, with which the controller skips its
+    check."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     [proposal] = proposed(leader.fetch(TWO, 10, epoch=-1))
     assert proposal.members[1] == IsrMember(TWO, NO_BROKER_EPOCH)
@@ -423,7 +427,7 @@ def test_two_followers_catch_up_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_an_ineligible_replica_reverts_the_proposal(error: ErrorCode) -> None:
-    """Nothing changed at the controller, so the committed ISR counts again at once; no retry."""
+    """The controller has changed nothing, so the committed ISR counts again at once. There is no retry."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
@@ -443,7 +447,8 @@ def test_an_ineligible_replica_reverts_the_proposal(error: ErrorCode) -> None:
     ],
 )
 def test_an_outdated_proposal_waits_for_the_metadata(error: ErrorCode) -> None:
-    """It may have been written by an earlier attempt whose answer got lost, so the maximal ISR stays until metadata says."""
+    """An earlier attempt whose answer was lost may have changed the ISR, so the maximal ISR stays until the metadata
+    arrives."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
@@ -486,7 +491,7 @@ def test_an_answer_overtaken_by_metadata_is_ignored() -> None:
 
 
 def test_acks_all_needs_enough_in_sync_replicas_before_and_after() -> None:
-    """NONE only when the high watermark covers the append and the recorded ISR is still large enough."""
+    """The result is NONE only if the high watermark covers the append and the recorded ISR is still large enough."""
     leader = LeaderContext((1, 2), min_insync=3)
     assert not leader.replica.has_enough_in_sync()
     leader.configure(2)
@@ -508,7 +513,7 @@ def test_a_proposed_member_does_not_count_as_in_sync() -> None:
 
 
 def test_min_insync_replicas_above_the_replication_factor_is_bounded() -> None:
-    """A topic with one replica stays writable where the cluster's default asks for two."""
+    """A topic with one replica stays writable even if the cluster's default for min.insync.replicas is two."""
     leader = LeaderContext((1,), min_insync=2)
     leader.lead(partition((1,), replicas=(1,), partition_epoch=8))
     assert leader.replica.has_enough_in_sync()
@@ -516,7 +521,7 @@ def test_min_insync_replicas_above_the_replication_factor_is_bounded() -> None:
 
 
 def test_a_former_leader_acknowledges_nothing() -> None:
-    """This holds whatever its high watermark was, because the new leader may have a different log."""
+    """Whatever the high watermark was, a former leader acknowledges nothing, because the new leader's log may differ."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.replica.become_follower(partition((2,), leader=2, leader_epoch=6, partition_epoch=8))
     assert leader.replica.acks_all_result(Offset(5)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -550,7 +555,7 @@ def test_the_same_leader_epoch_keeps_what_is_known_of_the_followers() -> None:
 
 
 def test_old_metadata_is_ignored() -> None:
-    """Neither an older partition epoch nor an older leader epoch goes back."""
+    """An older partition epoch or an older leader epoch changes nothing."""
     leader = LeaderContext()
     leader.lead(partition((1, 2), partition_epoch=9))
     leader.lead(partition((1, 2, 3), partition_epoch=8))
@@ -570,7 +575,7 @@ def test_recovering_ends_with_the_first_accepted_isr_change() -> None:
 
 
 def test_under_replicated() -> None:
-    """Only a leader reports it, and only the recorded ISR counts."""
+    """Only a leader reports that it is under-replicated, and only the recorded ISR counts."""
     leader = LeaderContext((1, 2))
     assert leader.replica.is_under_replicated
     leader.lead(partition((1, 2, 3), partition_epoch=8))

@@ -65,7 +65,7 @@ def test_a_file_system_without_inode_counts_is_not_below_the_floor() -> None:
 
 
 def test_the_first_replica_is_the_preferred_leader() -> None:
-    """Its place in the list decides; a broker that is not in the list at all leads nothing."""
+    """The first broker in the list is the preferred leader. A broker that is not in the list is a follower."""
     one, two, three = BrokerId(1), BrokerId(2), BrokerId(3)
     assert replica_kind(one, (one, two)) is PREFERRED_LEADER
     assert replica_kind(two, (one, two)) is FOLLOWER
@@ -74,7 +74,7 @@ def test_the_first_replica_is_the_preferred_leader() -> None:
 
 
 def test_a_replica_counts_once_however_often_it_is_placed_or_removed() -> None:
-    """Placed again it changes its kind at most; removed again nothing happens."""
+    """Placing a replica again can only change its kind. Removing it again does nothing."""
     replicas = PlacedReplicas()
     for kind, other in ((PREFERRED_LEADER, FOLLOWER), (FOLLOWER, PREFERRED_LEADER)) * 2:
         replicas.place(TopicIdPartition(TOPIC, 0), kind)

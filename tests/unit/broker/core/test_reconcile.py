@@ -47,21 +47,21 @@ TABLE = [
     (hosted(B, LOST), Decision(Action.ASSIGN, B)),
     (hosted(B, GONE), Decision(Action.ASSIGN, B)),
     (hosted(A, None), Decision(Action.DELETE)),
-    # Its directory failed in this incarnation: the controller knows, or gets the failed directory's id.
+    # The log's directory failed in this incarnation: if the controller does not know, it gets the failed directory's id.
     (failed(GONE, GONE), Decision(Action.SKIP)),
     (failed(GONE, LOST), Decision(Action.SKIP)),
     (failed(GONE, UNASSIGNED), Decision(Action.ASSIGN, GONE)),
     (failed(GONE, A), Decision(Action.ASSIGN, GONE)),
     (failed(GONE, UNASSIGNED, in_isr=True, newer_than_incarnation=True), Decision(Action.ASSIGN, GONE)),
     (failed(GONE, UNASSIGNED, in_isr=True, leads_while_recovering=True), Decision(Action.ASSIGN, GONE)),
-    # Absent and in the ISR: LOST, unless it certainly never held data.
+    # The log is absent and the replica is in the ISR: LOST, unless the replica certainly never held data.
     (absent(A, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(GONE, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(UNASSIGNED, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(MIGRATING, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(LOST, in_isr=True), Decision(Action.SKIP)),
     (absent(A, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
-    # Its directory may be temporarily offline, and the controller does not consider the replica online.
+    # The log may be in a directory that is offline: skipped if the controller does not consider the replica online.
     (absent(GONE, in_isr=True, any_offline=True), Decision(Action.SKIP)),
     (absent(UNASSIGNED, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
     (absent(MIGRATING, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
@@ -73,7 +73,7 @@ TABLE = [
     (absent(GONE, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE)),
     (absent(UNASSIGNED, in_isr=True, leads_while_recovering=True), Decision(Action.CREATE)),
     (absent(UNASSIGNED, in_isr=True, leads_while_recovering=True, any_offline=True), Decision(Action.CREATE)),
-    # Absent and outside the ISR: created, as long as no offline directory may hold it.
+    # The log is absent and the replica outside the ISR: created, unless the log may be in an offline directory.
     (absent(A), Decision(Action.CREATE, A)),
     (absent(UNASSIGNED), Decision(Action.CREATE)),
     (absent(LOST), Decision(Action.CREATE)),
@@ -85,7 +85,8 @@ TABLE = [
     (absent(LOST, any_offline=True), Decision(Action.SKIP)),
     (absent(MIGRATING, any_offline=True), Decision(Action.SKIP)),
     (absent(GONE, any_offline=True), Decision(Action.SKIP)),
-    # Not placed here and not hosted; or its log is in a directory that is offline, where nothing can be deleted.
+    # The metadata does not place the replica here. It has no log here, or one in an offline directory, where nothing can be
+    # deleted.
     (replace(BASE, metadata_directory=None), Decision(Action.SKIP)),
     (replace(BASE, metadata_directory=None, log_directory=GONE, any_offline=True), Decision(Action.SKIP)),
 ]
@@ -93,7 +94,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("situation", "decision"), TABLE)
 def test_each_situation_of_a_replica_has_its_decision(situation: ReplicaSituation, decision: Decision) -> None:
-    """docs/KIPS.md, "The broker: where replicas are", and what docs/DESIGN.md adds for absent replicas."""
+    """The rules are in docs/KIPS.md, "The broker: where replicas are", and for absent replicas also in docs/DESIGN.md."""
     assert decide(situation) == decision
 
 

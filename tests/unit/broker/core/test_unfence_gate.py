@@ -1,4 +1,4 @@
-"""The gate of KIP-858: fixed once, and open when every replica of the set is settled in applied metadata."""
+"""The gate of KIP-858: its set of replicas is fixed once, and it opens when applied metadata has settled all of them."""
 
 import pytest
 
@@ -13,7 +13,7 @@ R0, R1, R2 = (TopicIdPartition(T, index) for index in range(3))
 
 
 class Places:
-    """Replicas in D1, of which the metadata names those in `agreed`."""
+    """Stands for replicas in D1, of which the metadata names only those in `agreed`."""
 
     def __init__(self, *agreed: TopicIdPartition) -> None:
         self.agreed = dict.fromkeys(agreed)
@@ -30,8 +30,8 @@ class Places:
 
 
 def test_it_waits_for_what_is_not_settled_and_opens_when_the_last_one_is() -> None:
-    """Replicas settled when the set was fixed, and replicas that come up later, never count. A replica that was settled once
-    is dropped for good."""
+    """Replicas that are settled when the set is fixed, and replicas that come later, never count. A replica in the set that
+    was settled once never counts again."""
     gate = UnfenceGate()
     assert not gate.is_fixed
     gate.update(Places(R0))
@@ -47,7 +47,7 @@ def test_it_waits_for_what_is_not_settled_and_opens_when_the_last_one_is() -> No
 
 
 def test_an_empty_set_opens_at_once_and_the_set_is_fixed_once() -> None:
-    """Later assignments never count."""
+    """Assignments made after the set was fixed never count."""
     gate = UnfenceGate()
     gate.fix([], Places())
     assert gate.is_open

@@ -1,4 +1,4 @@
-"""Jobs of one directory: in order, one at a time, and none of them can end the lane."""
+"""Jobs of one directory: they run in order, one at a time, and no job can end the lane."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ def recording(world: SimulatedWorld, done: list[str], name: str, seconds: float 
 
 
 def test_jobs_run_in_order_and_named_kinds_are_not_piled_up() -> None:
-    """Only one job of a kind is queued at a time, however often its timer fires while the disk is slow."""
+    """At most one job of each named kind is queued, however often its timer fires while the disk is slow."""
 
     async def scenario(world: SimulatedWorld) -> None:
         done: list[str] = []
@@ -58,7 +58,7 @@ def test_a_failing_job_does_not_end_the_lane() -> None:
 
 
 def test_a_stopped_lane_drops_what_has_not_begun() -> None:
-    """The current job ends by itself, callers waiting for the lane are woken, and later jobs are not accepted."""
+    """The current job ends by itself, callers waiting for the lane are woken, and new jobs are not accepted."""
 
     async def scenario(world: SimulatedWorld) -> None:
         done: list[str] = []

@@ -1,4 +1,4 @@
-"""Sizes of logs are summed by directory and walked over only now and then."""
+"""Sizes of logs are summed by directory, and the replicas are asked for them only now and then."""
 
 from broker.hosting.directory_logs import ReplicaDescription
 from broker.hosting.log_metrics import WALK_EVERY, LogSizes
@@ -21,7 +21,7 @@ class Described:
 
 
 def test_sizes_by_replica_and_directory() -> None:
-    """Two replicas in one directory, none in the other, which is shown as empty all the same."""
+    """One directory has two replicas. The other has none and is shown with size 0."""
 
     online = {FIRST: "/a", SECOND: "/b"}
     replicas = Described()

@@ -1,4 +1,4 @@
-"""A partition whose log is replaced while requests wait at it, by the same log loaded again or by one elsewhere."""
+"""A partition whose log is replaced while requests wait, by the same log loaded again or by a log in another directory."""
 
 import asyncio
 import errno
@@ -11,7 +11,7 @@ from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
 
 async def leader_with_waiting_produces(cluster: Cluster, *values: str) -> list[asyncio.Task[ErrorCode]]:
-    """Broker 1 leads on disk a, and what it writes waits because its follower is cut off."""
+    """Broker 1 leads on disk a. Its produce requests wait, because its follower is cut off."""
     for broker_id in (1, 2):
         await cluster.start(broker_id, "ab")
     cluster.controller.create_topic([1, 2])
@@ -30,7 +30,7 @@ async def error_of(cluster: Cluster, value: str) -> ErrorCode:
 
 
 async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
-    """What a future replica would hold that has caught up."""
+    """Makes on disk b what a future replica that has caught up would hold."""
     partition = cluster[1].partition()
     for name, content in cluster.world.disk(path(1, "a")).files_in("t-0").items():
         cluster.world.disk(path(1, "b")).write(name, content)
@@ -39,8 +39,8 @@ async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
 
 
 def test_produces_wait_on_while_the_log_is_loaded_again() -> None:
-    """Another append fails for lack of memory and is refused. What was written before it is in the log that is loaded again,
-    and is acknowledged when the follower has it."""
+    """Another append fails for lack of memory and is refused. The records written before are still there when the log is
+    loaded again, and are acknowledged when the follower has them."""
 
     async def scenario(cluster: Cluster) -> None:
         [waiting] = await leader_with_waiting_produces(cluster, "waiting")
@@ -56,8 +56,8 @@ def test_produces_wait_on_while_the_log_is_loaded_again() -> None:
 
 
 def test_produces_wait_on_when_a_log_in_another_directory_takes_over() -> None:
-    """The seam for moves between directories (KIP-113): the future log has caught up and becomes the current one, log and
-    directory at once."""
+    """Prepares moves between directories (KIP-113): the future log has caught up and replaces the current one, together with
+    its directory."""
 
     async def scenario(cluster: Cluster) -> None:
         waiting = await leader_with_waiting_produces(cluster, "one", "two")
@@ -82,7 +82,7 @@ def test_produces_wait_on_when_a_log_in_another_directory_takes_over() -> None:
 
 
 def test_produces_fail_that_the_new_log_does_not_hold() -> None:
-    """Nothing may be acknowledged that is in no log. What the new log holds is acknowledged all the same."""
+    """Records that no log holds must not be acknowledged. Records that the new log holds are."""
 
     async def scenario(cluster: Cluster) -> None:
         [first] = await leader_with_waiting_produces(cluster, "first")

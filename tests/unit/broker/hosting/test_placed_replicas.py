@@ -1,7 +1,4 @@
-"""Which directory a broker gives each replica, and that its counts stay right through whatever becomes of a replica.
-
-Method: real Replicas on simulated disks. `assert_counted` compares what each broker counts with what it hosts.
-"""
+"""Which directory a broker gives each replica, and that its replica counts stay correct whatever happens to a replica."""
 
 import errno
 import random
@@ -24,7 +21,7 @@ def assert_counted(cluster: Cluster) -> None:
 
 
 def leaders_by_disk(cluster: Cluster, broker_id: int, topic_id: TopicId = TOPIC) -> list[int]:
-    """How many partitions that the broker is to lead it has put into each of its directories."""
+    """Returns how many partitions with this broker as preferred leader are in each of its directories."""
     partitions = cluster.controller.state.topics[topic_id].partitions
     found = Counter(
         directory_id
@@ -36,8 +33,8 @@ def leaders_by_disk(cluster: Cluster, broker_id: int, topic_id: TopicId = TOPIC)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_leaders_are_spread_over_the_disks(seed: int) -> None:
-    """30 partitions on three brokers of three disks: a broker leads every third partition, and has room on every disk. All
-    ten of its leaders used to be on the same one."""
+    """30 partitions on three brokers with three disks each: a broker leads ten partitions, and must not put all ten on the
+    same disk, as it once did."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2, 3):
@@ -56,7 +53,7 @@ def test_leaders_are_spread_over_the_disks(seed: int) -> None:
 
 
 def test_logs_that_are_being_created_count() -> None:
-    """A disk that hangs at its first creation gets its share of a topic, and no more, while nothing is there yet."""
+    """A disk that hangs at its first creation gets its fair share of a topic, and no more, although it holds no log yet."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -72,7 +69,7 @@ def test_logs_that_are_being_created_count() -> None:
 
 
 def test_deleted_and_moved_replicas_no_longer_count() -> None:
-    """What went from a disk makes room there for as many of the next topic, though its files are still there."""
+    """The next topic's replicas take the places of those deleted or moved, although the files are still on the disk."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -97,7 +94,8 @@ def test_deleted_and_moved_replicas_no_longer_count() -> None:
 
 
 def test_another_first_replica_makes_it_another_kind() -> None:
-    """The order of the replicas changes, not who leads: the disk is from then on one leader richer, or poorer."""
+    """Only the order of the replicas changes, not the leader. Still, the disk then counts one preferred leader more, or one
+    less."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -120,7 +118,7 @@ def test_another_first_replica_makes_it_another_kind() -> None:
 
 
 def test_another_first_replica_while_the_log_is_being_created() -> None:
-    """The kind is that of the newest metadata, before and after the creation ends."""
+    """The newest metadata decides the kind of replica, both before and after the creation ends."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -139,8 +137,8 @@ def test_another_first_replica_while_the_log_is_being_created() -> None:
 
 @pytest.mark.parametrize("is_topic_removed", [False, True])
 def test_a_creation_that_fails_no_longer_counts(is_topic_removed: bool) -> None:
-    """Short of descriptors it is tried again in the same directory, and then it counts again; once the topic is removed it
-    never does."""
+    """A creation short of descriptors is tried again in the same directory, and then counts again. Once the topic is
+    removed, it never counts."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -160,7 +158,7 @@ def test_a_creation_that_fails_no_longer_counts(is_topic_removed: bool) -> None:
 
 
 def test_a_topic_that_is_removed_while_its_log_is_being_created_no_longer_counts() -> None:
-    """The log is there for a moment, and is taken away again."""
+    """The log is there for a moment, and then it is deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -178,8 +176,8 @@ def test_a_topic_that_is_removed_while_its_log_is_being_created_no_longer_counts
 
 
 def test_what_was_on_a_lost_disk_counts_nowhere() -> None:
-    """Neither what was loaded there nor what was being created. Replicas that never came to be there go to the other disks,
-    as evenly as any."""
+    """Neither loaded replicas nor those being created count on a lost disk. Those not yet created go to the other disks,
+    spread as evenly as any."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -199,7 +197,7 @@ def test_what_was_on_a_lost_disk_counts_nowhere() -> None:
 
 @pytest.mark.parametrize("is_orderly", [False, True])
 def test_loaded_logs_count(is_orderly: bool) -> None:
-    """After a restart a broker goes on where it was: the next leaders go to the disks that have fewest."""
+    """After a restart, loaded logs count, so the next leaders go to the disks with the fewest."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")

@@ -8,7 +8,7 @@ from tests.simulation.environment import SimulatedWorld
 
 
 def test_replication_waiters_are_completed_in_order() -> None:
-    """The high watermark completes what ends at or below it, with the error that holds at that moment."""
+    """The high watermark completes waiters whose offset is at or below it, with the error of that call."""
     done: list[tuple[int, ErrorCode]] = []
     waiters = ReplicationWaiters()
     for offset in (3, 5, 9):
@@ -46,7 +46,8 @@ def test_a_wait_for_replication_can_be_given_up() -> None:
 
 
 def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
-    """A consumer counts committed bytes, a follower written ones; bytes that came between its read and its wait count."""
+    """Consumers wait for committed bytes, followers for written ones. Bytes that came between the read and the wait
+    count."""
 
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
@@ -72,7 +73,7 @@ def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
 
 
 def test_a_fetch_ends_at_its_deadline() -> None:
-    """Neither earlier nor later."""
+    """The fetch ends exactly at its deadline."""
 
     async def scenario(world: SimulatedWorld) -> None:
         deadline_ns = world.now_ns() + 300 * NS_PER_MS
@@ -84,7 +85,7 @@ def test_a_fetch_ends_at_its_deadline() -> None:
 
 
 def test_a_change_of_the_partition_completes_every_fetch() -> None:
-    """Whatever it waits for; and the partition forgets it."""
+    """Every fetch ends, whatever it waits for, and the partition forgets it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         waiters = FetchWaiters()

@@ -31,8 +31,8 @@ def top_folders(cluster: Cluster, letter: str, broker_id: int = 1) -> list[str]:
 
 
 def test_an_orderly_end_leaves_markers_and_the_next_start_trusts_them() -> None:
-    """Checkpoints and the marker with the broker's epoch are written; the restart reads everything back without recovery
-    and takes the markers away."""
+    """An orderly end writes checkpoints and a marker with the broker's epoch. The restart reads everything back without
+    recovery and removes the markers."""
 
     async def scenario(cluster: Cluster) -> None:
         broker = await cluster.start(1, "ab")
@@ -60,7 +60,7 @@ def test_an_orderly_end_leaves_markers_and_the_next_start_trusts_them() -> None:
 
 
 def test_an_orderly_end_with_a_dead_disk_marks_the_others_only() -> None:
-    """The dead disk must be recovered when it comes back."""
+    """The dead disk gets no marker, because its logs must be recovered when it comes back."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -76,8 +76,8 @@ def test_an_orderly_end_with_a_dead_disk_marks_the_others_only() -> None:
 
 
 def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
-    """A log of an unknown topic, one of another topic's id, one without partition.metadata: renamed -stray with all that is
-    in them. lost+found, futures and older strays stay as they are."""
+    """A log of an unknown topic, one with another topic id, and one without partition.metadata are renamed to -stray,
+    contents included. lost+found, future replicas and older strays stay as they are."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))
@@ -109,7 +109,7 @@ def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
 
 
 def test_two_current_logs_of_one_partition_end_the_start() -> None:
-    """If the replica is in the ISR and the metadata names neither log, we cannot decide. The error names both of them."""
+    """If the replica is in the ISR and the metadata names neither directory, no log can be chosen. The error names both."""
 
     async def scenario(cluster: Cluster) -> None:
         for letter in "ab":
@@ -128,8 +128,9 @@ def test_two_current_logs_of_one_partition_end_the_start() -> None:
 
 @pytest.mark.parametrize(("assigned", "kept"), [("a", "a"), ("b", "b"), ("", "b")])
 def test_of_two_current_logs_the_metadata_or_the_longer_one_decides(assigned: str, kept: str) -> None:
-    """A disk was away, the replica was made anew elsewhere, the disk is back: no manual step. The named directory is right;
-    where none is named, a replica outside the ISR keeps the longer log. The other is put aside, not deleted."""
+    """A disk was away, the replica was created again elsewhere, and the disk is back. The log in the directory that the
+    metadata names is kept. If it names neither, a replica outside the ISR keeps the longer log. The other log is renamed,
+    not deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         for letter, content in (("a", b""), ("b", bytes(encode_batch([Record(key=None, value=b"x", timestamp_ms=0)])))):
@@ -148,7 +149,7 @@ def test_of_two_current_logs_the_metadata_or_the_longer_one_decides(assigned: st
 
 
 def test_leftover_deletions_are_finished_after_the_delay() -> None:
-    """A -delete folder found at start goes after file.delete.delay.ms."""
+    """A -delete folder found at the start is removed after file.delete.delay.ms."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))
@@ -164,8 +165,8 @@ def test_leftover_deletions_are_finished_after_the_delay() -> None:
 
 
 def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
-    """The files of a large partition go one after the other, or one operation would outlast its deadline. A folder that
-    somebody has removed by hand is no error of the disk."""
+    """Deleting all files of a large partition in one operation could outlast its deadline, so files are deleted one by one.
+    A folder that was removed by hand is not a disk error."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))
@@ -195,8 +196,8 @@ def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
 
 
 def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
-    """Requests are answered UNKNOWN_TOPIC; the folder is -delete in a moment and gone after file.delete.delay.ms. A topic of
-    the same name can live there meanwhile."""
+    """Requests get UNKNOWN_TOPIC at once, the folder is soon renamed to -delete, and it is removed after
+    file.delete.delay.ms. Meanwhile a topic of the same name can use the old folder name."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -218,8 +219,8 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
 
 
 def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() -> None:
-    """A kill came between a cut and the checkpoint. The next records grow past the old recovery point, which after a power
-    cut would vouch for them although nothing synced them."""
+    """After a kill between a truncation and its checkpoint, the recovery point is above the log's end. If it stayed, later
+    records below it would be trusted after a power cut, although they were never synced."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -237,8 +238,8 @@ def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() ->
 
 
 def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
-    """The old topic of the name had a recovery point, a log start and a high watermark. After a crash they would be taken
-    for the new one's: unsynced bytes believed, records below the log start dropped."""
+    """The old topic of this name had a recovery point, a log start and a high watermark. If these applied to the new topic
+    after a crash, unsynced bytes would be trusted, and records below the log start dropped."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -274,7 +275,7 @@ def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
 
 
 def test_a_topic_deleted_before_its_log_is_created() -> None:
-    """The disk was busy, and by the time the creation runs, the metadata no longer places the log here."""
+    """By the time the creation runs, the metadata no longer places the log here, so nothing is created."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -304,8 +305,8 @@ def test_a_topic_deleted_while_its_log_is_being_created() -> None:
 
 
 def test_a_new_topic_of_the_name_keeps_its_log_when_the_old_one_is_created_late() -> None:
-    """A slow disk is at the old topic's log while that topic is deleted and another one of its name is created. The folder
-    is the new one's from then on: it is not taken away for the old one (seed 110615)."""
+    """A slow disk is creating the old topic's log while the topic is deleted and another of its name is created. From then
+    on the folder belongs to the new topic, so it is not deleted for the old one (seed 110615)."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -326,7 +327,7 @@ def test_a_new_topic_of_the_name_keeps_its_log_when_the_old_one_is_created_late(
 
 
 async def create_on_a_hanging_disk(cluster: Cluster) -> None:
-    """Broker 1 is at the creation of a log."""
+    """Starts the creation of a log on broker 1, and makes its disk hang during the creation."""
     disk = cluster.world.disk(path(1, "a"))
     cluster.controller.create_topic([1])
     await cluster.until(lambda: "t-0" in disk.folders())
@@ -337,8 +338,8 @@ async def create_on_a_hanging_disk(cluster: Cluster) -> None:
 
 
 def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
-    """The disk was replaced by an empty one: the log is absent and the metadata has the broker in the ISR. Nothing is
-    created, LOST is wished; out of the ISR it is created and replicated again."""
+    """The disk was replaced by an empty one, so the log is absent although the broker is in the ISR. No log is created, and
+    LOST is wished for. When the replica is out of the ISR, it is created and replicated again."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -356,7 +357,7 @@ def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
         cluster.controller.change(directories=[directory(1, "a"), LOST], isr=[1])
         await cluster.until(lambda: cluster[2].follows() and cluster[2].partition().log.written_offset == 1)
         assert cluster[2].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): directory(2, "b")}
-        # It has everything, but as long as the metadata calls it lost it counts as offline and may not join.
+        # The replica has all records, but while the metadata says LOST, it counts as offline and may not join the ISR.
         await cluster.world.sleep(1)
         assert cluster.controller.requests == []
         cluster.controller.change(directories=[directory(1, "a"), directory(2, "b")])
@@ -367,8 +368,8 @@ def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
 
 
 def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> None:
-    """The topic was created while the broker was down, or it died before it created the log: with every directory of the
-    previous registration online the replica certainly never held anything. With one missing it may have."""
+    """The topic was created while the broker was down, or the broker died before it created the log. If every directory of
+    the previous registration is online, the replica never held data. If one is missing, the replica may have."""
 
     async def scenario(cluster: Cluster) -> None:
         cluster.controller.register(1, "ab")
@@ -387,7 +388,8 @@ def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> No
 
 
 def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> None:
-    """Created on the directory with the fewest logs, and the choice is told to the controller until the metadata agrees."""
+    """The replica is created in the directory with the fewest logs, and the broker reports that until the metadata
+    agrees."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -398,7 +400,7 @@ def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> Non
         assert [wishes[TopicIdPartition(TOPIC, index)] for index in range(4)] == [directory(1, letter) for letter in "abca"]
         cluster.controller.change(0, directories=[directory(1, "a")])
         assert TopicIdPartition(TOPIC, 0) not in cluster[1].replicas.wished_assignments()
-        # A wrong idea of the controller is corrected, whenever it comes up.
+        # If the metadata later names another directory, the broker corrects it.
         cluster.controller.change(0, directories=[directory(1, "b")])
         assert cluster[1].replicas.wished_assignments()[TopicIdPartition(TOPIC, 0)] == directory(1, "a")
 
@@ -406,8 +408,8 @@ def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> Non
 
 
 def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
-    """A broker that lags is given a snapshot, in which registrations and partitions have the same offset. It knows when it
-    registered, and that what the image before did not have is younger: created, not lost."""
+    """In a snapshot, registrations and partitions have the same offset. But the broker knows when it registered, and that
+    partitions missing from its image before are newer, so they are created and not reported LOST."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -440,7 +442,8 @@ def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
 
 
 def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
-    """Below the free-space floor nothing is created; an ISR member says LOST. With space again it is created."""
+    """Below the free-space floor no log is created, and an ISR member is reported LOST. With enough space again, the log is
+    created."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -462,8 +465,8 @@ def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
 
 
 def test_an_unreadable_disk_at_start_leads_nothing() -> None:
-    """One of two disks fails while its logs are loaded: it is offline, its replicas are not created elsewhere, and the other
-    disk's partitions serve."""
+    """One of two disks fails while its logs are loaded. It goes offline, its replicas are not created elsewhere, and the
+    partitions on the other disk serve."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -488,7 +491,7 @@ def test_an_unreadable_disk_at_start_leads_nothing() -> None:
 
 
 def test_a_folder_in_the_way_is_put_aside() -> None:
-    """A folder with the name of a new log appeared after the start. It has no partition.metadata."""
+    """A folder with the name of a new log appeared after the start. It has no partition.metadata, so it is renamed."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -505,7 +508,8 @@ def test_a_folder_in_the_way_is_put_aside() -> None:
 
 
 def test_high_watermarks_are_checkpointed_and_only_when_they_changed() -> None:
-    """After replica.high.watermark.checkpoint.interval.ms the file has the offset; an idle broker writes nothing more."""
+    """After replica.high.watermark.checkpoint.interval.ms the file has the offset. If nothing changes, nothing more is
+    written."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -526,7 +530,7 @@ def test_high_watermarks_are_checkpointed_and_only_when_they_changed() -> None:
 
 
 def test_recovery_points_follow_the_rolled_segments() -> None:
-    """A rolled segment is synced in the background, and the checkpoint then names its end."""
+    """A rolled segment is synced in the background, and then the checkpoint has the segment's end."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -552,7 +556,7 @@ def test_recovery_points_follow_the_rolled_segments() -> None:
     ],
 )
 def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
-    """Old segments go on the leader, by size or by time, the log start is checkpointed, and the follower goes along."""
+    """The leader deletes old segments by size or by time and checkpoints the log start. The follower's log start follows."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -576,7 +580,7 @@ def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
 
 
 def test_a_damaged_segment_does_not_end_the_broker() -> None:
-    """Retention cannot tell how old a segment is whose time index is gone and whose batches are none: it says so."""
+    """If a segment's time index is missing and its batches are unreadable, retention cannot tell its age, and logs that."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -598,7 +602,7 @@ def test_a_damaged_segment_does_not_end_the_broker() -> None:
 
 
 def test_topic_configuration_changes_reach_hosted_partitions() -> None:
-    """min.insync.replicas and max.message.bytes count from the next request on."""
+    """New values of min.insync.replicas and max.message.bytes take effect with the next request."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -619,7 +623,8 @@ def test_topic_configuration_changes_reach_hosted_partitions() -> None:
 
 @pytest.mark.parametrize("is_loaded_again", [False, True])
 def test_a_topic_configuration_that_changes_while_the_log_is_being_opened_counts(is_loaded_again: bool) -> None:
-    """The disk hangs at it for a while, and what the log is opened with is out of date when it is there."""
+    """The disk hangs while the log is being opened, and the configuration changes meanwhile. The opened log must get the new
+    one."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))
@@ -646,7 +651,7 @@ def test_a_topic_configuration_that_changes_while_the_log_is_being_opened_counts
 
 
 def test_a_replica_that_is_moved_to_other_brokers_is_deleted_here() -> None:
-    """The metadata takes the broker out of the replicas: its log goes, and the failed one of another is forgotten."""
+    """The metadata removes the broker from the replicas, so its log is deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):

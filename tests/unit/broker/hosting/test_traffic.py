@@ -1,4 +1,4 @@
-"""What is produced and fetched is counted per topic and in total, and the totals outlive the topics."""
+"""Produced and fetched records are counted per topic and in total, and the totals remain when a topic is deleted."""
 
 from broker.hosting.traffic import Traffic
 from common.protocol.errors import ErrorCode
@@ -6,7 +6,7 @@ from tests.unit.broker.cluster import Cluster, run
 
 
 def series(traffic: Traffic, name: str, topics: list[str]) -> dict[str, float]:
-    """Value by topic; the empty name is the series over all of them."""
+    """Returns each series' value by topic. The empty name is the total over all topics."""
     return {
         dict(sample.labels)["topic"]: sample.value
         for sample in traffic.samples(topics)
@@ -15,7 +15,7 @@ def series(traffic: Traffic, name: str, topics: list[str]) -> dict[str, float]:
 
 
 def test_counts_by_topic_and_in_all() -> None:
-    """Batches of two topics; followers and consumers are counted apart."""
+    """Counts batches of two topics, separately for followers and consumers."""
     traffic = Traffic()
     traffic.produced("a", messages=3, size=100)
     traffic.produced("b", messages=1, size=10)
@@ -29,7 +29,7 @@ def test_counts_by_topic_and_in_all() -> None:
 
 
 def test_a_deleted_topic_leaves_the_sums_alone() -> None:
-    """Its series goes; a sum that fell would look like a restart to Prometheus."""
+    """The topic's own series disappears, but a total that fell would look like a restart to Prometheus."""
     traffic = Traffic()
     traffic.produced("a", messages=3, size=100)
     traffic.produced("b", messages=1, size=10)
@@ -37,7 +37,7 @@ def test_a_deleted_topic_leaves_the_sums_alone() -> None:
 
 
 def test_only_refusals_for_the_content_are_failures() -> None:
-    """A leader that moved is met in the normal course of things; an unknown topic gets no series."""
+    """Requests to a former leader are normal and no failures. An unknown topic gets no series."""
     traffic = Traffic()
     traffic.produce_refused("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     traffic.produce_refused("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)
