@@ -1,8 +1,8 @@
 """Loop-mounted disks that can be created, killed, revived and replaced on one machine (shell).
 
 A disk is a folder on which the image file beside it is mounted (`disk-1` and `disk-1.img`). A *faulty* disk has FUSE
-(`disk-1.fuse`) between the loop device and the image, so that its blocks can fail; `disk-1.faults` selects how. Killing a
-disk is the file system's shutdown ioctl: once it returns, every operation fails with EIO, on open files too.
+(`disk-1.fuse`) between the loop device and the image, so that its blocks can fail; `disk-1.faults` selects how. `kill_disk`
+calls the file system's shutdown ioctl: once that returns, every operation fails with EIO, on open files too.
 `disk_faults.py` has the other failures. A dead disk must be unmounted before it can be mounted again, and that requires
 every process to have closed its files on it.
 """
@@ -93,7 +93,7 @@ class Disk:
 
     @property
     def exists(self) -> bool:
-        """Whether the disk exists, mounted or not."""
+        """True if the disk exists, mounted or not."""
         return self.is_mounted or self.image.exists()
 
 
