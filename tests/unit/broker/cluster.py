@@ -1,8 +1,8 @@
 """The data path of brokers in a simulated world, with a controller made of plain records.
 
 Each broker runs the real Replicas, handlers, request server, fetchers and AlterPartition sender on simulated disks and
-network. `ClusterController.commit` delivers records to all of them at once. AlterPartition is decided by a few lines that
-know only epochs. So the test controls what the metadata says.
+network. `ClusterController.commit` delivers records to all of them at once. A few lines of
+code decide AlterPartition by the epochs alone, so the test controls what the metadata says.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""How a broker finds the active controller: refused, silent, deposed and unknown ones, and the deadline over all of it."""
+"""How a broker finds the active controller: nodes that refuse, are silent, no longer lead or are unknown, and the
+deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -180,8 +180,8 @@ def test_heartbeats_carry_the_applied_offset_of_their_moment_and_come_at_the_int
 
 
 def test_a_failed_directory_is_told_at_once_and_in_every_later_heartbeat() -> None:
-    """OfflineLogDirs is sent long before the next heartbeat is due, and the answer to that heartbeat acknowledges the
-    failure."""
+    """A heartbeat with OfflineLogDirs leaves long before the next one is due, its answer acknowledges the failure, and later
+    heartbeats repeat the directory."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()

@@ -107,8 +107,8 @@ def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
 
 
 def test_the_applied_offset_moves_with_records_that_change_nothing() -> None:
-    """A NoOp or a control batch needs no publishing, but its offset must be applied, or the broker would never seem caught
-    up."""
+    """A NoOp or a control batch changes nothing to publish, but the broker must pass its offset, or it would never seem
+    caught up."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(NoOpRecord())

@@ -331,7 +331,8 @@ def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> 
 
 
 def test_a_follower_that_reaches_where_the_leader_was_counts_as_caught_up() -> None:
-    """Under a steady stream no fetch reaches the log's end. Reaching its end as of the previous fetch is enough."""
+    """Under a steady stream no fetch reaches the log's end. Reaching the end that the log had at the previous fetch is
+    enough."""
     leader = LeaderContext((1, 2))
     leader.fetch(TWO, 10)
     for end in range(20, 80, 10):
