@@ -113,7 +113,8 @@ def test_situation(
 
 
 def test_a_partition_of_others_has_no_place_here() -> None:
-    """The same applies to a partition that does not exist."""
+    """A partition that is on other brokers, or does not exist, is not created here. If it has a log here, the log is
+    deleted."""
     broker = Broker()
     moved = PartitionChangeRecord(
         topic_id=P0.topic_id, partition_id=0, replicas=[2], isr=[2], leader=2, directories=[directory(9)]

@@ -170,8 +170,8 @@ def test_only_the_keys_that_are_asked_for() -> None:
 
 
 def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
-    """Without this, a request of a few kilobytes could get a response of many megabytes. The same resource with other keys
-    is described again."""
+    """If a resource were described at each mention, a request of a few kilobytes could get a response of many megabytes. The
+    same resource with other keys is described again."""
     resources = [
         DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=keys)
         for keys in (None, [], ["segment.bytes"], ["segment.bytes", "segment.bytes"], ["segment.ms"])

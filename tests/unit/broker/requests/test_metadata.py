@@ -111,7 +111,7 @@ def test_all_topics_come_sorted_by_name_with_their_ids() -> None:
 
 
 def test_an_empty_list_means_all_in_version_0_and_none_later() -> None:
-    """From version 1 on, the same bytes have another meaning."""
+    """The meaning of an empty list changed with version 1, in which null was added for all topics."""
     broker = Broker(*THREE, topic(1, "a"))
     assert [each.name for each in broker.ask(version=0).topics] == ["a"]
     for version in range(1, NEWEST + 1):
@@ -148,8 +148,8 @@ def test_an_unknown_name_is_created_once_for_the_whole_request() -> None:
 
 
 def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
-    """Without this, a request of a few kilobytes could get a response of many megabytes. The same topic by name and by id is
-    described twice."""
+    """If a topic were described at each mention, a request of a few kilobytes could get a response of many megabytes. The
+    same topic by name and by id is described twice."""
     broker = Broker(*THREE, topic(1), *(partition(1, index, [1]) for index in range(100)))
     response = broker.ask(*["topic-1"] * 2000, *["x"] * 2000, *[Uuid(topic_id(1))] * 2000)
     assert [each.name for each in response.topics] == ["topic-1", "x", "topic-1"]
