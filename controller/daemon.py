@@ -61,7 +61,7 @@ class ControllerDaemon:
         return self._requests.handlers()
 
     def metrics(self) -> Sequence[Sample]:
-        """Returns the current samples for the collector."""
+        """Returns the controller's current samples for the metrics collector."""
         return self._meter.samples()
 
     def start(self, task_group: asyncio.TaskGroup) -> list[Listener]:

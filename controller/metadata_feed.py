@@ -79,7 +79,7 @@ class MetadataFeed:
             self._on_leader_change(self, leader)
 
     async def _load(self, snapshot: LoadedSnapshot) -> None:
-        # The old state stays in use until the new one is complete.
+        # Build a new state, because loading yields to the event loop and the old state stays in use meanwhile.
         state = MetadataState()
         last_offset = Offset(snapshot.end_offset - 1)
         for number, record in enumerate(snapshot.records, start=1):

@@ -74,7 +74,7 @@ class MetadataLogDriver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerTimers:
-    """Intervals of the controller's own operations. 0 switches a timer off."""
+    """The intervals at which the controller starts operations by itself. 0 switches a timer off."""
 
     idle_interval_ns: int = 500 * NS_PER_MS
     preferred_interval_ns: int = 0
@@ -82,7 +82,8 @@ class ControllerTimers:
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    """A response that waits until its records, or the records appended before it, are committed."""
+    """A response that waits for a commit: of the operation's own records or, if it has none, of all records appended
+    before."""
 
     # The response may be sent once this offset is committed.
     offset: Offset
@@ -97,7 +98,7 @@ class _Parked:
 
 @dataclass(slots=True)
 class _Term:
-    """This node's soft state for one term as the active controller. Nothing of it outlives the term."""
+    """This node's soft state for one term as the active controller. It is dropped when the term ends."""
 
     # The quorum's leader epoch in this term, passed with every append. Constant.
     epoch: LeaderEpoch
@@ -107,7 +108,8 @@ class _Term:
     # The controller's `change_count` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
     # While `change_count` still has this value, another sweep would elect no leader either.
     swept_count: int = -1
-    # When this term last scheduled an append; at first, when the term began. Decides whether the log is idle.
+    # The time of the last append in this term, or of the start of the term if there was none. Decides whether the log is
+    # idle.
     last_append_ns: int = 0
 
 
@@ -397,7 +399,7 @@ class QuorumController:
             await self._env.sleep_until(self._env.now_ns() + LOOK_INTERVAL_NS)
 
     def _look_at_clock(self) -> None:
-        """Extends all sessions if this process was stopped: it could not receive heartbeats during that time."""
+        """Extends all sessions if this process was stopped, because a stopped process receives no heartbeats."""
         now_ns = self._env.now_ns()
         absence_ns = self._presence.look(now_ns)
         if absence_ns and self._term is not None:
@@ -415,7 +417,7 @@ class QuorumController:
                 deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + NS_PER_MS))
             await self._env.sleep_until(deadline_ns)
             self._look_at_clock()
-            # A term may have started or ended during the sleep.
+            # Read the term again: a term may have started or ended during the sleep.
             term = self._term
             if term is None:
                 continue
@@ -456,7 +458,7 @@ class QuorumController:
         while True:
             await self._env.sleep_until(self._env.now_ns() + self._timers.preferred_interval_ns)
             moved: int | None = ELECTIONS_PER_PASS_MAX
-            # If a pass reached its limit, the next one follows at once, as in Kafka, and not after another interval.
+            # If a pass reached its limit, start the next pass at once, as in Kafka, instead of after another interval.
             while self._term is not None and moved == ELECTIONS_PER_PASS_MAX:
                 moved = await self._by_itself("elect_preferred_leaders", elect_preferred_leaders)
 
@@ -477,5 +479,5 @@ def _no_op(_turn: Turn, _request: None) -> ControllerResult[None]:
 def _fail(answer: "asyncio.Future[Any]", error: ApiError) -> None:
     if not answer.done():
         answer.set_exception(error)
-        # The caller may be gone. Retrieving the exception keeps asyncio from logging that it was never retrieved.
+        # Retrieve the exception here: if the caller is gone, asyncio would log that it was never retrieved.
         answer.exception()

@@ -33,7 +33,7 @@ MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
 
 
 def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
-    """Returns one result per partition. Raises ApiError(STALE_BROKER_EPOCH)."""
+    """Changes the ISRs as requested. The response has one result per partition. Raises ApiError(STALE_BROKER_EPOCH)."""
     state = turn.state
     leader = registration_of(state, request.broker_id, request.broker_epoch).broker_id
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
@@ -94,7 +94,7 @@ def _validated(
 
 
 def _members(wish: RequestPartitionData) -> MembersWithEpochs:
-    # Version 3 of the request has broker epochs, version 2 only ids.
+    # Version 3 of the request has ids with broker epochs, version 2 has ids only.
     if wish.new_isr_with_epochs:
         return [(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in wish.new_isr_with_epochs]
     return [(BrokerId(each), NO_EPOCH) for each in wish.new_isr]

@@ -34,7 +34,8 @@ from controller.core.turn import Turn
 def handle_assign_replicas_to_dirs(
     turn: Turn, request: AssignReplicasToDirsRequest
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
-    """Returns one result per partition, in request order. Raises ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
+    """Records the assignments. The response has one result per partition, in request order. Raises
+    ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
     state = turn.state
     if not metadata_version.is_directory_assignment_supported(state.metadata_version):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "assignments need metadata.version 3.7-IV2")

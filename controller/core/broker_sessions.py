@@ -18,7 +18,8 @@ NO_OFFSET = Offset(-1)
 
 @dataclass(slots=True)
 class BrokerSession:
-    """One broker's soft state. Invariant: belongs to the broker's current incarnation; a new one starts without an entry."""
+    """One broker's soft state. Invariant: the session belongs to the broker's current incarnation; a new incarnation starts
+    without a session."""
 
     # The time of the broker's last heartbeat, or the start of this controller's term if none has arrived yet. The session
     # expires one session timeout later. Invariant: never in the future, never decreases. Changed by heartbeats and by
@@ -38,7 +39,7 @@ class BrokerSessions:
     """The sessions of all brokers that were unfenced when this controller became active or have sent it a heartbeat."""
 
     def __init__(self, session_timeout_ns: int) -> None:
-        # Constant.
+        # How long a broker may be silent before its session expires. Constant.
         self._session_timeout_ns = session_timeout_ns
         # One session per broker. A broker without an entry counts as expired. Entries are added by `begin` and by a broker's
         # first heartbeat, and removed only when the broker is unregistered or replaced by a new incarnation; expired
@@ -84,7 +85,8 @@ class BrokerSessions:
         return None if session is None else session.controlled_shutdown_offset
 
     def set_controlled_shutdown_offset(self, broker_id: BrokerId, offset: Offset | None) -> None:
-        """Sets the offset, or clears it with None when controlled shutdown ends, for example when the broker is fenced."""
+        """Sets the broker's `controlled_shutdown_offset`. None clears it when controlled shutdown ends, for example when the
+        broker is fenced."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.controlled_shutdown_offset = offset
@@ -104,5 +106,6 @@ class BrokerSessions:
 
     def _last_contact_ns(self, broker_id: BrokerId) -> int:
         session = self._sessions.get(broker_id)
-        # A broker without a session counts as expired, not as fresh. Otherwise it could stay unfenced without a session.
+        # A broker without a session counts as expired. Otherwise such a broker could stay unfenced without ever sending a
+        # heartbeat.
         return -self._session_timeout_ns if session is None else session.last_contact_ns

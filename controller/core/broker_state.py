@@ -54,7 +54,7 @@ def current_broker_state(registration: BrokerRegistration) -> BrokerControlState
 
 
 def calculate_next_broker_state(current: BrokerControlState, wish: BrokerWish) -> BrokerControlState:
-    """Returns the state after the heartbeat."""
+    """Returns the state of the broker after a heartbeat with this `wish`."""
     if current is BrokerControlState.FENCED:
         return _next_after_fenced(wish)
     if current is BrokerControlState.CONTROLLED_SHUTDOWN:

@@ -21,7 +21,8 @@ from controller.core.eligibility import Eligibility
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """The new leader, or NO_LEADER. `revives_lost` means that the leader's replica was LOST and will start empty."""
+    """The result of an election. `leader` may be NO_LEADER. `revives_lost` means that the leader's replica was LOST and will
+    start empty."""
 
     leader: BrokerId
     is_unclean: bool = False
@@ -29,7 +30,7 @@ class Election:
 
 
 class Ballot(NamedTuple):
-    """The partition's target state and its current leader."""
+    """The input of an election: the partition's target state and its current leader."""
 
     replicas: Sequence[BrokerId]
     directories: Sequence[DirectoryId]
@@ -38,8 +39,8 @@ class Ballot(NamedTuple):
 
 
 class ElectionPreference(NamedTuple):
-    """The operation's preferences. `prefers_first` moves the leadership to the first replica if it can lead cleanly. A LOST
-    replica on the broker `not_revived` is not elected."""
+    """What an operation prefers in its elections. `prefers_first` moves the leadership to the first replica if it can lead
+    cleanly. A LOST replica on the broker `not_revived` is not elected."""
 
     prefers_first: bool = False
     not_revived: BrokerId | None = None
@@ -51,9 +52,9 @@ NO_PREFERENCE = ElectionPreference()
 def elect_leader(
     ballot: Ballot, eligibility: Eligibility, preference: ElectionPreference, *, is_unclean_allowed: bool
 ) -> Election:
-    """Holds the election by the rules in the module's docstring."""
+    """Elects a leader by the rules in the module's docstring."""
     replicas, directories, isr, leader = ballot
-    # The current leader keeps its place if it can, unless the first replica is preferred and can lead.
+    # Try the preferred first replica before the current leader, and the current leader before the other replicas.
     wanted = replicas[0] if preference.prefers_first else leader
     for candidate in (wanted, leader):
         if candidate in isr and eligibility.is_eligible(candidate, directories[replicas.index(candidate)]):

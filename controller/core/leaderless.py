@@ -38,7 +38,8 @@ def generate_elections_on_broker(
 
 
 def elect_leaderless(turn: Turn, _request: None) -> ControllerResult[int]:
-    """Elects up to ELECTIONS_PER_SWEEP_MAX leaders. The response is the number elected."""
+    """Elects leaders for up to ELECTIONS_PER_SWEEP_MAX leaderless partitions. The response is the number of leaders
+    elected."""
     state = turn.state
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []

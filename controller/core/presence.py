@@ -16,8 +16,8 @@ LOOK_INTERVAL_NS = ABSENCE_MIN_NS // 4
 
 
 class Presence:
-    """Remembers the last look at the clock. A running event loop looks at least every LOOK_INTERVAL_NS, plus scheduling
-    delay."""
+    """Remembers the last look at the clock. While the event loop runs, it calls `look` at least every LOOK_INTERVAL_NS, plus
+    scheduling delay."""
 
     def __init__(self, now_ns: int) -> None:
         # The last time the event loop is known to have run. Every call of `look` moves it to the present.

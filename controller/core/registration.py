@@ -31,7 +31,8 @@ from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
-# A registration is a single record, so it must fit into one batch of the metadata log, with room to spare.
+# The largest registration accepted. A registration is a single record, so it must fit into one batch of the metadata log,
+# with room to spare.
 REGISTRATION_BYTES_MAX = 1024 * 1024
 
 
@@ -67,7 +68,8 @@ def handle_broker_registration(
 
 
 def _validate_predecessor_is_gone(previous: BrokerRegistration, sessions: BrokerSessions, now_ns: int) -> None:
-    # A fenced predecessor never blocks a new incarnation. An unfenced one does until its session expires.
+    # A fenced predecessor never blocks a new incarnation. An unfenced predecessor blocks the new incarnation until its own
+    # session expires.
     if not previous.fenced and sessions.is_valid(previous.broker_id, now_ns):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -240,7 +242,7 @@ def _register_broker_record(state: MetadataState, request: BrokerRegistrationReq
         ],
         rack=request.rack,
         fenced=terms.fenced,
-        # Below 3.3-IV3 the record has no such field.
+        # Below 3.3-IV3 the record does not have the field in_controlled_shutdown.
         in_controlled_shutdown=terms.in_controlled_shutdown
         and state.metadata_version >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
         log_dirs=list(terms.directories),

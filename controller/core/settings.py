@@ -13,7 +13,7 @@ from common.time_units import NS_PER_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Settings that operations need."""
+    """The settings that the controller's operations need."""
 
     cluster_id: str
     session_timeout_ns: int

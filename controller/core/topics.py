@@ -48,7 +48,7 @@ from controller.core.placement import default_directory, place_replicas, placeme
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
-# The limit per request, as in Kafka.
+# The most records that one request may write, as in Kafka.
 RECORDS_PER_REQUEST_MAX = 10_000
 # The value of num_partitions or replication_factor that asks for the server's default.
 SERVER_DEFAULT = -1
@@ -109,7 +109,8 @@ def create_topics(turn: Turn, request: CreateTopicsRequest) -> ControllerResult[
 
 
 def _names_by_collision_key(state: MetadataState, wishes: Iterable[str]) -> dict[str, str]:
-    """Returns the existing topics by collision key. Empty if no requested name has a character that can collide."""
+    """Returns the names of the existing topics by collision key, or nothing if no requested name has a character that can
+    collide."""
     if not any("_" in collision_key(name) for name in wishes):
         return {}
     return {collision_key(name): name for name in state.topic_ids}

@@ -21,9 +21,9 @@ from common.records.metadata_records import (
     TopicRecord,
 )
 
-# The same limit as Kafka's controller.
+# The most records in one batch, as in Kafka's controller.
 RECORDS_PER_BATCH_MAX = 10_000
-# Half the batch size limit of the metadata log, because sizes are only estimated here.
+# The largest estimated size of one batch: half the limit of the metadata log, because the estimate may be too low.
 BYTES_PER_BATCH_MAX = 4 * 1024 * 1024
 # The estimated size of a record and its frame, without the lists and texts that `_estimated_size` adds.
 RECORD_BYTES = 64
