@@ -105,7 +105,8 @@ def decode_request(message_class: type[AnyStruct], buffer: Buffer, version: int)
 
 
 def encode_with_version(message: Struct, version: int) -> bytes:
-    """Encodes the version as two bytes, then the message. Kafka stores messages this way outside requests."""
+    """Encodes the version as two bytes, then the message. Kafka stores messages in this form outside of requests and
+    responses."""
     return _VERSION_PREFIX.pack(version) + encode(message, version)
 
 

@@ -158,7 +158,7 @@ class ProtocolError(Exception):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something malformed."""
+    """The peer sent malformed bytes."""
 
 
 class BufferUnderflow(RemoteProtocolError):
@@ -166,7 +166,7 @@ class BufferUnderflow(RemoteProtocolError):
 
 
 class TrailingBytes(RemoteProtocolError):
-    """Bytes are left after the last field."""
+    """Bytes are left after the last field of the message."""
 
 
 class InvalidValue(RemoteProtocolError):

@@ -21,7 +21,7 @@ def _reserved(number: int) -> Uuid:
     return Uuid(number.to_bytes(16, "big"))
 
 
-# UNASSIGNED 0 -> 1, LOST 1 -> 2, MIGRATING 2 -> 0.
+# From KIP-858's number to Apache Kafka's: UNASSIGNED 0 -> 1, LOST 1 -> 2, MIGRATING 2 -> 0.
 TO_APACHE: Mapping[Uuid, Uuid] = MappingProxyType(
     {_reserved(0): _reserved(1), _reserved(1): _reserved(2), _reserved(2): _reserved(0)}
 )

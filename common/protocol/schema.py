@@ -94,7 +94,7 @@ NO_VERSIONS = VersionRange(0, -1)
 
 
 def version_range(text: str) -> VersionRange:
-    """Reads "3", "3+", "3-7" or "none"."""
+    """Parses a range of versions: "3", "3+", "3-7" or "none"."""
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):
@@ -138,7 +138,7 @@ class FieldSchema:
 
     @property
     def json_name(self) -> str:
-        """The name that Kafka's tools print, in camel case."""
+        """The field's name in camel case, as Kafka's tools print it."""
         first, *rest = self.name.split("_")
         return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
@@ -188,8 +188,8 @@ class Struct:
     unknown_tagged_fields: Mapping[int, bytes] = NO_TAGGED_FIELDS
 
     wire_schema: ClassVar[StructSchema]
-    # The compiled functions by version, filled on first use. The first dict is for the KIP-858 numbering, the second for
-    # Apache's.
+    # The compiled functions by version, filled on first use. The first dict is for KIP-858's numbering of reserved directory
+    # ids, the second for Apache Kafka's.
     wire_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
     wire_decoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
 

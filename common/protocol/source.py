@@ -12,8 +12,8 @@ from typing import Any
 
 from common.protocol.schema import ArrayOf, FieldSchema, MessageSchema, Primitive, SchemaError, StructSchema, WireType
 
-# Struct format and size of the fixed-size types. A bool is written as "B", which rejects None, and read as "?", which takes
-# any byte other than 0 as true, as Kafka does.
+# The struct format and the size of each fixed-size type. A bool is written as "B", which rejects None, and read as "?",
+# which takes any byte other than 0 as true, as Kafka does.
 FIXED_SIZES = {
     Primitive.BOOL: ("B", 1),
     Primitive.INT8: ("b", 1),
