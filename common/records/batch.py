@@ -35,7 +35,8 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 HIGHEST_COMPRESSION_CODE = 4  # none, gzip, snappy, lz4, zstd
 
-# Length, attributes, two deltas, key length, value length and header count: at least one byte each.
+# The size of the smallest record: length, attributes, two deltas, key length, value length and header count take at least
+# one byte each.
 _RECORD_SIZE_MIN = 7
 # The maximum expansion factor, indexed by compression code. The formats themselves set these limits, so no valid batch
 # exceeds them. gzip: 258 bytes from two bits. snappy: 64 from three bytes. lz4: 255 from each byte that extends a match.
@@ -78,7 +79,7 @@ class CompressedBatch(BatchError):
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch, in wire order."""
+    """The fields of a batch header, in wire order."""
 
     base_offset: int
     batch_length: int
@@ -122,7 +123,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_log_append_time(self) -> bool:
-        """Whether the broker set the timestamp: every record's time is then `max_timestamp`."""
+        """Whether the broker set the timestamp. If so, the timestamp of every record is `max_timestamp`."""
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
 
@@ -144,7 +145,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Reads the header at `position`. Raises TruncatedBatch, WrongMagic, or CorruptBatch for an impossible length."""
     available = len(buffer) - position
     # Check the magic first: it is at the same place in every format, and a whole message of an old format can be shorter
-    # than our header. The client then gets the right error.
+    # than our header. The client then gets the error for an old format, not the one for damaged bytes.
     if available > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != CURRENT_MAGIC:
         raise WrongMagic(f"record batch has magic {buffer[position + _MAGIC_POSITION]}, only {CURRENT_MAGIC} is served")
     if available < BATCH_OVERHEAD:
@@ -519,7 +520,7 @@ def _read_record(header: BatchHeader, body: memoryview) -> Record:
 
 
 def _read_headers(body: memoryview, position: int, count: int) -> tuple[tuple[tuple[str, Buffer | None], ...], int]:
-    # A header takes at least two bytes, which bounds the loop for a false count.
+    # A header takes at least two bytes, so a count above half the remaining bytes is false. Refuse it before the loop.
     if count < 0 or count > (len(body) - position) // 2:
         raise InvalidRecordBatch(f"a record claims {count} headers")
     headers: list[tuple[str, Buffer | None]] = []

@@ -154,7 +154,7 @@ def encode_control_batch(
 
 
 def iterate_control_records(batch: Buffer) -> Iterator[ControlRecord]:
-    """Iterates over the records of a control batch. Raises InvalidRecordBatch if it is a data batch or malformed."""
+    """Iterates over the records of a control batch. Raises InvalidRecordBatch if the batch is malformed or holds data."""
     if not read_header(batch).is_control:
         raise InvalidRecordBatch("a batch of data was read as a control batch")
     for record in iterate_records(batch):

@@ -32,7 +32,7 @@ class NotDecompressed(InvalidRecordBatch):
 
 
 def compression_name(code: int) -> str:
-    """Returns the name that Kafka prints for the code."""
+    """Returns the name that Kafka prints for a compression code."""
     return NAMES[code] if code < len(NAMES) else f"unknown({code})"
 
 

@@ -26,7 +26,7 @@ _Counts = tuple[int, int, int, int, int]
 
 
 class PartitionLayouts:
-    """Decodes ordinary PartitionRecords and remembers their layouts."""
+    """Decodes ordinary PartitionRecords of version 1. Caches one compiled struct per combination of array lengths."""
 
     def __init__(self) -> None:
         self._layouts: dict[_Counts, struct.Struct] = {}
