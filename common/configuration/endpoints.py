@@ -53,7 +53,8 @@ def _is_number(text: str, at_most: int) -> bool:
 
 
 def parse_listeners(text: str) -> tuple[Endpoint, ...]:
-    """Parses `NAME://host:port,…`. Names and ports (except port 0) must be unique. Raises ValueError."""
+    """Parses `NAME://host:port,…`. Names must be unique, and so must addresses, except those with port 0. Raises
+    ValueError."""
     endpoints: list[Endpoint] = []
     for part in filter(None, (item.strip() for item in text.split(","))):
         name, separator, address = part.partition("://")

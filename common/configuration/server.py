@@ -175,7 +175,7 @@ class ServerConfig:
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
     leader_imbalance_per_broker_percentage: int = integer(10, at_least=0)
 
-    # Warnings for the operator: unknown keys, and known ones that have no effect yet.
+    # Warnings for the operator about unknown keys and about known keys that have no effect yet.
     warnings: tuple[str, ...] = field(default=())
 
     @property
@@ -211,13 +211,13 @@ class ServerConfig:
 
     @property
     def all_log_dirs(self) -> tuple[str, ...]:
-        """log.dirs, plus metadata.log.dir if it is not one of them."""
+        """The directories of log.dirs, plus metadata.log.dir if it is not among these."""
         extra = () if self.metadata_log_dir in self.log_dirs else (self.metadata_log_dir,)
         return (*self.log_dirs, *extra)
 
 
 def load_server_config(properties: Mapping[str, str], *, host_name: str = "localhost") -> ServerConfig:
-    """Loads and validates the whole configuration. `host_name` is advertised for listeners without a host.
+    """Loads and validates the whole configuration. Listeners without a host are advertised with `host_name`.
 
     Raises ConfigError.
     """

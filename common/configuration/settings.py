@@ -36,7 +36,7 @@ class ConfigError(Exception):
 
 
 class Required:
-    """Marks a key without a default."""
+    """The type of REQUIRED, which marks a key without a default."""
 
 
 REQUIRED = Required()
@@ -61,7 +61,7 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
     """Declares a key that takes an integer within bounds. The error message gives the bounds."""
 
     def parse(text: str) -> int:
-        # int() would also accept underscores and the digits of other scripts.
+        # Check the form first, because int() would also accept underscores and the digits of other scripts.
         if _INTEGER.fullmatch(text) is None:
             raise ValueError
         value = int(text)

@@ -85,7 +85,8 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
 
 
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
-    """Raises ConfigError for an unknown key, an invalid value, or a key that has no effect yet."""
+    """Raises ConfigError for an unknown key, an invalid value, or a key in WITHOUT_EFFECT with any value but the accepted
+    one."""
     known = frozenset(keys_of(TopicConfig))
     for key in sorted(overrides):
         value = overrides[key]
