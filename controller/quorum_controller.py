@@ -134,8 +134,8 @@ class QuorumController:
         self._timers = timers or ControllerTimers()
         self._records_per_batch_max = records_per_batch_max
         self._on_active = on_active
-        # All operations that wait for their turn. Lives as long as the node: requests wait here across terms, and get
-        # NOT_CONTROLLER if this node is not active when their turn comes.
+        # All operations that wait for their turn. The queue lives as long as the node: requests wait here across terms, and
+        # get NOT_CONTROLLER if this node is not active when their turn comes.
         self._queue = EventQueue(env)
         # Remembers when the event loop last ran. Updated by a timer of its own, by session expiry and by every operation.
         self._presence = Presence(env.now_ns())

@@ -2,8 +2,9 @@
 
 Counterpart of alterPartition in Kafka's ReplicationControlManager, with the same order of checks. Every member of the new
 ISR must be able to lead: its broker is registered, unfenced, not shutting down and has the epoch that the leader saw
-(KIP-903; -1 skips this check). Unlike in Kafka, its directory must also be online. A leader or partition epoch *higher* than
-ours does not mean that the leader is wrong. It means that this controller is behind, hence NOT_CONTROLLER.
+(KIP-903; -1 skips this check). Unlike in Kafka, the member's directory must also be online. A leader or partition epoch
+*higher* than ours does not mean that the leader is wrong. It means that this controller is behind, so the error is
+NOT_CONTROLLER.
 """
 
 from collections.abc import Sequence

@@ -63,8 +63,7 @@ class BrokerSessions:
     def excuse(self, duration_ns: int, now_ns: int) -> None:
         """Extends all sessions by the time for which this controller's own event loop did not run."""
         for session in self._sessions.values():
-            # The last contact must not lie in the future. It would if the broker's heartbeat arrived after the event loop
-            # resumed.
+            # `min` keeps the last contact from lying in the future if a heartbeat arrived after the event loop resumed.
             session.last_contact_ns = min(session.last_contact_ns + duration_ns, now_ns)
 
     def remove(self, broker_id: BrokerId) -> None:

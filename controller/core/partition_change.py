@@ -128,6 +128,6 @@ def _needs_new_epoch(before: PartitionRegistration, isr: tuple[BrokerId, ...], l
 
 
 def moves_leader(change: ApiMessageAndVersion) -> bool:
-    """Whether the record sets the partition's leader, even if only to NO_LEADER."""
+    """Whether the record sets the partition's leader. Setting it to NO_LEADER counts too."""
     record = change.record
     return isinstance(record, PartitionChangeRecord) and record.leader != NO_LEADER_CHANGE

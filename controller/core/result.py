@@ -1,8 +1,8 @@
 """The result of a controller operation: records, a response, and events to be logged (core).
 
 Counterpart of Kafka's ControllerResult. An operation reads the metadata state but never changes it; the shell replays and
-appends the records. The shell must hold back the response until the records are committed. If there are no records, it waits
-for everything appended before, since the response may be based on state that is not committed yet.
+appends the records. The shell must hold back the response until the records are committed. If the operation has no records,
+the shell waits until everything appended before is committed, since the response may be based on uncommitted state.
 """
 
 from collections.abc import Mapping, Sequence
