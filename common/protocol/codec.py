@@ -2,8 +2,8 @@
 
 The encoder and decoder for a (message, version) are compiled on first use and cached on the message class. Decoding raises
 RemoteProtocolError for malformed bytes; encoding raises EncodeError for a value that the version cannot carry. Records are
-never copied: `decode` returns views of the input, and `encode_parts` puts the records it is given into its result. A view
-keeps its whole frame alive.
+never copied: `decode` returns views of the input, and `encode_parts` returns the given records among its parts. A view keeps
+its whole frame alive.
 """
 
 import struct

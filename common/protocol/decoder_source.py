@@ -37,8 +37,8 @@ from common.protocol.source import (
 from common.protocol.varint import finish_uvarint, read_uvarint
 
 # How much memory the elements of all arrays and the tagged fields of one request may take. Requests come from untrusted
-# clients, and three bytes on the wire can become an object of three hundred. Responses come from nodes that we chose to
-# connect to, so the frame limit is enough for them.
+# clients, and three bytes on the wire can become an object of three hundred bytes in memory. Responses come from nodes that
+# we chose to connect to, so the frame limit is enough for them.
 MAX_REQUEST_MEMORY = 64 * 1024 * 1024
 # Approximate sizes in CPython, in bytes: an object, a slot, a list, a dict, an entry of a dict, and values by type.
 _OBJECT_BYTES, _SLOT_BYTES, _LIST_BYTES = 40, 8, 64
@@ -195,8 +195,8 @@ class _DecoderSource:
             self.source.line(f"if budget < 0: too_many({name!r})")
 
     def _memory(self, wire_type: WireType) -> int:
-        """Returns the approximate size of a value, not counting its text. Elements of nested arrays are counted where they
-        are read."""
+        """Returns the approximate size of a value, not counting its text. An array counts as an empty list, because its
+        elements are counted where they are read."""
         if isinstance(wire_type, ArrayOf):
             return _LIST_BYTES
         if isinstance(wire_type, StructSchema):

@@ -1,8 +1,8 @@
 """Compiles a declared message and one of its versions into the function that encodes it (core).
 
 Adjacent fixed-size fields become one `struct.pack`, and arrays of structs that hold only numbers are packed column by
-column. The function returns the parts of the message in order; records fields pass through uncopied. A tagged field is
-written only if it differs from its default, and unknown tags are merged in by tag number.
+column. The function returns the parts of the message in order; the values of Records fields are included without being
+copied. A tagged field is written only if it differs from its default, and unknown tags are merged in by tag number.
 """
 
 import struct

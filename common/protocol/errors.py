@@ -189,8 +189,8 @@ class UnsupportedVersion(LocalProtocolError):
     """The message is not declared in this version."""
 
 
-# The length to which error messages are cut. Many messages quote what the client sent, and a protocol string holds at most
-# 32,767 bytes. A client that names a topic of that length must not get a response that cannot be encoded.
+# The number of characters to which error messages are cut. Many messages quote what the client sent, and a protocol string
+# holds at most 32,767 bytes. A client that names a topic of that length must not get a response that cannot be encoded.
 _MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 
