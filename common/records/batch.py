@@ -159,8 +159,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[tuple[BatchHeader, memoryview]]:
     """Splits `buffer` into batches without copying and without verifying checksums.
 
-    With `allow_partial_tail` a batch that is cut off at the end is dropped, as a fetch response may end with one; otherwise
-    such a batch raises TruncatedBatch.
+    With `allow_partial_tail`, a last batch that is cut off is dropped, because a fetch response may end with such a batch.
+    Otherwise it raises TruncatedBatch.
     """
     view = memoryview(buffer)
     batches = []
