@@ -56,8 +56,8 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
     "segment.jitter.ms": "0",
 }
 
-# The keys and values reported for every topic although the keys have no effect: some clients look up a key without checking
-# whether it exists.
+# The entries of WITHOUT_EFFECT that have a value. They are reported for every topic, because some clients look up a key
+# without checking whether it exists.
 SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
 
