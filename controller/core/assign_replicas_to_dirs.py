@@ -1,9 +1,9 @@
-"""Records in which directories a broker's replicas are (core; KIP-858).
+"""Assigns a broker's replicas to the directories that the broker reports (core; KIP-858).
 
 Counterpart of handleAssignReplicasToDirs in Kafka's ReplicationControlManager.
 
-1. Any directory id is accepted, even LOST and unregistered ids: a directory may fail before the broker has sent the
-   assignments to it. If the directory is not online, the record of the assignment also takes the replica out of the
+1. Any directory id is accepted, even LOST and unregistered ids: a directory may fail before the broker has reported which
+   replicas are in it. If the directory is not online, the record of the assignment also takes the replica out of the
    leadership, and out of the ISR unless it is the last member.
 2. A replica assigned to an online directory may lead again, and is elected at once if the partition has no leader.
 3. A request that assigns LOST to a replica never elects that replica. The next leaderless sweep may elect it.

@@ -4,8 +4,8 @@ Counterpart of Kafka's BrokerHeartbeatManager. This is soft state: never written
 dropped when the controller loses leadership. A new active controller gives every unfenced broker one full session. A broker
 that stays silent is fenced when that session expires. Silence before this controller became active does not count.
 
-Whether a broker is fenced is decided by the metadata, not by this object. A fenced broker may have a session here, but the
-expiry of that session has no consequences.
+The metadata decides whether a broker is fenced, not its session. A fenced broker may have a session here, but the expiry of
+that session has no consequences.
 """
 
 from collections.abc import Iterable

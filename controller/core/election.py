@@ -5,9 +5,9 @@ Counterpart of the election half of Kafka's PartitionChangeBuilder. The candidat
 1. Clean: an eligible member of the ISR. The current leader if it is such a member, otherwise the first one in replica order.
    With `prefers_first`, the first replica is tried before the current leader.
 2. Unclean, if the topic allows it: any eligible replica, in replica order. The elected replica is then alone in the ISR.
-3. Unclean, as the last resort: a LOST replica on an active broker, which starts empty (docs/DESIGN.md). Without this rule, a
-   partition that has only LOST replicas would never have a leader again. A broker that has just assigned LOST is skipped
-   (`not_revived`): the election caused by its own report must not undo the report.
+3. Unclean, as the last resort: a LOST replica on an active broker. The elected replica starts empty (docs/DESIGN.md).
+   Without this rule, a partition that has only LOST replicas would never have a leader again. A broker that has just
+   assigned LOST is skipped (`not_revived`): the election caused by its own report must not undo the report.
 """
 
 from collections.abc import Sequence

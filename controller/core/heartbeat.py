@@ -2,7 +2,8 @@
 
 Counterpart of processBrokerHeartbeat in Kafka's ReplicationControlManager, in a different order: failed directories are
 handled first, so that the fencing decision and its elections see them as lost. Otherwise a heartbeat that unfences the
-broker and reports a directory could elect a leader on that directory, with nothing to move it away later. The records:
+broker and reports a directory could elect a leader on that directory, and nothing would move the leadership away later. The
+records:
 
 1. changes of partitions that lose this broker (ISR, leadership),
 2. its registration change,
