@@ -1,7 +1,7 @@
 """ApiVersions, the first request on a connection: which APIs and versions the server serves (KIP-35, KIP-584) (core).
 
 The response always uses response header v0, whatever its own version. A client that sent a version too new for the server
-can therefore read the refusal: a v0 response with UNSUPPORTED_VERSION and nothing but the version list.
+can therefore read the refusal: a v0 response that holds only UNSUPPORTED_VERSION and the version list.
 `finalized_features_epoch` -1 means that the node does not know the finalized features yet.
 """
 
