@@ -1,5 +1,4 @@
-"""What all tests share: the hypothesis profiles, known before any property is collected, and the list of slow tests that are
-not marked so."""
+"""Loads the hypothesis profiles before any property test is collected, and lists slow tests that are not marked slow."""
 
 import pytest
 

@@ -85,7 +85,7 @@ def test_a_broker_starts_with_a_disk_that_fails(tmp_path: Path, strike: Strike) 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFault:
-    """What happens to the disk, within how many seconds the node must have gone, and the cause it names."""
+    """What happens to the disk, within how many seconds the node must halt, and the cause it names."""
 
     strike: Strike
     bound: float
@@ -122,9 +122,10 @@ BRIEF_METADATA_FAULTS = {("controller", CUT_POWER), ("broker", READ_ONLY), ("bro
     ],
 )
 def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: MetadataFault) -> None:
-    """The node goes at once, with one reason, however healthy its data directories are: even if a thread hangs its port is
-    closed, its connections are at their end and the locks of its data directories are free. Without a broker the others
-    serve on; without the controller the leaders do. With the disk mended the node comes back and knows everything."""
+    """The node halts at once with one reason, however healthy its data directories are. Even if a thread hangs, its port is
+    closed, its connections end and the locks of its data directories are free. The other brokers keep serving without the
+    broker, and the leaders keep serving without the controller. Once the disk is mended, the node comes back and has all
+    metadata."""
     with cluster_with_metadata_disk(tmp_path, role) as (cluster, node, path):
         cluster.expect_end(node, f"the metadata (directory {path} failed|log cannot be (written|followed)).*{fault.cause}")
         with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:

@@ -1,9 +1,9 @@
-"""The checkers of a simulated cluster: everything of docs/INVARIANTS.md that can be judged so far.
+"""The checkers of a simulated cluster: the invariants of docs/INVARIANTS.md, as far as they can be checked.
 
-Shell of the tests. `Checkers(cluster, history).install()` before the trouble begins: from then on a violation ends the run
-at once, whoever is running. After the heal `await at_quiescence()`, at the very end `at_end()`. Nothing is hooked into the
-production modules: the checkers are one more listener of each node's metadata log, and look at the nodes from outside at a
-fixed pace of virtual time.
+Shell of the tests. Call `Checkers(cluster, history).install()` before the first fault: from then on a violation ends the run
+at once, no matter which task is running. Call `await at_quiescence()` after the heal and `at_end()` at the very end. The
+checkers do not patch the production modules. They register as one more listener of each node's metadata log, wrap the
+handlers of its request servers, and inspect the nodes at a fixed interval of virtual time.
 """
 
 import random
