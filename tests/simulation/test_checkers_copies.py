@@ -1,4 +1,5 @@
-"""The checker of copies on a settled cluster: what is true passes, what a broken cluster would do is found out."""
+"""Tests the checkers of copies and of ISR proposals on a settled cluster: the true state passes, planted losses are
+found."""
 
 import asyncio
 
@@ -15,8 +16,8 @@ from tests.simulation.workload import WorkloadClient
 
 
 def test_too_few_copies_and_a_proposal_that_comes_too_early() -> None:
-    """I1: a batch acknowledged with acks=all that two of three replicas lack. I8: a new member of the ISR that lacks a
-    committed record; a broker that is not there is given the benefit of the doubt."""
+    """I1: a batch acknowledged with acks=all is missing on two of three replicas. I8: a proposed ISR member lacks a
+    committed record; a proposed broker that does not run is not judged."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=3, disks=1)

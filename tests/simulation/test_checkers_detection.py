@@ -1,4 +1,4 @@
-"""The checker of what brokers find out about their disks, on a running cluster."""
+"""Tests the checkers of disk failure detection, acknowledged failures and sessions on a running cluster."""
 
 import errno
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ from tests.simulation.violations import InvariantViolated
     ids=["dead", "read-only", "unreadable", "hung", "unmounted"],
 )
 def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[[SimulatedDisk], None]) -> None:
-    """An idle disk breaks: the checker sees that, and the broker gives the directory up before the checker complains."""
+    """An idle disk breaks. The broker takes its directory offline before the checker complains."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -50,7 +50,7 @@ def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[
 
 @pytest.mark.parametrize("harmed", [(), ("/b1/d2",)])
 def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -> None:
-    """I12: a directory that goes offline although nobody is known to have done anything to its disk ends the run."""
+    """I12: a directory may go offline only if its path is in `harmed`, the disks that the run is known to have harmed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -68,7 +68,8 @@ def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -
 
 
 def test_a_broker_that_does_not_look_is_found_out() -> None:
-    """I13: after the bound, not before, and only while the disk is really broken."""
+    """I13: the checker reports a broken disk after the bound, not before. When a healed disk breaks again the time starts
+    again."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -89,7 +90,7 @@ def test_a_broker_that_does_not_look_is_found_out() -> None:
 
 
 def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
-    """I13: the disk does everything right afterwards, and has lost what it should have written all the same."""
+    """I13: after one failed fsync the disk works again, but it has lost data, so the broker must give the directory up."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -107,8 +108,8 @@ def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
 
 
 def test_acknowledged_means_committed_and_a_session_ends() -> None:
-    """I16: a broker that takes a failure for told, while the directory is registered as online, errs. I6: one that is dead
-    for longer than its session is fenced, unless the controller cannot do it."""
+    """I16: a broker must not treat a failure as acknowledged while the committed metadata lists the directory as online. I6:
+    a broker that is dead for longer than its session must be fenced, unless the controller is not able to do that."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -136,8 +137,8 @@ def test_acknowledged_means_committed_and_a_session_ends() -> None:
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_then(is_told: bool) -> None:
-    """I16: the checkers hear of what a new controller committed a little later than a broker may (seed 40034). They wait for
-    it, and judge then."""
+    """I16: the checkers may see what a new controller committed a little later than the broker does (seed 40034). They keep
+    the event until they have seen the commit, and judge then."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -148,7 +149,7 @@ def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_th
         online = checkers.brokers()[1]._directories.known.online
         directory_id = next(id_ for id_, path in online.items() if path == "/b1/d2")
         event = SimulatedEvent(0, "broker-1", "info", "log_dir_failure_acknowledged", {"directory_id": directory_id})
-        # A controller that does nothing else writes a NoOpRecord now and then.
+        # An idle controller writes a NoOpRecord now and then, so the next offset is reached soon.
         checkers._unjudged.append((checkers.image.next_offset + 1, event))
         checkers._judge_acknowledged()
         assert checkers._unjudged
@@ -164,7 +165,7 @@ def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_th
 
 
 def test_a_controller_that_was_stopped_may_say_so() -> None:
-    """I6: it excuses no more silence than the time of its pause."""
+    """I6: a controller that was paused may excuse silent brokers, but for no longer than its pause."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=1)
@@ -182,8 +183,8 @@ def test_a_controller_that_was_stopped_may_say_so() -> None:
 
 
 def test_an_excuse_for_a_slow_commit_is_found_out() -> None:
-    """I6: the metadata disk stands still while a broker is fenced, and a controller that measures its own waiting takes that
-    for a stop. Without the bug it says nothing."""
+    """I6: the metadata disk hangs while the controller fences a broker. The planted bug makes the controller take that wait
+    for a stop of its process, and it excuses silent brokers. Without the bug it excuses none."""
     bug = PlantedBug(
         "a slow commit excuses silent brokers",
         "The controller was away for so long: nobody can have been heard.",

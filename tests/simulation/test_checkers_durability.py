@@ -1,4 +1,4 @@
-"""The checkers of platters and of requests: each planted state is found."""
+"""Tests the checkers of what is on the platters and of requests: each planted violation is found."""
 
 import asyncio
 from dataclasses import dataclass
@@ -43,7 +43,8 @@ LOG = batch(0, "a") + batch(1, "b")
 
 
 def test_a_recovery_point_promises_whole_batches() -> None:
-    """I1: as far as it goes, and for logs that are there; a hole or a torn batch below it breaks the promise."""
+    """I1: all batches below a recovery point must be on the platter, for every log that exists. A torn batch or zeros below
+    it are a violation."""
     name = "t-x-0/00000000000000000000.log"
     check_recovery_points("/b1/d1", {RECOVERY_POINTS: b"0\n2\nt-x 0 2\ngone 0 7\n", name: LOG})
     for content in (LOG[:-1], LOG[: len(LOG) // 2] + bytes(len(LOG) // 2)):
@@ -52,7 +53,8 @@ def test_a_recovery_point_promises_whole_batches() -> None:
 
 
 def test_committed_metadata_is_on_the_platter() -> None:
-    """I5: a log that ends below what is committed, and an epoch that a restart would forget."""
+    """I5: the metadata log on the platter ends before the committed offset, or quorum-state has an older epoch than the
+    leader."""
     files = {f"{METADATA_FOLDER}/{0:020d}.log": LOG, f"{METADATA_FOLDER}/quorum-state": b'{"leaderEpoch":3}'}
     check_metadata(files, committed=2, epoch=3)
     with pytest.raises(InvariantViolated, match="I5: offsets below 3 are committed"):
@@ -62,7 +64,7 @@ def test_committed_metadata_is_on_the_platter() -> None:
 
 
 def test_a_disk_has_one_id() -> None:
-    """I9: another id on the same disk is found, another disk at the same path is not."""
+    """I9: an id that changes on one disk is a violation. A new disk at the same path may have another id."""
     disk = SimulatedDisk("/b1/d1", SimulatedLoop(), 1)
     ids = DirectoryIds()
     ids.check(disk, {"meta.properties": b"directory.id=one\n"})
@@ -74,7 +76,7 @@ def test_a_disk_has_one_id() -> None:
 
 @dataclass
 class FakeServer:
-    """As much of a RequestServer as the checker touches."""
+    """The parts of a RequestServer that the checker uses."""
 
     env: SimulatedEnvironment
     handlers: dict[ApiKey, Any]
@@ -95,7 +97,7 @@ def watched(
     ("epoch", "error", "is_wrong"), [(7, 0, True), (7, ErrorCode.STALE_BROKER_EPOCH, False), (8, 0, False)]
 )
 def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: bool) -> None:
-    """I17: whether the handler answers at once, by a future or by a coroutine."""
+    """I17: the checker finds an accepted stale epoch whether the handler returns the response, a future or a coroutine."""
     context, request = cast(RequestContext, None), BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch)
     response = BrokerHeartbeatResponse(error_code=error)
 
@@ -125,7 +127,8 @@ def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: 
     [(7, ErrorCode.NONE, True), (7, ErrorCode.INELIGIBLE_REPLICA, False), (8, ErrorCode.NONE, False), (-1, 0, False)],
 )
 def test_nobody_is_in_an_isr_with_a_stale_epoch(epoch: int, error: int, is_wrong: bool) -> None:
-    """I17: the follower has a new life since its leader asked; each partition is refused for itself."""
+    """I17: the follower has registered again since its leader learned the epoch. The controller must refuse this partition,
+    whatever it answers for the others."""
     topic_id = Uuid(b"t" * 16)
     member = BrokerState(broker_id=1, broker_epoch=epoch)
     request = AlterPartitionRequest(
@@ -150,15 +153,15 @@ def test_nobody_is_in_an_isr_with_a_stale_epoch(epoch: int, error: int, is_wrong
 
 @dataclass
 class FakeController:
-    """As much of a QuorumController as the checker asks."""
+    """The parts of a QuorumController that the checker reads."""
 
     is_active: bool = True
     committed_offset: int = -1
 
 
 def test_nothing_is_answered_before_its_commit() -> None:
-    """I5: an answer says that the broker is unfenced, which the committed image does not know; while the checker itself
-    is behind it has no opinion."""
+    """I5: an answer says that the broker is unfenced while the committed image has it fenced. The checker does not judge
+    while its image lags behind the controller's committed offset."""
     request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=8)
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -173,21 +176,21 @@ def test_nothing_is_answered_before_its_commit() -> None:
 
 
 def test_a_directory_in_use_was_not_left_in_order() -> None:
-    """I1: the marker of an orderly end on the platter of a directory that is written to."""
+    """I1: a clean-shutdown marker on the platter of a directory in use is a violation."""
     check_no_marker("/b1/d1", {"meta.properties": b""})
     with pytest.raises(InvariantViolated, match="I1: /b1/d1 is in use"):
         check_no_marker("/b1/d1", {".kafka_cleanshutdown": b""})
 
 
 def test_a_broker_works_in_its_own_directories() -> None:
-    """I9: a disk that was put into another broker is not used there."""
+    """I9: a broker that uses a disk formatted for another broker is found."""
     check_owner("/b1/d1", {"meta.properties": b"version=1\nnode.id=1\n"}, 1)
     with pytest.raises(InvariantViolated, match=r"I9.*broker 2 uses /b2/d1.*node 1"):
         check_owner("/b2/d1", {"meta.properties": b"version=1\nnode.id=1\n"}, 2)
 
 
 def test_a_request_without_an_answer_is_found() -> None:
-    """I18: after the bound, on a node that lives."""
+    """I18: the checker reports a request without an answer after the bound, and only on a running node."""
 
     async def scenario(world: SimulatedWorld) -> None:
         never: asyncio.Future[Any] = world.loop.create_future()
@@ -195,7 +198,7 @@ def test_a_request_without_an_answer_is_found() -> None:
         server.handlers[ApiKey.BROKER_HEARTBEAT](cast(RequestContext, None), BrokerHeartbeatRequest())
         late_ns = world.now_ns() + ANSWER_BOUND_NS + 1
         checker.check_open(late_ns - 1, ["controller"])
-        # It is paused: its time begins anew.
+        # The controller is not among the running nodes here, so the time of its request starts again.
         checker.check_open(late_ns, ["broker-1"])
         checker.check_open(late_ns, ["controller"])
         late_ns += ANSWER_BOUND_NS + 1

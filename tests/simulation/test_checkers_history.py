@@ -1,4 +1,4 @@
-"""The checker of what clients saw: an innocent history passes, and each planted sight breaks its invariant."""
+"""Tests the checker of what clients saw: a valid history passes, and each planted observation breaks its invariant."""
 
 from collections.abc import Callable
 
@@ -67,7 +67,7 @@ def innocent() -> History:
 
 
 def test_an_innocent_history_passes() -> None:
-    """An unknown write may be read, a record of acks=1 may be lost, two consumers read for themselves."""
+    """A write with an unknown outcome may be read, an acks=1 record may be lost, and each consumer has its own position."""
     check_history(innocent())
 
 
@@ -87,7 +87,8 @@ def test_an_innocent_history_passes() -> None:
     ],
 )
 def test_what_must_not_be_seen_is_found(invariant: str, plant: Callable[[History], None]) -> None:
-    """Lost and changed records, refused and doubled ones, wrong positions, a high watermark that fell or was passed."""
+    """Lost, changed, refused and duplicated records, wrong positions, and a high watermark that fell or that a read went
+    past."""
     history = innocent()
     plant(history)
     with pytest.raises(InvariantViolated) as caught:
@@ -96,7 +97,7 @@ def test_what_must_not_be_seen_is_found(invariant: str, plant: Callable[[History
 
 
 def test_a_gap_inside_one_answer_is_found() -> None:
-    """I2: a poll that jumps over an offset."""
+    """I2: the records of one poll skip an offset."""
     history = innocent()
     gap = poll("e", 0, "a", "b")
     gap.records = ((0, b"a"), (2, b"c"))
@@ -106,14 +107,15 @@ def test_a_gap_inside_one_answer_is_found() -> None:
 
 
 def test_a_partition_that_lost_all_its_disks_is_excused() -> None:
-    """An offset that changed its value is no violation where nothing could be kept."""
+    """A changed record is no violation in an excused partition: all its replicas lost their disks."""
     history = innocent()
     history.polls.append(poll("e", 0, "b"))
     check_history(history, excused=[TopicIdPartition(TOPIC, 0)])
 
 
 def test_an_isr_that_was_too_small_for_long() -> None:
-    """I1: acks=all with min.insync.replicas=2 acknowledged long after the ISR had shrunk to one; soon after it may be."""
+    """I1: a write with acks=all and min.insync.replicas=2 was acknowledged long after the ISR had shrunk to one. Soon after
+    the shrink that is allowed: the leader may not know about it yet."""
     second = 1_000_000_000
     created = TopicChange(client="a", begin_ns=0, topic="t", is_creation=True, min_insync_replicas=2)
     write = produce("a", 0)
@@ -123,7 +125,8 @@ def test_an_isr_that_was_too_small_for_long() -> None:
         check_isr_sizes(history, {("t", 0): sizes})
     with pytest.raises(InvariantViolated, match="with 1 in sync"):
         check_isr_sizes(history, {("t", 0): [(0, 3), (10 * second, 1)]})
-    # Nobody could tell the leader (seed 100436), until there was somebody for long enough.
+    # Without a controller the leader cannot learn about the shrink (seed 100436). A time without a controller is no excuse
+    # if it ended long before the write or began after it.
     shrunk = {("t", 0): [(0, 3), (10 * second, 1)]}
     check_isr_sizes(history, shrunk, range(11 * second, 20 * second, BOUNDS_INTERVAL_NS))
     for away in (range(11 * second, 13 * second, BOUNDS_INTERVAL_NS), range(21 * second, 30 * second, BOUNDS_INTERVAL_NS)):

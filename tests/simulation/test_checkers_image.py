@@ -1,4 +1,4 @@
-"""The checker of the committed metadata: lawful records pass, each unlawful one breaks its invariant."""
+"""Tests the checker of the committed metadata: valid records pass, and each invalid one breaks its invariant."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ def change(*, isr: Sequence[int] | None = None, leader: int = -2) -> PartitionCh
 
 
 def placed(where: Uuid, *, leader: int = -2, leader_recovery_state: int = -1) -> PartitionChangeRecord:
-    """The first replica goes to another directory."""
+    """Returns a change that moves the first replica to the directory `where`."""
     return PartitionChangeRecord(
         partition_id=0,
         topic_id=TOPIC,
@@ -57,7 +57,7 @@ def placed(where: Uuid, *, leader: int = -2, leader_recovery_state: int = -1) ->
 
 
 class Log:
-    """A metadata log under the checker: each call of `commit` is one batch."""
+    """Feeds a metadata log to the checker. Each call of `commit` is one batch."""
 
     def __init__(self) -> None:
         self.checker = ImageChecker()
@@ -82,7 +82,7 @@ class Log:
 
 
 def test_a_lawful_directory_failure_passes() -> None:
-    """Leadership and ISR follow a lost directory, then the broker comes back in a new incarnation."""
+    """A directory is lost, and leadership and ISR move. Then the broker registers a new incarnation and rejoins the ISR."""
     log = Log()
     log.commit(change(isr=[2, 3], leader=2), broker_change(1, directory(1, 2)))
     log.commit(register(1, life=2))
@@ -122,7 +122,7 @@ def test_a_lawful_directory_failure_passes() -> None:
     ],
 )
 def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) -> None:
-    """Each list of batches, one record each, breaks one invariant, and the last batch is the one that does."""
+    """Each case is a list of batches with one record each. The last batch breaks the invariant, the others are valid."""
     log = Log()
     for record in records[:-1]:
         log.commit(record)
@@ -132,7 +132,8 @@ def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) 
 
 
 def test_a_replica_in_a_healthy_directory_must_not_be_hit() -> None:
-    """I12: the failure of a directory takes the broker out of the ISR of a partition whose replica is elsewhere."""
+    """I12: a directory fails, and the broker is removed from the ISR of a partition whose replica is in another
+    directory."""
     log = Log()
     with pytest.raises(InvariantViolated, match="I12"):
         log.commit(change(isr=[1, 3]), broker_change(2, directory(2)))
@@ -155,7 +156,7 @@ def test_nodes_must_agree_on_what_is_committed() -> None:
 
 
 def test_an_image_that_differs_in_one_entry_is_found() -> None:
-    """I5: an image that differs in one partition, and one that does not differ."""
+    """I5: an equal image passes. An image with a different partition and one without brokers are found."""
     log = Log()
     compare_images(log.checker.image, log.checker.image.copy(), "a copy")
     other = log.checker.image.copy()
@@ -167,7 +168,8 @@ def test_an_image_that_differs_in_one_entry_is_found() -> None:
 
 
 def test_a_snapshot_must_be_the_image_of_its_offset() -> None:
-    """I5: equal at the offset that is known, taken over where nobody listened, and found when it differs."""
+    """I5: a snapshot that ends where the checker's image ends must equal it. A snapshot that ends later replaces the
+    image."""
     log = Log()
     whole = [record for batch in log.checker.batches.values() for record in batch.records]
     log.checker.loaded("node", log.checker.next_offset, whole)
@@ -179,7 +181,7 @@ def test_a_snapshot_must_be_the_image_of_its_offset() -> None:
 
 
 def test_the_epoch_of_the_metadata_log_never_goes_back() -> None:
-    """I5: a batch of an older epoch after one of a newer."""
+    """I5: a batch with an older epoch follows one with a newer epoch."""
     log = Log()
     offset = log.checker.next_offset
     log.checker.committed("node", offset, offset, 5, [])

@@ -1,4 +1,4 @@
-"""The checker of placement (I20): an even spread passes whatever was there before, and an uneven one is found."""
+"""Tests the checker of placement (I20): an even spread passes whatever existed before, and an uneven one is found."""
 
 import asyncio
 from dataclasses import replace
@@ -17,7 +17,8 @@ from tests.simulation.violations import InvariantViolated
 
 
 def run_settled(plant: Any) -> None:
-    """Three brokers of three disks, uneven before a topic is created. Then `plant(checkers, topic id)`."""
+    """Runs three brokers with three disks each, whose replicas are spread unevenly before topic t is created. Then calls
+    `plant(checkers, id of t)`."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=3, disks=3)
@@ -37,7 +38,7 @@ def run_settled(plant: Any) -> None:
 
 
 def test_an_uneven_spread() -> None:
-    """The preferred leaders of the topic move to one disk; so do the followers."""
+    """On broker 1, first all preferred leaders of the topic move to one disk, then all its followers."""
 
     def plant(checkers: Checkers, topic_id: TopicId) -> None:
         checkers.check_spread(topic_id)
@@ -60,7 +61,7 @@ def test_an_uneven_spread() -> None:
 
 
 def test_a_wrong_count() -> None:
-    """A replica that is counted where it is not, and one that is not counted where it is."""
+    """A replica is not counted in its own directory, or is counted in another one."""
 
     def plant(checkers: Checkers, topic_id: TopicId) -> None:
         replicas = checkers.brokers()[1].replicas

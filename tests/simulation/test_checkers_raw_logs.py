@@ -1,4 +1,4 @@
-"""The second validator: it reads what the production code writes, and finds every planted difference."""
+"""Tests the raw log checkers, which parse files on their own: they read what production writes and find every difference."""
 
 from collections.abc import Mapping
 
@@ -78,7 +78,7 @@ WHOLE = batch(0, "a") + batch(1, "b")
 
 
 def test_equal_logs_with_all_that_was_promised_pass() -> None:
-    """What is above the committed offset may differ, and what was never acknowledged may be there."""
+    """Logs may differ beyond the committed offset, and may hold records that were never acknowledged."""
     unknown = produce("c", -1, outcome=Outcome.UNKNOWN)
     check({1: WHOLE + batch(2, "c"), 2: WHOLE}, history(unknown))
 
@@ -96,14 +96,14 @@ def test_equal_logs_with_all_that_was_promised_pass() -> None:
     ],
 )
 def test_a_log_that_differs_from_the_history_is_found(invariant: str, logs: dict[int, bytes], more: list[Produce]) -> None:
-    """A short log, a lost record, an absent replica, foreign, doubled and refused records, another leader epoch."""
+    """A short log, a lost record, an absent replica; foreign, duplicated and refused records; another leader epoch."""
     with pytest.raises(InvariantViolated) as caught:
         check(logs, history(*more))
     assert caught.value.invariant == invariant
 
 
 def test_a_record_that_was_read_must_stay() -> None:
-    """I1: what a consumer has seen is not in the log any more."""
+    """I1: a record that a consumer has read is no longer in the log."""
     other = batch(0, "b")
     seen = history()
     seen.produces.pop()
@@ -113,7 +113,7 @@ def test_a_record_that_was_read_must_stay() -> None:
 
 
 def test_damaged_bytes_are_no_batches() -> None:
-    """A flipped bit, a torn end and a gap between offsets."""
+    """A flipped bit, a torn last batch or a gap between offsets makes a log unreadable."""
     flipped = bytearray(WHOLE)
     flipped[70] ^= 1
     for content in (bytes(flipped), WHOLE[:-1], WHOLE[:20], WHOLE + batch(3, "d")):
@@ -122,7 +122,8 @@ def test_damaged_bytes_are_no_batches() -> None:
 
 
 def test_directories_are_judged_by_what_they_hold() -> None:
-    """I9, I10 and I11: a cloned id, a replica twice, a replica elsewhere than the metadata says, a stranger."""
+    """I9: a cloned directory id. I10: one replica in two directories. I11: a replica in another directory than the metadata
+    says, or on a broker that should have none."""
     first = read_directory(1, "/b1/d1", files(1, WHOLE))
     second = read_directory(2, "/b2/d1", files(2, WHOLE))
     check_directories([first, second], image())
@@ -152,7 +153,7 @@ def _metadata_batch(offset: int, value: bytes) -> bytearray:
 
 
 def test_metadata_logs_hold_what_was_committed() -> None:
-    """I5: a log that is too short, one that differs from the leader's, one that replays to another image."""
+    """I5: the leader's log is too short, another node's log differs from it, or it replays to a different image."""
     records: list[KnownRecord] = [TopicRecord(name="t", topic_id=TOPIC), RemoveTopicRecord(topic_id=TOPIC)]
     checker = ImageChecker()
     for offset, record in enumerate(records):

@@ -1,4 +1,4 @@
-"""The checkers that look into a running cluster: a healthy one passes, and each planted state breaks its invariant."""
+"""Tests the checkers that inspect a running cluster: a healthy one passes, and each planted state breaks its invariant."""
 
 import asyncio
 import errno
@@ -69,7 +69,8 @@ def run_planted(plant: Callable[[Planted], Coroutine[Any, Any, None]]) -> None:
 
 
 def test_high_watermark_and_epochs() -> None:
-    """I3, I4 and I8: what fell, what is beyond the log, who leads without being elected, who forgot the ISR."""
+    """I3: a high watermark falls or is beyond the log end. I8: an ISR member lacks committed records, or a leader counts on
+    a wrong ISR. I4: a replica leads without being elected, or its epoch goes back."""
 
     async def plant(planted: Planted) -> None:
         leader, follower = planted.leader, planted.follower
@@ -101,7 +102,8 @@ def test_high_watermark_and_epochs() -> None:
 
 
 def test_a_high_watermark_that_rises_below_min_isr() -> None:
-    """I8: min.insync.replicas is two. It may rise in the step that changes the ISR, and not while the ISR is too small."""
+    """I8: min.insync.replicas is 2. The high watermark may rise in the step in which the ISR shrinks to one, and not after
+    that."""
 
     async def plant(planted: Planted) -> None:
         replica, image = planted.leader.replica, planted.checkers.image.image
@@ -121,8 +123,9 @@ def test_a_high_watermark_that_rises_below_min_isr() -> None:
 
 
 def test_a_broker_that_could_not_tell_must_end() -> None:
-    """I13: it leads in a failed directory and the controller has not answered, so it has its timeout and no more. Once it
-    was answered, or while it is on its way out, the leaders have the time that the metadata takes."""
+    """I13: a broker leads in a failed directory, and the controller has not acknowledged the failure: the broker must end
+    when its timeout is over. If the failure was acknowledged or the broker is shutting down, it gets the time that the
+    metadata needs to move the leaders."""
 
     async def plant(planted: Planted) -> None:
         checker, broker = planted.checkers.replicas, planted.brokers[planted.part.leader]
@@ -144,7 +147,8 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
 
 
 def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
-    """I11, I13 and I14: unfenced with a wrong assignment, led from a dead directory, begun again empty."""
+    """I11: a broker is unfenced with a wrong assignment. I13: a leader stays in a dead directory. I16: the controller does
+    not record the failure. I14: the log of an ISR member is created again, empty."""
 
     async def plant(planted: Planted) -> None:
         checker, image = planted.checkers.replicas, planted.checkers.image.image
@@ -179,7 +183,7 @@ def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
 
 
 def test_files_that_differ_from_what_is_committed_are_found() -> None:
-    """I1 and I3: what is committed is not the same on a follower's disk, or is not there."""
+    """I1: a committed record is missing on a follower's disk. I3: a committed record differs there."""
 
     async def plant(planted: Planted) -> None:
         log = planted.follower.log
@@ -197,7 +201,7 @@ def test_files_that_differ_from_what_is_committed_are_found() -> None:
 
 
 def test_a_creation_that_does_not_end() -> None:
-    """I12: on a healthy disk; on one that has a fault it may take its time."""
+    """I12: a replica on a healthy disk must be created in time. On a hanging disk it may take longer."""
 
     async def plant(planted: Planted) -> None:
         checker = UndisturbedChecker(planted.cluster.world.disk)
@@ -216,7 +220,7 @@ def test_a_creation_that_does_not_end() -> None:
 
 
 def test_what_has_not_settled() -> None:
-    """I5, I11, I16 and I19: each difference between nodes, metadata and what should be is named."""
+    """I5, I11, I16 and I19: each difference between the nodes and the metadata is reported under its invariant."""
 
     async def plant(planted: Planted) -> None:
         image, key, part = planted.checkers.image.image, planted.key, planted.part
@@ -249,7 +253,8 @@ def test_what_has_not_settled() -> None:
 
 
 def test_a_violation_ends_the_run_from_within() -> None:
-    """What a look finds is what the world's run raises, not an error of the daemon in whose step it was found."""
+    """The world's run raises the violation itself. It is not reported as an error of the daemon in whose step it was
+    found."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=3, disks=1)

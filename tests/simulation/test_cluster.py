@@ -1,4 +1,4 @@
-"""Whole clusters of production daemons on virtual time: what the issue promises, one scenario each."""
+"""Runs whole clusters of production daemons on virtual time: one scenario for each promise."""
 
 import errno
 
@@ -19,7 +19,7 @@ def test_records_are_written_replicated_and_read_back() -> None:
             await client.produce("t", number % 4, b"%d" % number)
         for index in range(4):
             assert len(await client.read_all("t", index)) == 10
-            # Every replica was placed and told the controller where.
+            # Every replica was placed, and its broker has reported the directory to the controller.
             assert UNASSIGNED not in cluster.partition("t", index).directories
 
     run(scenario)
@@ -55,7 +55,8 @@ def test_a_disk_under_leaders_dies_and_leaders_move(seed: int) -> None:
 
 
 def test_disks_dying_one_after_another_leave_every_partition_writable() -> None:
-    """One disk of each broker, one after another: with three disks each, some replica of every partition stays alive."""
+    """One disk of each broker dies, one after another. All partitions stay writable until the last of these failures, and at
+    least half of them after it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -69,7 +70,7 @@ def test_disks_dying_one_after_another_leave_every_partition_writable() -> None:
         assert len(writable) >= 3
         for index in writable:
             await client.produce("t", index, b"at the end")
-        # What lost its last disk cannot be read either: nobody may answer for it.
+        # A partition that is not writable has no leader, so its records cannot be read back either.
         for index in set(range(6)) - set(writable):
             assert cluster.partition("t", index).leader == NO_LEADER
             del client.acknowledged["t", index]
@@ -78,7 +79,8 @@ def test_disks_dying_one_after_another_leave_every_partition_writable() -> None:
 
 
 def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody() -> None:
-    """Writes to other disks of the same broker go on while one hangs; after the deadline its leaders move."""
+    """While one disk hangs, writes to the other disks of its broker go on. After the deadline the leaders on the hung disk
+    move."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -94,7 +96,7 @@ def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody() -> None:
             await client.produce("t", index, b"meanwhile")
             assert cluster.world.now_ns() - started_ns < 1_500_000_000
         await client.produce("t", stuck[0], b"after the deadline")
-        # Deadline 2 s, found by the probe or by the write, then an election.
+        # The probe or the write fails at its deadline of 2 s, and then new leaders are elected.
         assert cluster.world.now_ns() - hung_ns < 5_000_000_000
         assert cluster.partition("t", stuck[0]).leader != victim
 
@@ -102,8 +104,8 @@ def test_a_hung_disk_goes_offline_at_its_deadline_and_disturbs_nobody() -> None:
 
 
 def test_the_last_disk_takes_the_broker_with_it() -> None:
-    """All data directories of a broker die: it exits with status 1, and before that the controller has heard of it, so
-    that the others lead at once and not when the session has ended."""
+    """All data directories of a broker die. The broker reports that to the controller before it exits with status 1, so new
+    leaders are elected at once and not at the end of its session."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)
@@ -121,7 +123,8 @@ def test_the_last_disk_takes_the_broker_with_it() -> None:
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_the_metadata_directory_takes_the_broker_with_it(hangs: bool) -> None:
-    """Without its metadata log a broker can know nothing, however healthy its data is: it is fenced, then it exits."""
+    """Without its metadata log a broker learns nothing new, however healthy its data disks are: it is fenced, then it
+    exits."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)
@@ -141,7 +144,8 @@ def test_the_metadata_directory_takes_the_broker_with_it(hangs: bool) -> None:
 
 
 def test_a_halt_waits_half_a_second_at_most_for_a_controller_that_does_not_answer() -> None:
-    """Nobody can be told that the last disk died. The broker is gone soon all the same, and fenced by its session."""
+    """The controller cannot be reached when the last disk dies. The broker exits soon all the same, and is fenced at the end
+    of its session."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)
@@ -159,7 +163,8 @@ def test_a_halt_waits_half_a_second_at_most_for_a_controller_that_does_not_answe
 
 
 def test_a_replaced_disk_is_filled_again_and_never_leads_empty() -> None:
-    """Stop, empty disk, format, start: the replicas come back by replication, and no ISR member ever starts empty."""
+    """Stop the broker, empty the disk, format it, start: the replicas are filled by replication, and no ISR member starts
+    empty."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="1")
@@ -177,7 +182,7 @@ def test_a_replaced_disk_is_filled_again_and_never_leads_empty() -> None:
         await cluster.until_in_sync("t")
         for index in range(6):
             assert LOST not in cluster.partition("t", index).directories
-        # Only broker 1 is left of those who were there: what it has is everything.
+        # Only broker 1 is left running, so every acknowledged record must be on it.
         for broker_id in (2, 3):
             cluster.ask_to_stop(broker_id)
             await cluster.world.until(lambda b=broker_id: cluster.env(b).is_dead)  # type: ignore[misc]
@@ -189,7 +194,7 @@ def test_a_replaced_disk_is_filled_again_and_never_leads_empty() -> None:
 
 
 def test_a_broker_with_one_of_two_disks_unreadable_leads_nothing_on_it() -> None:
-    """It starts with the disk that works; replicas of the other are offline until the disk is back."""
+    """The broker starts with the disk that works. Its replicas on the other disk stay out of the ISR and do not lead."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -217,7 +222,8 @@ def test_a_broker_with_one_of_two_disks_unreadable_leads_nothing_on_it() -> None
 
 
 def test_a_killed_broker_comes_back_and_catches_up() -> None:
-    """kill -9 under writes: fenced after its session, back by a new incarnation, in the ISR again."""
+    """kill -9 while clients write: the broker is fenced at the end of its session, registers a new incarnation and rejoins
+    the ISR."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -255,7 +261,8 @@ def test_a_restarted_controller_knows_everything_it_knew() -> None:
 
 
 def test_controlled_shutdown_hands_leadership_over_first() -> None:
-    """SIGTERM: the broker leads nothing when it ends, ends with its marker in every directory, and returns clean."""
+    """SIGTERM: when the broker ends it leads nothing and has a clean-shutdown marker in every directory. It starts again and
+    rejoins the ISR."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -277,7 +284,7 @@ def test_controlled_shutdown_hands_leadership_over_first() -> None:
 
 
 def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
-    """SIGTERM in the middle of recovery: a marker would vouch for logs that nobody has looked at."""
+    """SIGTERM while the broker loads its logs: a clean-shutdown marker would vouch for logs that were not recovered."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -304,7 +311,8 @@ def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
 
 
 def test_an_unreachable_controller_ends_a_broker_that_leads_on_a_dead_disk() -> None:
-    """log.dir.failure.timeout.ms passes with the failure untold: the broker goes; one that leads nothing there stays."""
+    """The broker still leads in a failed directory and cannot report the failure for log.dir.failure.timeout.ms: it
+    halts."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -322,7 +330,7 @@ def test_an_unreachable_controller_ends_a_broker_that_leads_on_a_dead_disk() -> 
 
 
 def test_retained_topics_are_deleted_everywhere() -> None:
-    """Deleting a topic removes its folders, after file.delete.delay.ms for good; the name can be used again."""
+    """Deleting a topic removes its folders after log.segment.delete.delay.ms, and its name can be used again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)

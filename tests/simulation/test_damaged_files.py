@@ -1,7 +1,6 @@
-"""A node that finds one of its files damaged: it starts, or ends with the reason, and never with an unexpected exception.
+"""Damages files of a stopped node: started again, it runs or ends with a reason, never with an unexpected exception.
 
-The files are those that a running cluster wrote. What is found in them was checked when it was written, so that nobody may
-rely on it a second time.
+A running cluster wrote these files. Their content was checked when it was written, but a reader must not rely on that.
 """
 
 import random
@@ -14,7 +13,7 @@ _LOCK = ".lock"
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Bytes changed, cut off, added, or others in their place."""
+    """Returns `content` with bytes changed, cut off or added, or random bytes instead."""
     changed = bytearray(content)
     for _ in range(rng.randrange(1, 4)):
         position = rng.randrange(len(changed) + 1)
@@ -37,10 +36,10 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def damage_a_file(cluster: SimulatedCluster, node_id: int, rng: random.Random) -> str:
-    """Changes one file of a node that does not run, and says which."""
+    """Damages or deletes one file of a stopped node. Returns a description of the change."""
     paths = cluster.config(node_id).all_log_dirs
     found = [(path, name) for path in paths for name in sorted(cluster.world.disk(path).files()) if not name.endswith(_LOCK)]
-    # Each kind of file is as likely as any other, however many segments there are.
+    # Each kind of file is equally likely, however many segments there are.
     kinds = sorted({name.rpartition("/")[2].rpartition(".")[2] for _, name in found})
     kind = rng.choice(kinds)
     path, name = rng.choice([(path, name) for path, name in found if name.rpartition("/")[2].rpartition(".")[2] == kind])

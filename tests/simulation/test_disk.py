@@ -46,7 +46,7 @@ def test_files_are_written_and_read_in_the_order_of_the_calls() -> None:
 
 
 def test_names_behave_as_in_a_file_system() -> None:
-    # Renaming, replacing, removing and the errors that belong to them.
+    # Files are replaced, renamed and removed. Operations on missing names fail with ENOENT.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         await log_dir.replace_file("meta.properties", b"one")
@@ -73,7 +73,7 @@ def test_names_behave_as_in_a_file_system() -> None:
 
 
 def test_a_missing_directory_is_an_error_or_made() -> None:
-    # attach fails on what is not there, and makes it when it is asked to.
+    # attach fails on a missing directory, and creates it with create=True.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = world.node("a").log_dir("/none", operation_timeout_ns=TIMEOUT_NS)
         with pytest.raises(LogDirError, match="attach on /none failed with ENOENT"):
@@ -85,7 +85,8 @@ def test_a_missing_directory_is_an_error_or_made() -> None:
 
 
 def test_a_dead_disk_fails_everything_that_needs_it() -> None:
-    # Sticky EIO: on_error hears of it before the task does, listing still works as on a dead ext4, healing heals.
+    # EIO until the disk is healed. Each failure is reported to on_error, and listing still works, as on a dead ext4.
+    # fail_next fails one operation only.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)
@@ -108,7 +109,8 @@ def test_a_dead_disk_fails_everything_that_needs_it() -> None:
 
 
 def test_an_append_that_fails_takes_those_behind_it_along() -> None:
-    # They would leave a hole. A truncation, or an append where the hole would be, ends it.
+    # Appends queued after a failed one fail too, or they would leave a hole in the file. An append at the failed offset, or
+    # a truncation, clears the error.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)
@@ -148,7 +150,7 @@ def test_a_process_that_is_short_of_files_gets_none_for_a_share_of_what_it_asks(
 
 
 def test_taking_offline_fails_everything_with_the_error_given() -> None:
-    # Pending and later operations end with the given error, nothing queued takes effect, the lock is free.
+    # Pending and later operations fail with the given error, queued ones have no effect, and the lock is released.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         await log_dir.lock()
@@ -168,8 +170,8 @@ def test_taking_offline_fails_everything_with_the_error_given() -> None:
 
 
 def test_a_hung_disk_meets_the_deadline_and_may_finish_late() -> None:
-    # The operations time out after the deadline; after the directory went offline only the call that hung in the kernel
-    # lands when the disk thaws, and until then it holds the lock.
+    # The operations time out at the deadline, and the directory goes offline. When the disk thaws, only the call that hung
+    # in the kernel takes effect; until then it holds the lock.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         await log_dir.lock()
@@ -214,7 +216,7 @@ def test_a_disk_that_thaws_in_time_goes_on_in_order() -> None:
 
 
 def test_a_lock_is_held_by_one() -> None:
-    # A second node, and a second LogDir of the same node, are refused until the first closes or dies.
+    # Other nodes are refused until the holder closes its LogDir or dies. The holder may lock it twice.
     async def scenario(world: SimulatedWorld) -> None:
         first, second = await attached(world), await attached(world, node="b")
         await first.lock()
@@ -233,7 +235,8 @@ def test_a_lock_is_held_by_one() -> None:
 
 
 def test_a_thread_that_hung_taking_the_lock_lets_it_go_when_it_comes_back() -> None:
-    # Its process has given the directory up, or is dead: the next one may have the lock.
+    # A thread hangs in lock() while its process gives the directory up. When the thread returns it releases the lock, and
+    # another node can take it.
     async def scenario(world: SimulatedWorld) -> None:
         first = await attached(world)
         world.disk("/a/1").hang()
@@ -249,7 +252,7 @@ def test_a_thread_that_hung_taking_the_lock_lets_it_go_when_it_comes_back() -> N
 
 
 def test_a_crash_loses_what_is_queued_and_keeps_what_is_done() -> None:
-    # The disk survives its node; an append that was still queued is not on it.
+    # The disk survives a crash of its node, but an append that was still queued is lost.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)
@@ -280,7 +283,7 @@ def test_a_full_disk_says_so() -> None:
 
 
 def test_buffers_of_an_append_must_not_change() -> None:
-    # The contract of append, checked here because a real disk would write either content.
+    # append requires that its buffers do not change. The simulation checks that; a real disk would write either content.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)

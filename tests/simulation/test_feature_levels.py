@@ -1,6 +1,6 @@
-"""A newer release has finalized a feature: a node that does not know the level ends, and says why in one line.
+"""A newer release finalized a feature level that this node does not know: the node ends with one line that says why.
 
-The nodes are run by the code of `kafka-server-start`, on a log that has what only another release would write.
+The nodes run the code of `kafka-server-start` on a metadata log with records that only another release would write.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def run(scenario: Scenario) -> None:
 
 
 async def until_it_ended_over(cluster: SimulatedCluster, node_id: int, text: str) -> None:
-    """The node ends with status 1, its last words are one line with this text, and nothing else went wrong in it."""
+    """Waits until the node has ended. Its status must be 1, and its last words must contain `text`."""
     env = cluster.env(node_id)
     await cluster.world.until(lambda: env.is_dead)
     assert env.exit_code == 1
@@ -54,7 +54,8 @@ LEVELS = pytest.mark.parametrize(
 
 @LEVELS
 def test_a_running_broker_ends(name: str, level: int, line: str) -> None:
-    """It reads the record from the active controller. Started again it finds it in its own copy of the log."""
+    """The broker ends when it fetches the record from the active controller. Started again, it ends when it reads its own
+    log."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.finalize_feature(name, level)
@@ -67,7 +68,7 @@ def test_a_running_broker_ends(name: str, level: int, line: str) -> None:
 
 @LEVELS
 def test_a_controller_that_reads_its_log_ends(name: str, level: int, line: str) -> None:
-    """At its start, before it becomes active: it may write nothing."""
+    """The controller ends while it reads its log, before it becomes active and could write anything."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.finalize_feature(name, level)
@@ -82,7 +83,7 @@ def test_a_controller_that_reads_its_log_ends(name: str, level: int, line: str) 
 
 
 def test_a_node_that_loads_a_snapshot_ends() -> None:
-    """The log began before the snapshot, so that the level is nowhere else."""
+    """The level is only in the snapshot, which ends beyond the log."""
     line = "feature metadata.version is finalized at level 23, this node supports 1 to 22"
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
@@ -98,7 +99,7 @@ def test_a_node_that_loads_a_snapshot_ends() -> None:
 
 
 def test_a_feature_at_level_0_is_absent() -> None:
-    """A newer release that took the feature away again leaves nothing that this one would have to know."""
+    """Level 0 means that a newer release removed the feature again, so this node has nothing to know about it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.finalize_feature("group.version", 0)
