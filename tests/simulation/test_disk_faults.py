@@ -1,7 +1,7 @@
-"""What each fault of a simulated disk does exactly: errnos, what stays readable, and what a power cut may leave.
+"""Tests what each fault of a simulated disk does: errnos, what stays readable, and what a power cut may leave.
 
-The behaviour is that of the page of faults, measured on real disks. A power cut has many outcomes, so these tests look at
-the set of outcomes over many draws: nothing forbidden in it, and everything that must be able to happen.
+The expected behaviour was measured on real disks. A power cut has many possible outcomes, so these tests collect the
+outcomes of many draws: none may be forbidden, and each required one must occur.
 """
 
 import errno
@@ -31,14 +31,14 @@ async def attached(world: SimulatedWorld, node: str = "a", path: str = PATH) -> 
 
 
 async def written(log_dir: LogDir, name: str, content: bytes) -> LogFile:
-    """A new file of which nothing is synced."""
+    """Returns a new file with nothing synced."""
     file = await log_dir.open(name, create=True)
     await log_dir.append(file, 0, [content])
     return file
 
 
 async def synced(log_dir: LogDir, name: str, content: bytes) -> LogFile:
-    """A file that is on the platter, with its name."""
+    """Returns a file whose content and name are synced."""
     file = await written(log_dir, name, content)
     await log_dir.fsync(file)
     await log_dir.fsync_dir(name.rpartition("/")[0])
@@ -56,7 +56,7 @@ def run(scenario: Callable[[SimulatedWorld], Coroutine[None, None, None]]) -> No
 
 
 def left_by_power_cuts(prepare: Prepare) -> list[dict[str, bytes]]:
-    """What the disk holds after `prepare` and a power cut, for many draws; each different outcome once."""
+    """Returns what the disk holds after `prepare` and a power cut: each different outcome of many draws once."""
     outcomes: dict[str, dict[str, bytes]] = {}
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -75,7 +75,8 @@ def left_by_power_cuts(prepare: Prepare) -> list[dict[str, bytes]]:
 
 
 def test_what_is_synced_survives_every_power_cut() -> None:
-    """Bytes before the last fsync of the file, names before the last fsync of the folder, and what replace_file wrote."""
+    """Bytes written before the last fsync of the file, names made before the last fsync of the folder, and what replace_file
+    wrote are synced."""
 
     async def prepare(log_dir: LogDir) -> None:
         await log_dir.mkdir("t-0")
@@ -91,7 +92,8 @@ def test_what_is_synced_survives_every_power_cut() -> None:
 
 
 def test_an_unsynced_write_survives_whole_in_part_or_not_at_all() -> None:
-    """Two writes behind synced bytes: each may be there without the other, zeros where one is missing; any may be torn."""
+    """Two writes after synced bytes: each may survive without the other, with zeros where one is missing, and each may be
+    torn."""
 
     async def prepare(log_dir: LogDir) -> None:
         file = await synced(log_dir, "log", b"#")
@@ -105,7 +107,8 @@ def test_an_unsynced_write_survives_whole_in_part_or_not_at_all() -> None:
     assert bytes(600) + b"b" * 600 in tails
     assert any(0 < len(tail) < 600 for tail in tails), "a torn first write"
     assert any(tail[:600] == b"a" * 600 and 600 < len(tail) < 1200 for tail in tails), "a torn second write"
-    # The second sector of the file without the first one: of the first write, the bytes from 511 on.
+    # The second sector survived without the first one. It begins at byte 511 of the first write, because the file begins
+    # with one synced byte.
     assert any(tail[:511] == bytes(511) and tail[511:600] == b"a" * 89 for tail in tails), "sectors in any order"
     assert any(tail and set(tail) == {0} for tail in tails), "a size without its bytes"
     for tail in tails:
@@ -114,7 +117,8 @@ def test_an_unsynced_write_survives_whole_in_part_or_not_at_all() -> None:
 
 
 def test_an_unsynced_truncation_may_be_undone() -> None:
-    """Cut and written again: the old tail may be back behind the new bytes, what is below the cut never changes."""
+    """A file was truncated and written again. The old tail may be back after the new bytes, but bytes below the cut never
+    change."""
 
     async def prepare(log_dir: LogDir) -> None:
         file = await synced(log_dir, "log", b"keep" + b"old" * 4)
@@ -127,7 +131,8 @@ def test_an_unsynced_truncation_may_be_undone() -> None:
 
 
 def test_unsynced_names_survive_each_on_its_own() -> None:
-    """Made, renamed and removed names; an fsync of a file says nothing of its name, and a rename is never half there."""
+    """Names were made, renamed and removed: each change may survive without the others. An fsync of a file does not sync its
+    name, and a rename is never half done."""
 
     async def prepare(log_dir: LogDir) -> None:
         for name in ("renamed", "removed"):
@@ -148,8 +153,8 @@ def test_unsynced_names_survive_each_on_its_own() -> None:
 
 
 def test_a_file_that_was_renamed_over_is_never_lost() -> None:
-    """A file written aside, not synced and renamed over the old one: the old content, or the new name with any part of the
-    new content, but never no file. This is why replace_file syncs before it renames."""
+    """An unsynced file was renamed over an old one. That name has the old content, or any part of the new content, but it
+    always exists. This is why replace_file syncs before it renames."""
 
     async def prepare(log_dir: LogDir) -> None:
         await synced(log_dir, "checkpoint", b"old")
@@ -173,7 +178,8 @@ def test_a_folder_whose_name_was_not_synced_takes_everything_with_it() -> None:
 
 
 def test_a_folder_that_is_being_removed_may_keep_any_of_its_files() -> None:
-    """Removing takes a folder's names one by one and the folder's own last; each removal may be lost."""
+    """A removal deletes the files of a folder one by one and the folder last. A power cut may undo each of these
+    deletions."""
 
     async def prepare(log_dir: LogDir) -> None:
         await log_dir.mkdir("t-0")
@@ -187,8 +193,8 @@ def test_a_folder_that_is_being_removed_may_keep_any_of_its_files() -> None:
 
 
 def test_a_crash_keeps_what_the_page_cache_has_until_the_power_goes() -> None:
-    """kill -9 loses nothing that was written; the next life sees it, and a power cut in that life may lose it. A second
-    power cut takes nothing that the first one left."""
+    """kill -9 loses nothing that was written: the next life reads it. A power cut in that life may lose it, and a second
+    power cut loses nothing more."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await written(await attached(world), "log", b"cached")
@@ -208,8 +214,8 @@ def test_a_crash_keeps_what_the_page_cache_has_until_the_power_goes() -> None:
 
 
 def test_a_kill_may_come_between_the_steps_of_an_operation() -> None:
-    """replace_file leaves the old content or the new one, and perhaps the file aside; a write that is going on may stop
-    anywhere; a removal may have begun."""
+    """A kill in replace_file leaves the old content or the new one, and perhaps the temporary file. A kill in an append
+    leaves any part of the bytes, and one in a removal may come before or after a file is gone."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -258,7 +264,8 @@ def test_a_power_cut_is_drawn_by_the_seed() -> None:
 
 
 def test_what_a_power_cut_might_leave_is_told_without_one() -> None:
-    """Different draws give different files, the synced ones always; the disk goes on as if nothing had been asked."""
+    """files_after_a_power_cut draws one possible outcome, which always has the synced bytes. The disk itself does not
+    change."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -280,7 +287,8 @@ def test_what_a_power_cut_might_leave_is_told_without_one() -> None:
 
 
 def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
-    """A write that hangs in the kernel lands after a kill, when the disk thaws; after a power cut it never does."""
+    """A write hangs in the kernel. It takes effect when the disk thaws if its process was killed, but never after a power
+    cut. The lock is free again in both cases."""
 
     async def scenario(world: SimulatedWorld) -> None:
         disk = world.disk(PATH)
@@ -308,8 +316,8 @@ def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
 
 
 def test_an_fsync_that_fails_once_has_lost_its_data_although_the_next_one_succeeds() -> None:
-    """fsyncgate: EIO once, success ever after, the data readable until the cache is dropped and then zeros. A directory
-    that retries believes in data that is not there; its class is 'failed', whatever the errno."""
+    """fsyncgate: one fsync fails and later ones succeed. The data stays readable until the cache is dropped, then it reads
+    as zeros. A retry would vouch for lost data, so any errno of an fsync means that the directory has failed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         disk = world.disk(PATH)
@@ -333,7 +341,7 @@ def test_an_fsync_that_fails_once_has_lost_its_data_although_the_next_one_succee
 
 
 def test_an_fsync_inside_replace_file_fails_once() -> None:
-    """The old file stays, and the error names the step."""
+    """The old file stays, and the error names the fsync step."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -349,7 +357,8 @@ def test_an_fsync_inside_replace_file_fails_once() -> None:
 
 
 def test_an_error_of_an_fsync_names_the_step() -> None:
-    """As on a real disk; but EMFILE is of the opening of a folder, and no disk pays for it."""
+    """A failed fsync fails the directory, as on a real disk. EMFILE is the exception: the process could not open a folder,
+    so the disk is not to blame."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -372,7 +381,8 @@ def test_an_error_of_an_fsync_names_the_step() -> None:
 
 
 def test_a_read_only_disk_refuses_every_change_and_goes_on_reading() -> None:
-    """EROFS for all that writes, fsync included, making a file by opening it too; the probe sees it; a restart reads on."""
+    """Every change fails with EROFS: writes, fsync, and opening a new file. The probe fails too. After a restart the files
+    can still be read."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -407,7 +417,7 @@ def test_a_read_only_disk_refuses_every_change_and_goes_on_reading() -> None:
 
 
 def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
-    """The beginning of the write may be on the platter after a power cut although the append failed and was cut back."""
+    """Part of an append that failed and was cut back may be on the platter after a power cut."""
 
     async def prepare(log_dir: LogDir) -> None:
         file = await synced(log_dir, "log", b"-" * 1000)
@@ -438,7 +448,7 @@ def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
 
 
 def test_a_disk_that_cannot_be_read_fails_reads_that_miss_the_cache() -> None:
-    """EIO for what is on the platter alone; what was written since is in the cache. Writing and syncing go on."""
+    """Reads fail with EIO unless the bytes are in the page cache, as newly written ones are. Writes and fsyncs go on."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -459,7 +469,7 @@ def test_a_disk_that_cannot_be_read_fails_reads_that_miss_the_cache() -> None:
 
 
 def test_rotten_bytes_are_read_without_an_error() -> None:
-    """Reads give other bytes until they are written again, whatever else happens to the disk."""
+    """Reads return wrong bytes until those bytes are written again, even after a power cut."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -479,7 +489,7 @@ def test_rotten_bytes_are_read_without_an_error() -> None:
 
 
 def test_a_slow_disk_takes_a_multiple_of_its_time() -> None:
-    """Slow is not dead: everything is done, later, and the age of the oldest operation tells."""
+    """A slow disk completes every operation, only later."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -500,8 +510,8 @@ def test_a_slow_disk_takes_a_multiple_of_its_time() -> None:
 
 
 def test_a_vanished_mount_shows_an_empty_directory_of_another_file_system() -> None:
-    """Who has the disk open keeps it, and its probe says ESTALE; who comes by the path finds nothing, and whatever he
-    writes there is below the mount when the disk is back."""
+    """A LogDir that has the disk open keeps it, and its probe fails with ESTALE. A LogDir attached by path finds an empty
+    directory, and what it writes there is hidden below the mount when the disk is back."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -526,7 +536,8 @@ def test_a_vanished_mount_shows_an_empty_directory_of_another_file_system() -> N
 
 
 def test_swapped_disks_are_at_each_others_paths() -> None:
-    """Content, faults and latency go with the disk; who has one open sees in its probe that another is at the path."""
+    """Content, faults and latency move with the disk. The probe of a LogDir that has a disk open finds another one at its
+    path."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one, two = await attached(world, path="/a/1"), await attached(world, path="/a/2")
@@ -546,7 +557,8 @@ def test_swapped_disks_are_at_each_others_paths() -> None:
 
 
 def test_a_replaced_and_a_cloned_disk() -> None:
-    """A fresh disk is empty and another one for who held the old; a clone has the same files and its own life after it."""
+    """After wipe() the path has a fresh, empty disk, and the probe of a LogDir that has the old one open fails. A clone
+    starts with the same files and is independent from then on."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

@@ -1,6 +1,6 @@
-"""Whatever a peer asks with well-formed or damaged requests, brokers and controller go on: an answer or a closed connection.
+"""Sends well-formed and damaged requests: brokers and controller go on, and answer or close the connection.
 
-A daemon ends on any unexpected exception, so one value that a handler did not think of would let a stranger stop it.
+A daemon ends on any unexpected exception, so a single value that a handler does not expect would let any peer stop it.
 """
 
 import random
@@ -27,12 +27,12 @@ from tests.simulation.cluster import (
 )
 from tests.simulation.environment import SimulatedWorld
 
-# Handlers may make a peer wait as long as it wished to, up to this.
+# A handler may wait as long as the request allows, but no longer than this.
 ANSWER_SECONDS_MAX = 90
 
 
 class Peer:
-    """One connection that sends a request and waits for what comes of it."""
+    """One connection. Counts the answers, and notes when the connection is lost."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -49,11 +49,11 @@ class Peer:
         self.is_lost = True
 
     def writable(self) -> None:
-        """Little is sent."""
+        """Does nothing: the tests send too little to fill the connection."""
 
 
 def names_of(cluster: SimulatedCluster) -> ClusterNames:
-    """What this cluster knows at the moment."""
+    """Returns the names and ids that the cluster knows at the moment."""
     state = cluster.state
     brokers = list(state.brokers.values())
     return ClusterNames(
@@ -69,7 +69,7 @@ def names_of(cluster: SimulatedCluster) -> ClusterNames:
 
 
 async def ask(world: SimulatedWorld, host: str, port: int, request: bytes) -> None:
-    """Sends the request on a connection of its own; an answer, the end of the connection, or nothing for acks=0."""
+    """Sends the request on a new connection, and waits for an answer or the end of the connection if there must be one."""
     peers: list[Peer] = []
 
     def accept(connection: Connection) -> Peer:
@@ -86,7 +86,7 @@ async def ask(world: SimulatedWorld, host: str, port: int, request: bytes) -> No
 
 
 def is_answered(request: bytes) -> bool:
-    """Whether something has to come of it: Produce with acks=0 gets no answer."""
+    """Whether the peer must answer the request or close the connection. Only Produce with acks=0 gets no answer."""
     try:
         header, body = parse_request(request)
         message, _ = decode_prefix(APIS[ApiKey(header.request_api_key)].request, body, header.request_api_version)
@@ -96,7 +96,8 @@ def is_answered(request: bytes) -> bool:
 
 
 async def besiege(cluster: SimulatedCluster, host: str, port: int, apis: Sequence[ApiKey], *, count: int, seed: int) -> None:
-    """Sends so many requests to one daemon, one after the other, with names that are asked for anew now and then."""
+    """Sends `count` requests to one daemon, one after the other. Every 20 requests it reads the names from the cluster
+    again."""
     rng = random.Random(seed)
     for number in range(count):
         if number % 20 == 0:
@@ -113,7 +114,7 @@ async def besiege(cluster: SimulatedCluster, host: str, port: int, apis: Sequenc
 @pytest.mark.parametrize("target", ["controller", "broker"])
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_hostile_requests_harm_no_daemon(target: str, seed: int) -> None:
-    """All daemons live on and none has met an unexpected exception."""
+    """No daemon ends, and none meets an unexpected exception."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3, replication_factor=2)

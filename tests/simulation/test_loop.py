@@ -1,4 +1,4 @@
-"""The virtual-time loop: what it refuses, the order in which it runs things, and that no hash seed shows in it."""
+"""Tests the virtual-time loop: what it refuses, in which order it runs callbacks, and that hash seeds do not matter."""
 
 import asyncio
 import socket
@@ -45,14 +45,16 @@ print(world.trace_hash())
 
 @pytest.mark.slow
 def test_a_cancelled_group_ends_in_the_same_order_under_any_hash_seed() -> None:
-    """TaskGroup and asyncio.wait keep sets of tasks: several processes cancel 80 tasks and see the same order."""
+    """TaskGroup and asyncio.wait keep tasks in sets. Processes with different hash seeds must still end 80 cancelled tasks
+    in the same order."""
     traces = set(printed_under(("1", "2", "3"), CANCELLED_GROUP))
     assert len(traces) == 1
     assert len(traces.pop()) == 32
 
 
 def test_threads_executors_and_sockets_are_refused() -> None:
-    """Whatever would let the outside in fails at once, through the loop or past it."""
+    """Threads and sockets would make a run depend on the real machine. They are refused, whether or not they go through the
+    loop."""
 
     async def scenario(world: SimulatedWorld) -> None:
         with pytest.raises(RuntimeError, match="no threads"):
@@ -78,7 +80,8 @@ def test_threads_executors_and_sockets_are_refused() -> None:
 
 
 def test_timers_run_in_order_of_time_and_then_of_making() -> None:
-    """Equal deadlines keep the order in which they were asked for; a cancelled one never runs, however many there are."""
+    """Timers with equal deadlines run in the order in which they were made. Cancelled timers never run, however many there
+    are."""
 
     async def scenario(world: SimulatedWorld) -> None:
         ran: list[int] = []

@@ -1,7 +1,7 @@
-"""Nodes whose answers are well-formed and wrong: whoever asked goes on, or halts with the reason, and never with a bug.
+"""Peers answer with well-formed but wrong responses: a daemon goes on or halts with a reason, never with a bug.
 
-Now and then one field of a response gets another value on its way out. Easy to get wrong: the message belongs to the daemon
-that answers, which may keep parts of it, so the field is put back as soon as the bytes are made.
+Now and then one field of a response gets another value while it is encoded. The answering daemon owns the message and may
+keep parts of it, so the field is restored as soon as the bytes are made.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from tests.simulation.cluster import NotAcknowledged, SimulatedClient, Simulated
 VOCABULARY = Vocabulary(numbers=(0, 0, 1, 2, 3, -1, -2, 5, 100, 1000, 2**31, 2**62), strings=("t", "", "x" * 300))
 ERROR_CODES = (*map(int, ErrorCode), 999)
 ATTEMPTS = 60
-# Two brokers restart while the others lie, so that registrations and snapshots are told lies about as well.
+# Two brokers restart meanwhile, so that responses to registrations and snapshot fetches are changed as well.
 CRASHES = {10: 1, 30: 2}
 STARTS_AFTER = 6
 
 
 class Liar:
-    """Stands in for `encode_response_frame`. Truthful until `begin`."""
+    """Stands in for `encode_response_frame`. Changes responses only while `is_lying` is set."""
 
     def __init__(self, rng: random.Random, rate: float) -> None:
         self._rng = rng
@@ -39,7 +39,7 @@ class Liar:
         self.lies: Counter[str] = Counter()
 
     def encode(self, correlation_id: int, message: Struct, version: int) -> list[Part]:
-        # Who does not know the versions can ask nothing at all; produce responses are for the client of the test.
+        # Without ApiVersions a client can send nothing at all, and produce responses go to the client of the test.
         is_exempt = isinstance(message, ApiVersionsResponse | ProduceResponse)
         if not self.is_lying or is_exempt or self._rng.random() >= self._rate:
             return encode_response_frame(correlation_id, message, version)
@@ -49,7 +49,7 @@ class Liar:
             setattr(owner, field.name, self._lie(owner, field, version))
             frame = encode_response_frame(correlation_id, message, version)
         except EncodeError:
-            # Fields that exclude each other.
+            # The new value contradicts another field, so the response stays as it was.
             setattr(owner, field.name, truth)
             return encode_response_frame(correlation_id, message, version)
         setattr(owner, field.name, truth)
@@ -63,7 +63,7 @@ class Liar:
 
 
 def _fields(message: Struct, version: int) -> list[tuple[Struct, FieldSchema]]:
-    """Every field on the wire, with the struct that it belongs to."""
+    """Returns every field on the wire, with the struct that it belongs to."""
     found: list[tuple[Struct, FieldSchema]] = []
     for field in message.wire_schema.fields:
         if version not in field.versions:
@@ -79,7 +79,7 @@ def _fields(message: Struct, version: int) -> list[tuple[Struct, FieldSchema]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_daemon_fails_when_its_peers_lie(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster under load and restarts, in which one response of ten says something untrue."""
+    """One response of ten is wrong while a client writes and brokers restart."""
     liar = Liar(random.Random(seed), 0.1)
     monkeypatch.setattr(served_connection, "encode_response_frame", liar.encode)
 

@@ -1,4 +1,4 @@
-"""Faults that wait for an event of the cluster."""
+"""Tests faults that wait for an event of the cluster."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ CUT = Fault(at_ns=0, kind="link cut", node=1, peer=2, moment="log_created", is_t
 
 
 def happened(fault: Fault, *events: tuple[str, str, dict[str, object]]) -> Fault | None:
-    """What becomes of a fault that waits while these events happen (node, name, fields), before all is over."""
+    """Returns the fault that happens when these events (node, name, fields) come, or None if it does not happen."""
 
     async def scenario(world: SimulatedWorld) -> Fault | None:
         moments = Moments(world)
@@ -30,7 +30,7 @@ def happened(fault: Fault, *events: tuple[str, str, dict[str, object]]) -> Fault
 
 
 def test_a_fault_comes_with_its_event_and_with_no_other() -> None:
-    """When the chaos is over and the event never came, the fault does not happen."""
+    """A fault whose event has not come when the chaos ends does not happen."""
     assert happened(KILLED, ("broker-3", "log_deleted", {})) is None
     found = happened(KILLED, ("broker-3", "log_created", {"log_dir": "/b3/d2"}), ("broker-2", "log_created", {}))
     assert found is not None
@@ -55,13 +55,14 @@ def test_a_fault_comes_with_its_event_and_with_no_other() -> None:
 def test_a_fault_is_where_its_event_is(
     fault: Fault, event: tuple[str, str, dict[str, object]], place: tuple[int, int, str]
 ) -> None:
-    """On the node that the event is about and in the directory that it names, where the fault can be."""
+    """The fault hits the node that the event is about and the directory that it names, if this kind of fault can happen
+    there. Some values of `amount` move it to the controller."""
     found = happened(fault, event)
     assert found is not None
     assert (found.node, found.peer, found.disk) == place
 
 
 def test_a_fault_without_an_event_does_not_wait() -> None:
-    """It has its time, and that has come."""
+    """A fault without a moment happens at once."""
     fault = Fault(at_ns=0, kind="node killed", node=1)
     assert happened(fault) == fault

@@ -15,7 +15,7 @@ def right(number: int) -> int:
 
 @pytest.mark.parametrize("bug", PLANTED_BUGS, ids=lambda bug: bug.name)
 def test_every_bug_can_be_planted_and_taken_out(bug: PlantedBug) -> None:
-    """Each edit finds its place in the production code, changes it, and leaves it as it was."""
+    """Each edit finds its place in the production code, changes it, and is undone afterwards."""
     before = [edit.function.__code__ for edit in bug.edits]
     with bug.planted():
         assert all(edit.function.__code__ is not code for edit, code in zip(bug.edits, before, strict=True))
@@ -23,7 +23,7 @@ def test_every_bug_can_be_planted_and_taken_out(bug: PlantedBug) -> None:
 
 
 def test_a_planted_bug_is_seen_by_everybody_and_only_for_a_while() -> None:
-    """Whoever holds the function from before has the bug too; afterwards nobody has."""
+    """A reference to the function from before has the bug too while it is planted, and not afterwards."""
     known_before = right
     bug = PlantedBug("off by one", "", (Edit(right, "number + 1", "number + 2"),))
     with bug.planted():
@@ -33,14 +33,14 @@ def test_a_planted_bug_is_seen_by_everybody_and_only_for_a_while() -> None:
 
 @pytest.mark.parametrize("text", ["number - 1", "number"])
 def test_a_bug_that_does_not_fit_is_refused(text: str) -> None:
-    """A text that is not there, or there more than once, is an error and changes nothing."""
+    """A text that does not occur, or occurs more than once, is an error and changes nothing."""
     with pytest.raises(DoesNotFit), PlantedBug("none", "", (Edit(right, text, "0"),)).planted():
         pass
     assert right(1) == 2
 
 
 class _Seeds:
-    """Stands for the swarm: seeds that fail by themselves, and seeds that fail with a bug."""
+    """Stands in for the swarm. The seeds in `alone` fail without a bug, the seeds in `with_bug` fail with one."""
 
     def __init__(self, *, alone: set[int], with_bug: set[int]) -> None:
         self.alone = alone
@@ -53,7 +53,7 @@ class _Seeds:
 
 
 def test_a_seed_that_fails_without_the_bug_has_found_nothing() -> None:
-    """The hunt goes on behind such a seed, and no seed is run twice without a bug."""
+    """The hunt goes on after such a seed. No seed is run twice without a bug."""
     seeds = _Seeds(alone={2}, with_bug={2, 5})
     hunter = Hunter(seeds)
     assert hunter.hunt(PLANTED_BUGS[0], range(1, 10)) == Found(seed=5, runs=5, found_by="failed")
@@ -62,7 +62,7 @@ def test_a_seed_that_fails_without_the_bug_has_found_nothing() -> None:
 
 
 def test_the_seed_that_found_a_rare_bug_before_is_tried_first() -> None:
-    """And the others in their order when it has become another one."""
+    """If that seed does not find the bug any more, the others follow in their order."""
     seeds = _Seeds(alone=set(), with_bug={3, 7})
     rare = PlantedBug("rare", "", (), seed=7)
     assert Hunter(seeds).hunt(rare, range(1, 10)) == Found(seed=7, runs=1, found_by="failed")
@@ -71,7 +71,7 @@ def test_the_seed_that_found_a_rare_bug_before_is_tried_first() -> None:
 
 
 def test_a_bug_that_no_seed_finds_survives() -> None:
-    """After the last seed the hunt is over, also where seeds run side by side."""
+    """The hunt ends after the last seed, also when several seeds run side by side."""
     seeds = _Seeds(alone=set(), with_bug={11})
     assert Hunter(seeds, side_by_side=4).hunt(PLANTED_BUGS[0], range(1, 11)) is None
     assert [run.seed for run in seeds.runs] == list(range(1, 11))
@@ -80,6 +80,7 @@ def test_a_bug_that_no_seed_finds_survives() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a fenced broker stays in the ISR", "metadata committed before it is synced"])
 def test_the_swarm_finds_a_planted_bug(name: str) -> None:
-    """Two bugs that hardly any seed can miss are found at once, by a checker and not by chance."""
+    """Hardly any seed misses these two bugs: one of five seeds finds them, and by an invariant, not by some other
+    failure."""
     found_by = next(filter(None, (failure_of(Run(seed, name)) for seed in range(1, 6))), "")
     assert found_by.startswith("InvariantViolated: I"), found_by

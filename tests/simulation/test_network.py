@@ -39,7 +39,7 @@ class Collecting:
 
 
 async def pair(world: SimulatedWorld) -> tuple[Collecting, Collecting]:
-    """A connection from node a to node b: the receivers of both sides."""
+    """Connects node a to node b. Returns the receivers of both sides."""
     accepted: list[Collecting] = []
 
     def accept(connection: Connection) -> Collecting:
@@ -73,7 +73,8 @@ def test_bytes_arrive_in_order_and_in_pieces() -> None:
 
 
 def test_a_receiver_that_pauses_makes_the_sender_queue() -> None:
-    # Backpressure: the window fills, the queue grows, and after resuming the sender hears that it is empty.
+    # Backpressure: the window fills and the sender's queue grows. After the receiver resumes, the sender is notified that
+    # its queue is empty.
     async def scenario(world: SimulatedWorld) -> None:
         near, far = await pair(world)
         far.connection.pause_reading()
@@ -105,7 +106,7 @@ def test_a_view_is_valid_during_the_call_unless_taken() -> None:
 
 
 def test_connecting_to_nobody_is_refused() -> None:
-    # Refused when nobody listens, timed out when the way is cut, refused again after the listener closed.
+    # Refused when nothing listens, timed out when the link is cut, refused again after the listener closed.
     async def scenario(world: SimulatedWorld) -> None:
         a, b = world.node("a"), world.node("b")
         with pytest.raises(ConnectFailed, match="b:9092: connection refused"):
@@ -124,7 +125,7 @@ def test_connecting_to_nobody_is_refused() -> None:
 
 
 def test_a_crash_resets_the_connections_of_the_node() -> None:
-    # The other side hears of it, the dead side hears nothing, nobody listens there any more.
+    # The surviving side is notified that the connection was reset, the dead side is not.
     async def scenario(world: SimulatedWorld) -> None:
         near, far = await pair(world)
         world.crash("b")
@@ -150,7 +151,7 @@ def test_abort_drops_what_is_queued() -> None:
 
 
 def test_a_cut_holds_back_and_mending_delivers() -> None:
-    # A one-way cut: what is sent waits, the other direction goes on.
+    # A one-way cut holds back the bytes in its direction until it is mended.
     async def scenario(world: SimulatedWorld) -> None:
         near, far = await pair(world)
         world.network.cut("a", "b")
@@ -168,7 +169,7 @@ def test_a_cut_holds_back_and_mending_delivers() -> None:
 
 
 def test_file_regions_are_sent_from_the_disk() -> None:
-    # A region between other parts arrives in its place; one that cannot be read reaches on_error and resets the connection.
+    # A file region between other parts arrives in its place. A read error is reported to on_error and resets the connection.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = world.node("a").log_dir("/a/1", operation_timeout_ns=TIMEOUT_NS)
         await log_dir.attach(create=True)

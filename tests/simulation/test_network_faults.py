@@ -13,7 +13,7 @@ FAR_NS = 3600 * NS_PER_S
 
 
 class Talk:
-    """A receiver that keeps what it gets, and when."""
+    """A receiver that keeps the bytes it gets and the time of the last ones."""
 
     def __init__(self, env: SimulatedEnvironment, connection: Connection) -> None:
         self.env = env
@@ -34,7 +34,7 @@ class Talk:
 
 
 class Server:
-    """A daemon that accepts connections and notes once a second that it lives."""
+    """A daemon that accepts connections and records a tick every second."""
 
     def __init__(self) -> None:
         self.accepted: list[Talk] = []
@@ -72,8 +72,8 @@ async def connected(world: SimulatedWorld, server: str, client: str = "client") 
 
 
 def test_a_paused_process_is_held_back_as_a_whole() -> None:
-    """Its timers do not run and what it receives waits, while its kernel accepts connections and bytes. After it is resumed
-    everything comes in order, and the clock has gone on."""
+    """A paused process runs no timers and reads nothing, while its kernel accepts connections and bytes. After it is resumed
+    it gets everything in order, and its clock has moved on."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
@@ -101,7 +101,7 @@ def test_a_paused_process_is_held_back_as_a_whole() -> None:
 
 
 def test_the_window_of_a_paused_process_fills() -> None:
-    """Whoever sends to a paused process queues, as with TCP; what the paused one had queued itself stays where it is."""
+    """Bytes sent to a paused process fill its window and then queue at the sender, as with TCP."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
@@ -121,7 +121,8 @@ def test_the_window_of_a_paused_process_fills() -> None:
 
 
 def test_a_crash_ends_everything_at_once() -> None:
-    """No call of the dead node returns and no `finally` runs; its peers see a reset, its port is free for the next life."""
+    """Nothing in the dead node runs any more, not even `finally`. Its peers lose their connections, and its port is free for
+    the next life."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server, next_life = Server(), Server()
@@ -143,7 +144,8 @@ def test_a_crash_ends_everything_at_once() -> None:
 
 
 def test_what_a_dead_process_had_sent_may_still_arrive() -> None:
-    """Its kernel sends on, so a request may outlive its sender, behind a cut as long as the cut lasts; or it is reset."""
+    """The kernel may still send what a dead process had queued: a request can outlive its sender, and even wait until a cut
+    is mended. Or the connection is reset."""
 
     def arrived(seed: int) -> tuple[bytes, list[str | None]]:
         async def scenario(world: SimulatedWorld) -> tuple[bytes, list[str | None]]:
@@ -171,7 +173,7 @@ def test_what_a_dead_process_had_sent_may_still_arrive() -> None:
 
 
 def test_a_paused_process_can_be_killed() -> None:
-    """SIGKILL needs no SIGCONT: nothing that was held back runs, and resuming it does nothing."""
+    """SIGKILL needs no SIGCONT: nothing that was held back runs, and resuming the dead process does nothing."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
@@ -192,7 +194,7 @@ def test_a_paused_process_can_be_killed() -> None:
 
 
 def test_cuts_end_one_by_one() -> None:
-    """A mend of two nodes leaves the other cuts alone; what waited arrives in order."""
+    """Mending the link of two nodes leaves the other cuts alone. Bytes that were held back arrive in order."""
 
     async def scenario(world: SimulatedWorld) -> None:
         servers = {name: Server() for name in "ab"}
@@ -216,7 +218,7 @@ def test_cuts_end_one_by_one() -> None:
 
 
 def test_a_reset_ends_the_connections_of_two_nodes() -> None:
-    """Both sides hear of it and can connect again; other connections are left alone."""
+    """Both sides are notified and can connect again. Other connections stay open."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
@@ -235,7 +237,7 @@ def test_a_reset_ends_the_connections_of_two_nodes() -> None:
 
 
 def test_a_slow_reader_takes_its_time() -> None:
-    """A megabyte at 100 kB a second takes ten seconds, until the reader is quick again."""
+    """A reader of 100 kB a second has half of a megabyte after five seconds, and the rest as soon as it is fast again."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
@@ -254,7 +256,7 @@ def test_a_slow_reader_takes_its_time() -> None:
 
 
 def test_latency_can_be_set() -> None:
-    """Bytes and connects take as long as was asked for."""
+    """Connecting and sending take as long as the latency that was set."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server = Server()
@@ -272,7 +274,8 @@ def test_latency_can_be_set() -> None:
 
 
 def test_nobody_is_told_of_a_power_cut() -> None:
-    """Connections stay open and silent, new ones time out, and the machine's next life answers with a reset."""
+    """After a power cut the connections of its peers stay open and silent, and new ones time out. When the machine is back
+    it answers the old connections with a reset."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server, next_life = Server(), Server()

@@ -1,4 +1,4 @@
-"""A daemon that was stopped and goes on (SIGSTOP, SIGCONT): what waited for it is not done on the word of an old lease."""
+"""A daemon is stopped and goes on (SIGSTOP, SIGCONT): it must not act on waiting requests with a lease that is over."""
 
 import asyncio
 
@@ -19,12 +19,13 @@ from tools.node.node import Node
 pytestmark = pytest.mark.slow
 
 PARTITIONS = 6
-# What the process finds first, its timers or its sockets, differs between them.
+# The seeds differ in what a resumed process handles first: its timers or its sockets.
 SEEDS = (1, 7)
 
 
 def run(scenario: Scenario, seed: int) -> SimulatedWorld:
-    """Runs a scenario on a cluster with one topic that is in sync. Nothing acknowledged may be lost."""
+    """Runs a scenario on a cluster with one topic. Afterwards the topic must be in sync, and nothing acknowledged may be
+    lost."""
 
     async def whole(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
@@ -43,8 +44,8 @@ def one_record(index: int, value: bytes, *, acks: int) -> ProduceRequest:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
-    """While the leader was stopped its session ended and others lead. The records that waited in its sockets, acks=1 and
-    acks=all, are refused: it would lose them when it follows again."""
+    """While the leader was stopped its session ended, and other brokers lead now. It refuses the records that waited in its
+    sockets, with acks=1 and acks=all: it would truncate them when it follows again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         for index in range(PARTITIONS):
@@ -68,7 +69,8 @@ def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
 
 
 def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
-    """Appended before the stop and written after it, acks=1: nobody else has it, so it is refused."""
+    """A record with acks=1 is appended before the stop and written to disk after it. No other broker has it, so it is
+    refused."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         led = next(index for index, part in cluster.partitions("t").items() if part.leader == 1)
@@ -92,7 +94,7 @@ def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_short_pause_costs_nothing(seed: int) -> None:
-    """Shorter than its session: the broker still leads, and does what waited for it."""
+    """The pause is shorter than the session: the broker still leads, and accepts the requests that waited."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         led = [index for index, part in cluster.partitions("t").items() if part.leader == 1]
@@ -112,7 +114,7 @@ def test_a_short_pause_costs_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_resumed_controller_fences_nobody(seed: int) -> None:
-    """The heartbeats that waited count as if they had come in time."""
+    """Heartbeats that waited while the controller was paused count as if they had come in time."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.produce("t", 0, b"before")
@@ -129,7 +131,7 @@ def test_a_resumed_controller_fences_nobody(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_resumed_broker_is_whole(seed: int) -> None:
-    """A long stop costs no directory and no process: its disks were well all the time."""
+    """A long pause takes no directory offline and ends no process: the disks were healthy all the time."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         asked = [asyncio.ensure_future(client.produce("t", index, b"x")) for index in range(PARTITIONS)]
@@ -147,7 +149,8 @@ def test_a_resumed_broker_is_whole(seed: int) -> None:
 
 
 def test_a_resumed_node_with_both_roles_serves_again() -> None:
-    """The broker's doubt is answered by the controller in the same process, which has nobody to ask and fences nobody."""
+    """After the pause the broker must ask whether its metadata is current. The controller in the same process confirms it
+    without another node, and fences no broker."""
 
     async def scenario(world: SimulatedWorld) -> None:
         config = load_server_config(COMBINED)

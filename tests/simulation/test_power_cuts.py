@@ -1,7 +1,7 @@
-"""Whole clusters that lose power: what was acknowledged and what was committed survives, and every node comes back.
+"""Whole clusters lose power: acknowledged records and committed metadata survive, and every node comes back.
 
-One node at a time loses power, so that two of the three replicas keep their page cache: then nothing acknowledged may be
-lost. When everything goes dark at once records may be lost, but no metadata, and the replicas agree again.
+If one node at a time loses power, two of the three replicas keep their page cache, and no acknowledged record may be lost.
+If all nodes lose power at once records may be lost, but no metadata, and the replicas must be equal again.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ async def write(cluster: SimulatedCluster, client: SimulatedClient, rng: random.
 
 
 async def come_back(cluster: SimulatedCluster, *node_ids: int) -> None:
-    """Starts the nodes again and waits until the cluster is as before."""
-    # The controller's image still has the incarnations before.
+    """Starts the nodes again, and waits until all brokers run and the topic is in sync."""
+    # The controller's image still shows the old incarnations as registered, so count the registrations.
     registered = {id_: registrations(cluster, id_) for id_ in node_ids}
     for node_id in node_ids:
         cluster.start_node(node_id)
@@ -85,7 +85,7 @@ def registrations(cluster: SimulatedCluster, node_id: int) -> int:
 
 
 def records_of(cluster: SimulatedCluster, broker_id: int, index: int) -> list[tuple[int, int, bytes]]:
-    """(offset, leader epoch, value) of every record in the segment files of a replica."""
+    """Returns (offset, leader epoch, value) of every record in the segment files of a replica."""
     found = []
     for number in range(1, cluster.disks + 1):
         for name, content in cluster.disk(broker_id, number).files().items():
@@ -98,8 +98,8 @@ def records_of(cluster: SimulatedCluster, broker_id: int, index: int) -> list[tu
 
 @pytest.mark.parametrize("seed", [1])
 def test_nodes_lose_power_one_after_the_other(seed: int) -> None:
-    """Brokers and the controller, each cut when all are in sync: acks=all keeps its promise, and the tail that one replica
-    lost is fetched again."""
+    """Brokers and the controller lose power, each while all replicas are in sync: no record acknowledged with acks=all is
+    lost, and a replica that lost its tail fetches it again."""
 
     async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
         for node_id in rng.sample([*cluster.broker_ids, CONTROLLER_ID], 4):
@@ -113,7 +113,7 @@ def test_nodes_lose_power_one_after_the_other(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1])
 def test_everything_goes_dark_at_once(seed: int) -> None:
-    """No node is left that has a page cache: the tails are gone, the topics are not, and no node gives up."""
+    """No node keeps its page cache: unsynced records may be lost, but the topic remains, and every node comes back."""
 
     async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
         await cluster.world.sleep(rng.uniform(1, 3))
@@ -127,8 +127,8 @@ def test_everything_goes_dark_at_once(seed: int) -> None:
 
 @pytest.mark.parametrize("victim", [CONTROLLER_ID, 1])
 def test_a_failed_fsync_then_a_restart_then_a_power_cut(victim: int) -> None:
-    """The restarted node must not build on what only its page cache still shows: committed metadata would be zeros after
-    the power cut, brokers would stop because the controller asks them to take back what was committed, and a follower
+    """The restarted node must not build on what only its page cache still shows. Otherwise the power cut would leave zeros
+    in committed metadata, brokers would stop because the controller asks them to truncate committed records, and a follower
     would have a hole below its recovery point."""
 
     async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Brokers that come back with another configuration, or with a disk that cannot be read."""
+"""Brokers restart with another configuration, or with a disk that cannot be read."""
 
 import errno
 
@@ -10,7 +10,8 @@ PARTITIONS = 6
 
 
 def run(scenario: Scenario, seed: int = 1) -> None:
-    """Runs a scenario on three brokers of three disks with one topic. In the end all is in sync and nothing is lost."""
+    """Runs a scenario on three brokers of three disks with one topic. In the end all replicas are in sync and nothing is
+    lost."""
 
     async def whole(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
@@ -29,7 +30,8 @@ async def stop(cluster: SimulatedCluster, broker_id: int) -> None:
 
 
 def test_directories_in_another_order_are_the_same_directories() -> None:
-    """The id in a directory says which it is, not its place in log.dirs: no replica moves and nothing is assigned."""
+    """A directory is identified by the id in it, not by its place in log.dirs: no replica moves and no assignment is
+    sent."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         before = {index: part.directories for index, part in cluster.partitions("t").items()}
@@ -45,8 +47,8 @@ def test_directories_in_another_order_are_the_same_directories() -> None:
 
 
 def test_a_directory_that_is_configured_no_more() -> None:
-    """Its replicas are outside of the ISR when the broker is back, created elsewhere and filled from their leaders. When the
-    directory is back later, what it holds is put aside."""
+    """A directory is removed from log.dirs. Its replicas are outside the ISR when the broker is back, are created in other
+    directories and filled from their leaders. When the directory is configured again, its logs are put aside."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 1)
@@ -66,8 +68,8 @@ def test_a_directory_that_is_configured_no_more() -> None:
 
 
 def test_a_disk_that_cannot_be_read_at_the_start() -> None:
-    """The broker starts with the others, and nobody waits for what is on the broken one. When it can be read again, the next
-    start takes its replicas back."""
+    """The broker starts with the other disks, and no write waits for replicas on the broken one. When the disk can be read
+    again, the next start takes its replicas back."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 1)
@@ -88,7 +90,7 @@ def test_a_disk_that_cannot_be_read_at_the_start() -> None:
 
 
 def test_other_settings_for_one_life() -> None:
-    """A broker with segments of a hundred bytes works beside the others, and goes back to its own settings."""
+    """A broker runs with segments of a hundred bytes beside the others, then restarts with its own settings."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 2)
@@ -114,7 +116,7 @@ def test_other_settings_for_one_life() -> None:
 
 
 def test_a_node_that_is_asked_to_end_while_it_starts() -> None:
-    """SIGTERM comes before anything runs: a controller and a broker both end in order, and start again as if nothing was."""
+    """SIGTERM comes before anything runs. A controller and a broker both end in order and can be started again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         for node_id in (CONTROLLER_ID, 1):
