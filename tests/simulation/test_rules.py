@@ -1,4 +1,4 @@
-"""Rules of the design that only a whole cluster can show, one scenario each: sharp edges of Apache Kafka among them."""
+"""Tests rules of the design that need a whole cluster, one scenario each. Some are known pitfalls of Apache Kafka."""
 
 import asyncio
 import errno
@@ -53,8 +53,8 @@ COMBINED = {
 
 
 def test_a_node_is_ready_once_all_its_roles_are() -> None:
-    """Both roles in one process share one metadata log. Ready is what freezes the loaded objects, so it comes once, after
-    the controller is active and the broker runs."""
+    """Both roles run in one process and share one metadata log. `on_ready` freezes the loaded objects, so it is called once,
+    after the controller is active and the broker runs."""
 
     async def scenario(world: SimulatedWorld) -> None:
         config = load_server_config(COMBINED)
@@ -88,8 +88,8 @@ def test_a_node_is_ready_once_all_its_roles_are() -> None:
 
 
 def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
-    """The metadata still says UNASSIGNED, which counts as online, so the heartbeat's report alone changes nothing: the
-    pending assignment goes out with the id of the dead directory, and the elections follow from that."""
+    """The metadata still says UNASSIGNED, which counts as online, so the failure report in the heartbeat moves no leader.
+    Then the broker sends the pending assignment with the id of the dead directory, and the controller elects new leaders."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("first", partitions=1)
@@ -106,7 +106,7 @@ def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
         }
         disk = cluster.disk_of(BrokerId(1), dead)
         disk.fail_with(errno.EIO)
-        # Before the next probe, or the assignments would be sent first.
+        # Report the error at once: until the next probe finds it, the broker would send the assignments.
         log_dir = broker._directories.log_dirs[dead]
         assert log_dir.on_error is not None
         log_dir.on_error(LogDirError(disk.path, "append", errno.EIO))
@@ -125,8 +125,8 @@ def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
 
 
 def test_a_directory_that_fails_before_the_registration_is_never_named() -> None:
-    """A disk dies between the start-up scan and the registration: the registration leaves it out, heartbeats never name it,
-    and where the broker is the last of the ISR its replica stays offline on that disk, and is not created elsewhere."""
+    """A disk dies between the start-up scan and the registration. The registration leaves its directory out, and heartbeats
+    never name it. A replica on it that is the last of its ISR stays offline and is not created elsewhere."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -156,7 +156,7 @@ def test_a_directory_that_fails_before_the_registration_is_never_named() -> None
 
 
 def test_two_disks_fail_while_a_heartbeat_is_in_flight() -> None:
-    """The second failure waits for the next heartbeat and is acknowledged by it, not by the answer to the first."""
+    """The second failure goes out with the next heartbeat, and only the answer to that one acknowledges it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -172,7 +172,7 @@ def test_two_disks_fail_while_a_heartbeat_is_in_flight() -> None:
 
 
 def test_a_failure_is_told_to_the_next_controller() -> None:
-    """The controller dies in the moment in which a disk dies: the one that comes up hears of it from the next heartbeat."""
+    """The controller dies just before a disk does. When it is back, the next heartbeat reports the failure to it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -193,8 +193,8 @@ def test_a_failure_is_told_to_the_next_controller() -> None:
 
 
 def test_the_last_of_the_isr_leads_again_when_its_disk_is_back() -> None:
-    """All other replicas left the ISR before the last one's disk died. Nobody leads until that disk is back, and then
-    everything that was acknowledged is there."""
+    """All other replicas had left the ISR when the disk of the last one died. The partition has no leader until that disk is
+    back, and then all acknowledged records are there."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -225,8 +225,8 @@ def test_the_last_of_the_isr_leads_again_when_its_disk_is_back() -> None:
 
 
 def test_a_lost_replica_starts_anew_only_by_an_unclean_election() -> None:
-    """The only replica's disk is replaced by an empty one. Without unclean elections nobody ever leads; with them the lost
-    replica is created empty and leads, in one record."""
+    """The only replica's disk is replaced by an empty one. Without unclean elections the partition never has a leader again.
+    With them one record makes the lost replica start empty and lead."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("clean", partitions=2, replication_factor=1)
@@ -249,7 +249,8 @@ def test_a_lost_replica_starts_anew_only_by_an_unclean_election() -> None:
 
 
 def test_a_topic_created_anew_under_its_name_is_placed_although_a_disk_is_dead() -> None:
-    """What was in the dead directory belongs to another topic id; the new topic has nothing to fear of it (KAFKA-16157)."""
+    """The replicas in the dead directory belong to the old topic id, so the new topic is placed on healthy disks
+    (KAFKA-16157)."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -264,7 +265,7 @@ def test_a_topic_created_anew_under_its_name_is_placed_although_a_disk_is_dead()
 
 
 def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
-    """An append that does not fit: nothing of it is acknowledged, the leaders move, and the operator reads "full"."""
+    """An append does not fit: it is not acknowledged, the leaders move, and the event says that the disk is full."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -273,14 +274,15 @@ def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
         led = next(part for part in cluster.partitions("t").values() if part.leader == 1)
         disk = cluster.disk_of(BrokerId(1), led.directory(BrokerId(1)))
         disk.capacity_bytes = disk.used_bytes()
-        # The probe finds it full and leaves it online: it can still be read.
+        # The probe finds the disk full and leaves the directory online: it can still be read.
         await cluster.world.event("log_dir_warning", node="broker-1")
         assert not cluster.world.events_named("log_dir_failed")
         for index in range(6):
             await client.produce("t", index, bytes(100))
         event = cluster.world.events_named("log_dir_failed", "broker-1")[0]
         assert event.fields["is_full"] is True
-        # Back after the restart, with its data; the next append finds it full again, and the others go on.
+        # After a restart the directory is online again with its data. The next append finds the disk full again, and the
+        # leaders move.
         cluster.ask_to_stop(1)
         await cluster.world.until(lambda: cluster.env(1).is_dead)
         cluster.start_node(1)
@@ -293,7 +295,8 @@ def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
 
 
 def test_a_nearly_full_disk_gets_no_new_replicas() -> None:
-    """Below the floor of free bytes a directory is not chosen, long before an append fails; the others take everything."""
+    """A directory with less free space than the floor gets no new replicas, long before an append fails. The other
+    directories get them all."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         for broker_id in cluster.broker_ids:
@@ -309,7 +312,8 @@ def test_a_nearly_full_disk_gets_no_new_replicas() -> None:
 
 
 def test_a_disk_that_dies_during_a_controlled_shutdown() -> None:
-    """Its leaders are on their way out anyway: the shutdown ends in order, with markers in the directories that live."""
+    """The broker hands its leaderships over anyway: the shutdown ends in order, with clean-shutdown markers in the healthy
+    directories."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -329,7 +333,8 @@ def test_a_disk_that_dies_during_a_controlled_shutdown() -> None:
 
 
 def test_one_query_by_directory_id_tells_the_story_of_a_failure() -> None:
-    """From the first error to the acknowledgement, on the broker and on the controller, in order."""
+    """The events with one directory id tell the story in order, on broker and controller: from the first error to the
+    acknowledgement."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -358,8 +363,9 @@ def test_one_query_by_directory_id_tells_the_story_of_a_failure() -> None:
 
 
 def test_a_broker_restarted_at_once_leaves_the_isr_before_it_may_lead() -> None:
-    """kill -9 and an immediate start: refused as a duplicate until the session of the dead one is over; then the new
-    incarnation, which has no clean-shutdown marker, begins outside of every ISR that has another member."""
+    """kill -9 and an immediate start: the registration is refused as a duplicate until the dead broker's session ends. The
+    new incarnation has no clean-shutdown marker, so it is removed from every ISR that has another member before it may
+    lead."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -382,8 +388,8 @@ def test_a_broker_restarted_at_once_leaves_the_isr_before_it_may_lead() -> None:
 
 
 def test_a_live_broker_that_is_unregistered_ends_and_may_come_back() -> None:
-    """Its next heartbeat is stale: it halts with one line instead of serving on as a ghost. Started again it registers
-    anew and catches up."""
+    """The next heartbeat of an unregistered broker is refused, so the broker halts with one line instead of serving on.
+    Started again, it registers and catches up."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -407,7 +413,8 @@ def test_a_live_broker_that_is_unregistered_ends_and_may_come_back() -> None:
 
 
 def test_describe_quorum_goes_through_any_broker() -> None:
-    """Admin clients know brokers only; the answer comes from the leader of the quorum and names the observers."""
+    """Admin clients connect to brokers only, so a broker passes the request on to the leader of the quorum. The answer names
+    the observers too."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         request = DescribeQuorumRequest(
@@ -423,7 +430,7 @@ def test_describe_quorum_goes_through_any_broker() -> None:
 
 
 def test_leaders_go_back_to_the_first_replicas() -> None:
-    """auto.leader.rebalance.enable: after a broker was away its leaderships come back by themselves."""
+    """auto.leader.rebalance.enable: when a broker is back, its leaderships return to it without a command."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -440,8 +447,8 @@ def test_leaders_go_back_to_the_first_replicas() -> None:
 
 
 def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
-    """Its metadata directory is replaced, and the controller's log begins with a snapshot by now: everything is known again,
-    and no replica is taken for new or for lost."""
+    """A broker's metadata directory was replaced, and the controller's log begins with a snapshot by now. The broker fetches
+    the snapshot, catches up, and takes no replica for new or lost."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -483,8 +490,8 @@ def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
 )
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_a_bug_anywhere_ends_the_daemon(where: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests, metadata, timers, fetchers, disks, the controller: an unexpected exception is never lost and leaves no half
-    of a daemon behind, even while a disk hangs. In the simulation the world fails with it; entry.py makes it status 1."""
+    """An unexpected exception in requests, metadata, timers, fetchers, disks or the controller ends the whole daemon, even
+    while a disk hangs. In the simulation the run fails with it; in production entry.py exits with status 1."""
     right = getattr(where, name)
     is_wrong = False
 
@@ -517,7 +524,8 @@ def test_a_bug_anywhere_ends_the_daemon(where: type, name: str, monkeypatch: pyt
 
 
 def test_a_topic_that_a_client_asked_for_has_the_size_that_the_broker_says() -> None:
-    """num.partitions and default.replication.factor of the broker that was asked, though the controller has others."""
+    """Auto-creation uses num.partitions and default.replication.factor of the broker that was asked, not of the
+    controller."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.ask_to_stop(1)
@@ -532,7 +540,7 @@ def test_a_topic_that_a_client_asked_for_has_the_size_that_the_broker_says() -> 
 
 
 def test_a_record_type_that_nobody_knows_ends_the_node() -> None:
-    """What follows in the log may build on it, so to skip it would be to guess. One line says which record it is."""
+    """Later records may depend on an unknown one, so skipping it would be a guess. The halt reason names the record type."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=1)
@@ -557,7 +565,8 @@ def test_a_record_type_that_nobody_knows_ends_the_node() -> None:
 
 
 def test_a_topic_that_is_deleted_while_a_broker_loads_its_logs_is_not_hosted_there() -> None:
-    """Created and deleted since the broker's image began, it is in no delta; its logs were found on a disk in between."""
+    """The broker learns of the creation and the deletion in one delta, which therefore does not name the topic. It found the
+    logs of this topic on a disk before that, and must not host them."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         world = cluster.world

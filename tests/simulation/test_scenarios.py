@@ -1,4 +1,5 @@
-"""Every scenario still shows what is recorded in it. DISKRAFT_REWRITE_SCENARIOS=1 records anew; then read the difference."""
+"""Replays every scenario and compares it with the recorded output. DISKRAFT_REWRITE_SCENARIOS=1 records the output again;
+review the difference then."""
 
 import os
 from pathlib import Path
@@ -8,13 +9,13 @@ import pytest
 from tests.simulation.scenario import COMMANDS, ScenarioFailed, play, scenario_files
 
 REWRITE = os.environ.get("DISKRAFT_REWRITE_SCENARIOS") == "1"
-# What is recorded is the same for every seed; another one shows whether that is still so.
+# The output must be the same for every seed. Run with another seed to check that.
 SEED = int(os.environ.get("DISKRAFT_SCENARIO_SEED", "1"))
 
 
 @pytest.mark.parametrize("path", scenario_files(), ids=lambda path: path.stem)
 def test_a_scenario_shows_what_is_recorded(path: Path) -> None:
-    """The commands of the file, carried out on a cluster of production daemons, show what stands below each of them."""
+    """Running the commands of the file on a cluster of production daemons shows the output recorded below each of them."""
     recorded = path.read_text()
     shown = play(recorded, seed=SEED)
     if REWRITE:
@@ -25,14 +26,14 @@ def test_a_scenario_shows_what_is_recorded(path: Path) -> None:
 
 @pytest.mark.parametrize("path", scenario_files(), ids=lambda path: path.stem)
 def test_a_scenario_opens_with_what_it_shows(path: Path) -> None:
-    """The first lines are for people: a sentence of a KIP, or the story of a bug."""
+    """The first lines tell people what the scenario shows: a sentence of a KIP, or the story of a bug."""
     head = path.read_text().split("\n\n", maxsplit=1)[0]
     assert len(head) > 80, f"{path.name} opens with {head!r}: tell first what it shows, as others do (over 80 characters)"
     assert all(line.startswith("# ") for line in head.splitlines())
 
 
 def test_recorded_output_is_replaced_and_the_rest_kept() -> None:
-    """Comments and blank lines stay; old output goes, wherever it stands."""
+    """Comments and blank lines stay; old output is removed wherever it is."""
     old = "# A story.\n    not there any more\n\ncluster brokers=1 disks=2\nshow broker 1\n    something else\n# The end.\n"
     new = (
         "# A story.\n\ncluster brokers=1 disks=2\nshow broker 1\n    process       RUNNING\n"
@@ -54,14 +55,14 @@ def test_recorded_output_is_replaced_and_the_rest_kept() -> None:
     ],
 )
 def test_a_command_that_cannot_be_carried_out_is_named(line: str, complaint: str) -> None:
-    """With its line number; a misspelt option must not be passed over."""
+    """The error names the line. A misspelt option must not be ignored."""
     with pytest.raises(ScenarioFailed, match=r"^line 2: ") as caught:
         play(f"cluster brokers=1 disks=1\n{line}\n", seed=1)
     assert complaint in str(caught.value)
 
 
 def test_every_command_is_used() -> None:
-    """A command that no scenario needs is one that nobody knows to work."""
+    """A command that no scenario uses would be untested."""
     text = "\n".join(path.read_text() for path in scenario_files())
     lines = text.splitlines()
     assert [name for name in COMMANDS if not any(line == name or line.startswith(f"{name} ") for line in lines)] == []

@@ -1,4 +1,4 @@
-"""A few seeds of trouble in every test run, and the promises around them: a seed replays exactly, a failure is shrunk."""
+"""Runs a few simulated seeds, and tests that a seed replays exactly and that a failure is shrunk."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ def test_a_seed_replays_exactly_under_any_hash_seed() -> None:
 
 
 def test_a_plan_is_drawn_beforehand_and_every_kind_of_fault_is_drawn_by_some_seed() -> None:
-    """The same seed gives the same plan; faults are in order of time and over when the chaos is."""
+    """The same seed gives the same plan. Faults are in order of time and end within 50 seconds."""
     assert draw_plan(7) == draw_plan(7)
     kinds = set()
     for seed in range(1, 101):
@@ -55,7 +55,7 @@ def test_a_plan_is_drawn_beforehand_and_every_kind_of_fault_is_drawn_by_some_see
     [({3}, [3]), ({0}, [0]), ({1, 6}, [1, 6]), (set(), []), ({0, 1, 2, 3, 4, 5, 6, 7}, [0, 1, 2, 3, 4, 5, 6, 7])],
 )
 def test_shrinking_leaves_what_is_needed(needed: set[int], expected: list[int]) -> None:
-    """A list fails when it holds all that is needed, whatever else is in it."""
+    """A list fails if it contains all items of `needed`. Shrinking leaves just these."""
 
     def still_fails(items: Sequence[int]) -> bool:
         return needed <= set(items)
@@ -85,7 +85,7 @@ def test_a_failure_is_told_with_the_faults_that_it_takes(monkeypatch: pytest.Mon
 
 
 def test_the_event_log_is_one_line_an_event() -> None:
-    """Virtual time, node, then the directory before everything else."""
+    """A line has the virtual time, the node, the event and its fields, the directory first."""
     events = [
         SimulatedEvent(1_500_000_000, "broker-1", "error", "log_dir_failed", {"cause": "append: EIO", "log_dir": "/b1/d2"}),
         SimulatedEvent(2_000_000_001, "lab", "info", "fault", {"kind": "disk", "disk": ""}),

@@ -8,8 +8,8 @@ from tests.simulation.environment import SimulatedWorld
 
 
 def test_replicas_that_are_created_anew_where_they_are_assigned_do_not_keep_a_broker_fenced() -> None:
-    """Outside the ISR and gone from their healthy disks: the logs are created again in the directories that the metadata
-    names, so there is nothing to assign, and no record will ever say that they are there."""
+    """The broker is outside the ISR and its logs are gone from healthy disks. They are created again in the directories that
+    the metadata names. So there is nothing to assign, and the broker must not wait for a record about them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=3, disks=2)

@@ -1,4 +1,4 @@
-"""Which faults the lab withholds."""
+"""Tests which faults the lab withholds so that every partition keeps an untouched in-sync replica."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ REPLACED = Fault(at_ns=0, kind="disk dies and is replaced", node=1, disk="d1")
 
 
 async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
-    """Partition t-0 has a replica in sync on both."""
+    """Starts two brokers and creates partition t-0, whose replicas on both are in sync."""
     cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
     await cluster.start()
     async with asyncio.TaskGroup() as group:
@@ -24,8 +24,8 @@ async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
 
 
 def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
-    """The controller stands still, so its image still has the life of broker 2 in the ISR that has ended; its next one will
-    be taken out. Broker 1 keeps its disk until broker 2 is in sync again (seed 30102)."""
+    """The controller is paused, so its image still has an ended incarnation of broker 2 in the ISR, and will remove it when
+    the next one registers. Broker 1 keeps its disk until broker 2 is in sync again (seed 30102)."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = await two_brokers_with_a_topic(world)
@@ -49,8 +49,8 @@ def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
 
 @pytest.mark.parametrize("kind", ["power cut", "node paused"])
 def test_the_controller_stays_while_a_disk_with_a_replica_in_sync_is_replaced(kind: str) -> None:
-    """Broker 2, which has everything, could be fenced for not finding the controller again in time, and the ISR would be
-    broker 1 with its empty disk (seed 110530). A way to broker 1 alone may be cut."""
+    """After a fault of the controller, broker 2, which has all records, could be fenced for not finding it in time. Then the
+    ISR would be broker 1 with its empty disk (seed 110530). The link between broker 1 and the controller may be cut."""
     fault = Fault(at_ns=0, kind=kind, node=CONTROLLER_ID)
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -68,8 +68,8 @@ def test_the_controller_stays_while_a_disk_with_a_replica_in_sync_is_replaced(ki
 
 
 def test_disks_in_other_brokers_are_left_alone() -> None:
-    """Brokers 1 and 2 have a disk of each other. Neither loses data or changes its disks' places, for nobody could say whose
-    they are (seed 80021); broker 3 and the network may suffer."""
+    """Brokers 1 and 2 have exchanged a disk. Neither may lose power or have its disks swapped, because the lab could not
+    tell any more which disk belongs to which broker (seed 80021). Broker 3 and the network may fail."""
     exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d2")
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -91,8 +91,8 @@ def test_disks_in_other_brokers_are_left_alone() -> None:
 
 
 def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_broker() -> None:
-    """Broker 2's new disk is in broker 1 when broker 2 is to be formatted. Back in its place it still has to be (seed
-    110547)."""
+    """Broker 2's new disk is in broker 1 when the lab wants to format it. After the disk is back in broker 2, it still has
+    to be formatted (seed 110547)."""
     replaced = Fault(at_ns=0, kind="disk dies and is replaced", node=2, disk="d1")
     exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d1")
 

@@ -68,7 +68,8 @@ print(world.trace_hash(), len(world.events))
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
-    # Three processes with different hash seeds must print one fingerprint, the cancelling of a group of 40 included.
+    # Three processes with two different hash seeds must print the same fingerprint, although the run cancels a group of 40
+    # tasks.
     printed = printed_under(("0", "12345", "12345"), FINGERPRINT)
     assert printed[0].split()[1] == "40"
     assert len(set(printed)) == 1
@@ -87,7 +88,7 @@ def test_waiting_moves_the_clock_and_takes_no_time() -> None:
 
 
 def test_timeout_cancels_its_body_at_the_deadline() -> None:
-    # The two other timers: a timeout around a wait for ever, and a callback that is cancelled before its time.
+    # The two other timers: a timeout around an endless wait, and a callback that is cancelled before it is due.
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
         called: list[int] = []
@@ -104,7 +105,7 @@ def test_timeout_cancels_its_body_at_the_deadline() -> None:
 
 
 def test_waiting_for_nothing_is_a_deadlock() -> None:
-    # When no timer is left and the scenario waits, it says so and names the task instead of hanging.
+    # When no timer is left and the scenario still waits, the run fails and names the task instead of hanging.
     async def scenario(world: SimulatedWorld) -> None:
         await asyncio.Event().wait()
 
@@ -123,7 +124,7 @@ def test_going_on_for_ever_is_too_long() -> None:
 
 
 def test_lost_exceptions_fail_the_run() -> None:
-    # An exception in a callback, in a task nobody awaits, or in a future nobody asks, is not swallowed.
+    # An exception in a callback, in a task that is not awaited, or in a future whose result is not read fails the run.
     async def in_a_callback(world: SimulatedWorld) -> None:
         world.node("a").call_at(world.now_ns() + 1, lambda: 1 // 0)
         await asyncio.Event().wait()
@@ -146,7 +147,7 @@ def test_lost_exceptions_fail_the_run() -> None:
 
 
 def test_exit_ends_the_node_and_only_the_node() -> None:
-    # A daemon that exits: nothing of it runs any more, its port and its locks are free, the next life starts afresh.
+    # After a daemon exits nothing of it runs any more, its port and its locks are free, and the next life starts fresh.
     async def scenario(world: SimulatedWorld) -> None:
         ended: list[str] = []
 
@@ -186,7 +187,7 @@ def test_exit_ends_the_node_and_only_the_node() -> None:
 
 
 def test_exit_from_a_callback_is_an_exit() -> None:
-    # The failure paths call exit from on_error and from timers, where no task is there to carry the exception.
+    # The failure paths call exit from on_error and from timers, where no task could carry the exception.
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
         env.call_at(env.now_ns() + 1, lambda: env.exit(1))
@@ -197,7 +198,7 @@ def test_exit_from_a_callback_is_an_exit() -> None:
 
 
 def test_exit_without_a_daemon_reaches_the_test() -> None:
-    # A test that runs a shell without start sees the exit as an exception.
+    # A test that runs a shell without world.start gets the exit as an exception.
     async def scenario(world: SimulatedWorld) -> None:
         with pytest.raises(NodeExited):
             world.node("a").exit(1)
@@ -206,7 +207,7 @@ def test_exit_without_a_daemon_reaches_the_test() -> None:
 
 
 def test_a_failing_daemon_fails_the_run() -> None:
-    # What ends a real daemon with a traceback may not pass unseen.
+    # An exception that would end a real daemon with a traceback fails the run.
     async def scenario(world: SimulatedWorld) -> None:
         async def main(env: SimulatedEnvironment) -> None:
             raise ZeroDivisionError
