@@ -1,9 +1,10 @@
-"""Every way for a disk to fail, on the disk of a leader and on that of a follower, and what must be so afterwards.
+"""The fault matrix: every way for a disk to fail, on a leader's disk and on a follower's, and what must hold afterwards.
 
-One cluster of three brokers with a disk of each kind (`DISKS`) goes through all of it: brokers 1 and 2 lead, broker 3 only
-follows, and after each fault the cluster is brought back as docs/operations.md says, so that the next one finds it whole.
-Used by the matrix test and by the benchmark of the detection times. Easy to get wrong: the times begin when the fault is
-complete, and how long that takes is not the daemons' doing.
+One cluster of three brokers goes through all cases. Each broker has a disk of every kind in `DISKS`; brokers 1 and 2 lead,
+broker 3 only follows. After each fault the cluster is recovered as docs/operations.md says, so that the next case starts
+with a healthy one. The matrix test and the benchmark of the detection times use this module.
+
+All times begin when the fault is complete: how long it takes to cause the fault says nothing about the daemons.
 """
 
 import os
@@ -37,11 +38,11 @@ PARTITIONS = 12
 LEADERS = {index: 1 + index // 4 % 2 for index in range(PARTITIONS)}
 FOLLOWER_ONLY = 3
 ASSIGNMENTS = {index: [leader, 3 - leader, FOLLOWER_ONLY] for index, leader in LEADERS.items()}
-# Small segments, so that one is soon full and synced: only a sync tells of data that the kernel could not write.
+# Small segments are soon full and synced. Only a sync reports data that the kernel could not write.
 TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "32768"}
 RATE = 300
 RECORD_BYTES = 600
-# After a pause there is much to send, and a batch larger than a segment would be refused for good.
+# After a pause the client has much to send. A batch larger than a segment would be refused with a final error.
 CLIENT = {"batch.size": 16384}
 
 DEADLINE_MS = 2000
@@ -49,18 +50,18 @@ PROBE_MS = 1000
 OVERRIDES = {
     "diskraft.log.dir.operation.timeout.ms": str(DEADLINE_MS),
     "diskraft.log.dir.probe.interval.ms": str(PROBE_MS),
-    # New replicas are placed on small disks too.
+    # Otherwise the small disks would get no new replicas.
     "diskraft.log.dir.free.bytes.floor": "0",
     "broker.heartbeat.interval.ms": "500",
-    # Fencing by session is not what the matrix is about, and a machine may be busy.
+    # The matrix does not test fencing by session, and a busy machine must not cause it.
     "broker.session.timeout.ms": "18000",
-    # Before each fault the preferred replicas lead again.
+    # Before each fault the preferred replicas must lead again, so rebalance often.
     "leader.imbalance.check.interval.seconds": "1",
 }
 
 EXT4, XFS, FAULTY_EXT4, FAULTY_XFS = range(4)
-"""A disk of each kind is in each broker, in this order."""
-# The smallest XFS has some 300 MiB.
+"""The kinds of disks. Each broker has one of each, in this order."""
+# File system, size in MiB, and whether faults can be injected below it. The smallest XFS has some 300 MiB.
 DISKS = {
     EXT4: ("ext4", 64, False),
     XFS: ("xfs", 320, False),
@@ -68,24 +69,25 @@ DISKS = {
     FAULTY_XFS: ("xfs", 320, True),
 }
 
-# What a machine with other things to do may add to a bound.
+# How much a busy machine may add to a bound.
 SLACK_SECONDS = 1.0
-# How much longer than its bound something is waited for, to say how long it took.
+# How much longer than its bound the test waits for an event, so that it can report how long the event took.
 PATIENCE_SECONDS = 10.0
 AT_ONCE = 0.5
-"""A busy disk: the next append fails."""
+"""For a disk under load: the next append fails."""
 BY_PROBE = PROBE_MS / 1000 + 0.5
 BY_SEGMENT = 8.0
-"""A segment is full: it is synced, and the next one is made."""
+"""For a fault that only a full segment shows: it is synced, and the next one is created."""
 BY_DEADLINE = DEADLINE_MS / 1000 + 1.0
-"""A hung disk: the operation's deadline, and up to the probe's interval before there is one."""
+"""For a hung disk: the deadline of an operation, after up to a probe interval until there is an operation."""
 
 Recovery = Callable[["MatrixCluster", LocalNode, Path], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault, on a disk of which kind, how the daemon must see it and within how many seconds, and the way back."""
+    """A fault, the kind of disk that it hits, the cause that the broker must report within `bound` seconds, and the
+    recovery."""
 
     name: str
     disk: int
@@ -98,22 +100,22 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of one fault, in seconds since it."""
+    """The result of one case. The times are in seconds, `offline` and `moved` since the fault."""
 
     case: Case
     role: str
     cause: str
     offline: float
     moved: float
-    """The controller has moved the leaders, or taken the replicas out of their ISRs."""
+    """When the controller had moved the leaders, or removed the replicas from their ISRs."""
     stood_still: float
-    """The longest that a partition in the directory acknowledged nothing."""
+    """The longest time in which a partition in the directory acknowledged nothing."""
     elsewhere: float
-    """The longest that any other did."""
+    """The longest time in which any other partition acknowledged nothing."""
 
 
 def by_mounting_again(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """Stop, mount the disk again, start."""
+    """Stops the broker, mounts the disk again and starts the broker."""
     heal_disk(path)
     stop(broker, path)
     revive_disk(path)
@@ -121,8 +123,9 @@ def by_mounting_again(matrix: "MatrixCluster", broker: LocalNode, path: Path) ->
 
 
 def by_mounting_while_it_runs(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """Not one descriptor is left in the directory, `.lock` included, so umount succeeds without --lazy. The disk comes back
-    with its id, but the directory stays offline until the broker is started again."""
+    """Mounts the disk again while the broker runs. The broker has no open descriptor in the directory, not even of `.lock`,
+    so umount succeeds without --lazy. The disk comes back with its id, but the directory stays offline until the broker is
+    started again."""
     id_text = broker.wait_for("log_dir_offline", log_dir=str(path))["directory_id"]
     until(lambda: not open_files_under(broker, str(path)), f"every descriptor in {path} closed", seconds=10)
     revive_disk(path)
@@ -137,7 +140,8 @@ def by_mounting_while_it_runs(matrix: "MatrixCluster", broker: LocalNode, path: 
 
 
 def by_waiting(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """The disk answers again; its threads let it go, it stays offline, and the next start finds it sound."""
+    """Lets the disk answer again and waits until its stuck threads are released. The directory stays offline until the
+    broker is started again."""
     cluster = matrix.cluster
     broker.wait_for("log_dir_threads_stuck", log_dir=str(path))
     before = cluster.leadership(TOPIC)
@@ -150,15 +154,16 @@ def by_waiting(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
 
 
 def by_making_room(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """Stop, delete something, start."""
+    """Stops the broker, frees space on the disk and starts the broker."""
     stop(broker, path)
     disk_faults.make_room(path)
     broker.start()
 
 
 def by_mounting_what_vanished(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """Stop, mount, start. Nothing was written beside the mount, nothing holds the disk any more, and the empty folder in its
-    place does not become a directory of its own."""
+    """Stops the broker, mounts the disk and starts the broker. Before that, nothing was written below the mount point,
+    nothing holds the disk any more, and a start without the mount fails: the empty folder does not become a new
+    directory."""
     cluster = matrix.cluster
     assert os.listdir(path) == [], "something was written past the mount"
     held = str(Disk(path).source)
@@ -173,14 +178,14 @@ def by_mounting_what_vanished(matrix: "MatrixCluster", broker: LocalNode, path: 
 
 
 def by_formatting(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """Stop, format the empty disk, start."""
+    """Stops the broker, formats the empty disk and starts the broker."""
     stop(broker, path)
     matrix.cluster.format(broker)
     broker.start()
 
 
 def stop(broker: LocalNode, path: Path) -> None:
-    """The failed directory is let go while the broker runs, and the broker ends in order."""
+    """Waits until the broker has closed the failed directory, then stops the broker. It must end with status 0."""
     until(lambda: not open_files_under(broker, str(path)), f"every descriptor in {path} closed")
     assert broker.stop() == 0
 
@@ -194,7 +199,7 @@ CASES = [
     Case("shutdown, journal only, xfs", XFS, disk_faults.shut_down_flushing_journal, "EIO", AT_ONCE, by_mounting_again),
     Case("emergency read-only, ext4", EXT4, disk_faults.make_read_only, "EIO|EROFS", AT_ONCE, by_mounting_again),
     Case("disk full, ext4", EXT4, disk_faults.fill, "ENOSPC", AT_ONCE, by_making_room, is_full=True),
-    # An XFS file has blocks in advance; the next segment has none.
+    # XFS preallocates blocks for a file, so the disk is full only for the next segment.
     Case("disk full, xfs", XFS, disk_faults.fill, "ENOSPC", BY_SEGMENT, by_making_room, is_full=True),
     Case("no inodes, ext4", EXT4, disk_faults.use_up_inodes, "ENOSPC", BY_SEGMENT, by_making_room, is_full=True),
     Case("freeze, ext4", EXT4, disk_faults.freeze, "ETIMEDOUT", BY_DEADLINE, by_waiting),
@@ -216,17 +221,17 @@ ROLES = ("leader", "follower")
 
 
 class MatrixCluster:
-    """The cluster of the matrix, and what clients were promised while it ran."""
+    """The cluster of the matrix, and the records that were acknowledged to clients while it ran."""
 
     def __init__(self, cluster: WatchedCluster) -> None:
         self.cluster = cluster
         self.promises: Promises = {}
         self.written = 0
-        # The clients that write while `load` lasts.
+        # The clients that write during `load`.
         self._writers: tuple[Writer, ...] = ()
 
     def until_whole(self) -> None:
-        """Every replica in sync, and the preferred ones lead."""
+        """Waits until every replica is in sync and the preferred replicas lead."""
         self.cluster.until_in_sync(TOPIC)
 
         def is_balanced() -> bool:
@@ -235,7 +240,8 @@ class MatrixCluster:
         until(is_balanced, "the preferred replicas lead")
 
     def victim(self, disk: int, role: str) -> tuple[LocalNode, Path, set[int]]:
-        """A broker, its disk of the kind, and the partitions in it."""
+        """Returns a broker whose disk of this kind holds what `role` says (leaders, or followers only), the path of this
+        disk, and the partitions on it."""
         for broker in self.cluster.brokers:
             path = Path(broker.files.data_dirs[disk])
             inside = self.partitions_in(broker, path)
@@ -245,16 +251,16 @@ class MatrixCluster:
         raise AssertionError(f"no disk of kind {DISKS[disk]} holds a {role}")
 
     def partitions_in(self, broker: LocalNode, path: Path) -> set[int]:
-        """The partitions that have a replica in this directory."""
+        """Returns the partitions that have a replica in this directory."""
         places = self.cluster.until_placed(TOPIC, 3 * PARTITIONS)
         node_id = broker.files.node_id
         return {index for (owner, index), place in places.items() if owner == node_id and place == str(path)}
 
     @contextmanager
     def load(self, inside: set[int]) -> Iterator[tuple[Writer, Writer]]:
-        """Two clients, one that writes to the partitions `inside` the directory and one to all others; afterwards
-        everything that was ever promised is read. Answers come in the order of the requests, so one client for both
-        would wait for the hanging disk with all of its partitions of that broker."""
+        """Runs two clients: one writes to the partitions `inside` the directory, the other to all other partitions.
+        Afterwards every record that was ever acknowledged is read back. A broker answers in the order of the requests, so a
+        single client would wait for the hanging disk with all its partitions on that broker."""
         elsewhere = set(range(PARTITIONS)) - inside
         with self._writer(inside) as writer, self._writer(elsewhere) as bystander:
             self._writers = writer, bystander
@@ -265,12 +271,12 @@ class MatrixCluster:
                 self.written = max(self.written, each.sent)
                 self.promises |= each.acknowledged
                 assert each.errors == {}, f"refused for good: {dict(each.errors)}"
-        # Not before the preferred replicas lead again: who reads while leaders change has to ask twice.
+        # Read only after the preferred replicas lead again: while leaders change, a reader has to retry.
         self.until_whole()
         assert_nothing_lost(self.cluster.bootstrap, TOPIC, self.promises, partitions=range(PARTITIONS))
 
     def wait_for_acks(self) -> None:
-        """Every partition acknowledges something sent from now on."""
+        """Waits until every partition acknowledges something sent from now on."""
         for each in self._writers:
             each.wait_for_acks()
 
@@ -289,7 +295,7 @@ class MatrixCluster:
 
 @contextmanager
 def matrix_cluster(folder: Path) -> Iterator[MatrixCluster]:
-    """Made once for all of the matrix."""
+    """Yields one cluster for the whole matrix, with a disk of every kind in each broker."""
 
     def with_every_kind_of_disk(cluster: WatchedCluster) -> None:
         for broker in cluster.brokers:
@@ -305,7 +311,7 @@ def matrix_cluster(folder: Path) -> Iterator[MatrixCluster]:
 
 
 def go_through(matrix: MatrixCluster, case: Case, role: str) -> Seen:
-    """Lets it happen under load, demands what must be so, and brings the cluster back."""
+    """Runs one case under load, checks what must hold, and recovers the cluster."""
     cluster = matrix.cluster
     matrix.until_whole()
     broker, path, inside = matrix.victim(case.disk, role)
@@ -327,7 +333,7 @@ def strike(
     path: Path,
     inside: set[int],
 ) -> Seen:
-    """The fault itself, until every partition acknowledges again."""
+    """Causes the fault, waits until every partition acknowledges again, and checks causes, times and leaders."""
     cluster = matrix.cluster
     writer, bystander = writers
     id_text = directory_id(str(path))
@@ -349,7 +355,7 @@ def strike(
     assert any(name in failed["cause"] for name in case.cause.split("|")), failed["cause"]
     assert failed["is_full"] is case.is_full
     assert offline < limit, f"offline after {offline:.2f} s, the bound is {case.bound} s (machine: {slack:.1f} s)"
-    # Leaders outside of the directory stay who they are, in the same epoch; none is left in it.
+    # The partitions outside the directory keep their leaders and epochs; no leader is left in the directory.
     led = {index for index in inside if before[index][0] == broker.files.node_id}
     assert bool(led) == (role == "leader")
     after = until(lambda: led_elsewhere(cluster, led, broker), f"{sorted(led)} led by others", seconds=slack)
@@ -365,13 +371,14 @@ def strike(
 
 
 def led_elsewhere(cluster: WatchedCluster, led: set[int], broker: LocalNode) -> dict[int, tuple[int, int]] | None:
-    """Leaders and epochs, as soon as all that the broker led are led by others. Whoever is asked may hear of it last."""
+    """Returns leaders and epochs once other brokers lead all partitions in `led`, else None. The broker that is asked may be
+    the last to learn about the elections."""
     found = cluster.leadership(TOPIC)
     return found if all(found[index][0] not in (broker.files.node_id, -1) for index in led) else None
 
 
 def table(rows: list[Seen]) -> str:
-    """What became of each fault, for people."""
+    """Returns a table of the results for people."""
     lines = [f"{'fault':30}{'disk of':>10}{'offline':>10}{'moved':>9}{'stood still':>13}{'elsewhere':>11}  seen as"]
     lines += [
         f"{row.case.name:30}{row.role:>10}{row.offline * 1000:>7.0f} ms{row.moved * 1000:>6.0f} ms"

@@ -1,8 +1,8 @@
-"""A network of namespaces on one machine whose ways can be cut one by one, in one direction.
+"""A network of namespaces on one machine. Each link can be cut in each direction.
 
-Each node lives in a namespace of its own; a bridge, in a namespace too, joins them with each other and with the tests, which
-are the node `CLIENT`. Easy to get wrong: a packet that is dropped is no error to anybody; only time-outs tell, and TCP sends
-again for minutes once the way is mended.
+Each node has a namespace of its own. A bridge, also in a namespace, joins the nodes with each other and with the tests,
+which are the node `CLIENT`. A dropped packet gives no error: it shows only by time-outs. TCP keeps retransmitting for
+minutes, so data may arrive after the link is mended.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ RULES = "add table inet lab; add chain inet lab input { type filter hook input p
 
 
 class Network:
-    """Namespaces by the names of their nodes. Made and taken away by `network`."""
+    """The namespaces of the nodes. `network` creates and removes them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._prefix = f"lab{os.getpid()}"
@@ -36,27 +36,28 @@ class Network:
         return f"{self._net}.{self._hosts[name]}"
 
     def command(self, name: str) -> tuple[str, ...]:
-        """What starts a process in the node's namespace."""
-        # Not `ip netns exec`: that would give each process mounts of its own, and a disk unmounted here would stay there.
+        """Returns the command prefix that starts a process in the node's namespace."""
+        # Not `ip netns exec`: that would give each process mounts of its own, where a disk unmounted here would stay
+        # mounted.
         return ("nsenter", f"--net=/run/netns/{self._space(name)}")
 
     def cut(self, sender: str, receiver: str) -> None:
-        """From now on what the one sends the other is dropped; the other direction is as it was."""
+        """Drops what `sender` sends to `receiver` from now on. The other direction does not change."""
         self._rule(receiver, f"ip saddr {self.address(sender)} drop")
 
     def cut_off(self, name: str, others: Sequence[str]) -> None:
-        """Both directions, to and from each of the others."""
+        """Cuts both directions between the node and each of the others."""
         for other in others:
             self.cut(name, other)
             self.cut(other, name)
 
     def reset(self, sender: str, receiver: str) -> None:
-        """From now on what the one sends the other is answered with a reset. Not in both directions at once: then the
+        """Answers what `sender` sends to `receiver` with a reset from now on. Use it in one direction only: with both, the
         resets themselves would be dropped."""
         self._rule(receiver, f"ip saddr {self.address(sender)} meta l4proto tcp reject with tcp reset")
 
     def mend(self) -> None:
-        """Every way is open."""
+        """Opens every link again."""
         for name in self._hosts:
             if name != CLIENT:
                 self._in(name, "nft", "flush", "chain", "inet", "lab", "input")
@@ -102,7 +103,7 @@ class Network:
 
 @contextmanager
 def network(names: Sequence[str]) -> Iterator[Network]:
-    """A network that is gone afterwards. Raises ToolError where none can be made."""
+    """Creates a network and removes it afterwards. Raises ToolError where none can be created."""
     made = Network(names)
     try:
         made.make()
@@ -112,7 +113,7 @@ def network(names: Sequence[str]) -> Iterator[Network]:
 
 
 def why_no_network() -> str | None:
-    """None when namespaces can be made and cut here, else the reason; found by making one."""
+    """Returns None if network namespaces can be created and cut here, else the reason. Tries it with a small network."""
     try:
         with network(["trial"]) as trial:
             trial.cut(CLIENT, "trial")
@@ -123,7 +124,8 @@ def why_no_network() -> str | None:
 
 
 def need_network() -> None:
-    """Skips the test where no network can be made; fails it in CI, where nothing may go untested unnoticed."""
+    """Skips the test where no network can be created. In CI the test fails instead, so that nothing goes untested
+    unnoticed."""
     reason = why_no_network()
     if reason is None:
         return
@@ -133,7 +135,7 @@ def need_network() -> None:
 
 
 def spread_over(made: Network, cluster: WatchedCluster) -> None:
-    """Puts each node of a cluster that was formatted and does not run yet into its namespace."""
+    """Puts each node into its namespace. The cluster must be formatted and must not run yet."""
     controller = made.address(cluster.controller.files.name)
     voter = f"{cluster.controller.files.node_id}@{controller}:{cluster.controller.files.port}"
     for name, node in cluster.nodes.items():
@@ -144,7 +146,7 @@ def spread_over(made: Network, cluster: WatchedCluster) -> None:
 
 
 def _free_net() -> str:
-    """The first three numbers of an address range of the kind for tests of networks that nothing here uses."""
+    """Returns the first three numbers of an unused /24 network in 198.18.0.0/16, which is reserved for network tests."""
     used = subprocess.run(["ip", "-4", "address"], capture_output=True, text=True, check=True).stdout
     start = os.getpid()
     return next(net for net in (f"198.18.{(start + n) % 256}" for n in range(256)) if f" {net}." not in used)
