@@ -1,4 +1,4 @@
-"""What the tools ask brokers, and the one line that they say when something is not there or not Kafka."""
+"""Tests the admin client of the tools: its requests, and one-line errors for servers that are missing or not Kafka."""
 
 import socket
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def nobody() -> HostPort:
-    """An address at which nobody listens."""
+    """An address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return HostPort(*taken.getsockname()[:2])
 
 
 def test_metadata_of_all_topics_or_of_some(broker: FakeBroker) -> None:
-    """Null asks for all, a list for those; neither ever creates one."""
+    """None requests all topics, a list requests those topics. No request may create a topic."""
     with AdminClient(str(broker.address)) as client:
         assert client.metadata().cluster_id == "the-cluster"
         assert client.metadata(["a"]).cluster_id == "the-cluster"
@@ -48,13 +48,13 @@ def test_metadata_of_all_topics_or_of_some(broker: FakeBroker) -> None:
 
 
 def test_the_first_bootstrap_server_that_answers_is_used(broker: FakeBroker, nobody: HostPort) -> None:
-    """A list as users have it, with one broker down."""
+    """The first broker of the list is down."""
     with AdminClient(f"{nobody}, {broker.address}") as client:
         assert client.metadata([]).cluster_id == "the-cluster"
 
 
 def test_addresses_where_nothing_listens_are_named_in_one_line(nobody: HostPort) -> None:
-    """Every address with its reason, in one line."""
+    """One line names every address with its reason."""
     with AdminClient(f"{nobody},{nobody}") as client, pytest.raises(ToolError) as caught:
         client.metadata()
     assert str(caught.value).count(f"cannot connect to {nobody}") == 2
@@ -63,13 +63,13 @@ def test_addresses_where_nothing_listens_are_named_in_one_line(nobody: HostPort)
 
 @pytest.mark.parametrize("text", ["", ",", "host", "host:port", "host:99999", "::1:9092"])
 def test_a_bootstrap_server_that_is_none(text: str) -> None:
-    """The flag is named, and what it takes."""
+    """The error names the flag and the format that it takes."""
     with pytest.raises(ToolError, match=r"--bootstrap-server .*it takes host:port"):
         AdminClient(text)
 
 
 def test_an_api_that_is_not_served(broker: FakeBroker) -> None:
-    """Or not in a version that both know."""
+    """The API is missing, or there is no version that both sides know."""
     del broker.answers[ApiKey.CREATE_TOPICS]
     with AdminClient(str(broker.address)) as client, pytest.raises(ToolError, match="does not support CREATE_TOPICS"):
         client.send(CreateTopicsRequest())
@@ -80,7 +80,7 @@ def test_an_api_that_is_not_served(broker: FakeBroker) -> None:
 
 
 def test_a_node_that_refuses_to_name_its_versions(broker: FakeBroker) -> None:
-    """An error where the list should be."""
+    """ApiVersions returns an error instead of the list."""
     broker.answers[ApiKey.API_VERSIONS] = lambda _: ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     with pytest.raises(ToolError, match="refuses to name its versions: INVALID_REQUEST"):
         NodeConnection(broker.address)
@@ -99,14 +99,15 @@ def test_a_node_that_refuses_to_name_its_versions(broker: FakeBroker) -> None:
     ],
 )
 def test_something_that_is_not_kafka(broker: FakeBroker, answer: bytes | None, reason: str) -> None:
-    """A web server, nonsense, somebody else's answer, an early end: one line, no traceback, and no socket left open."""
+    """A web server, nonsense, a response to another request, an early end: one line, no traceback, and no socket left
+    open."""
     broker.answers[ApiKey.API_VERSIONS] = lambda _: answer
     with pytest.raises(ToolError, match=reason):
         NodeConnection(broker.address)
 
 
 def test_a_node_that_never_answers(broker: FakeBroker) -> None:
-    """The deadline passes."""
+    """The request fails at its timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = HostPort(*silent.getsockname()[:2])
         with pytest.raises(ToolError, match="did not answer: timed out"):
@@ -119,12 +120,12 @@ def test_a_request_that_cannot_be_sent(broker: FakeBroker) -> None:
     with AdminClient(str(broker.address)) as client:
         with pytest.raises(ToolError, match="cannot encode the request: CreateTopicsRequest"):
             client.send(request)
-        # The connection is as good as before.
+        # The connection can still be used.
         assert client.metadata([]).cluster_id == "the-cluster"
 
 
 def test_an_error_has_the_brokers_words_its_name_or_its_number() -> None:
-    """A code that is not known is shown by its number."""
+    """The error is the broker's message, else the name of the code, else its number."""
     check(ErrorCode.NONE, None, "x")
     with pytest.raises(ToolError, match=r"^x: the broker's words$"):
         check(ErrorCode.INVALID_CONFIG, "the broker's words", "x")

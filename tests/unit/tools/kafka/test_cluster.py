@@ -1,4 +1,4 @@
-"""kafka-cluster: the cluster's id for health checks, and unregistering a broker."""
+"""Tests kafka-cluster: printing the cluster id for health checks, and unregistering a broker."""
 
 from collections.abc import Iterator
 
@@ -26,14 +26,14 @@ def broker() -> Iterator[FakeBroker]:
 
 
 def test_the_cluster_id_is_printed(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the long and by the short flag."""
+    """The long and the short flag both work."""
     for flag in ("--bootstrap-server", "-b"):
         assert main(["cluster-id", flag, str(broker.address)]) == 0
         assert capsys.readouterr().out == "Cluster ID: the-cluster\n"
 
 
 def test_a_broker_is_unregistered_or_its_error_named(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """Success, and a broker that is not registered."""
+    """One broker is unregistered, another one is not registered."""
     assert main(["unregister", "-b", str(broker.address), "--id", "3"]) == 0
     assert capsys.readouterr().out == "Broker 3 is no longer registered.\n"
     assert main(["unregister", "-b", str(broker.address), "-i", "4"]) == 1

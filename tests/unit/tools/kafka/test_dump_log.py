@@ -1,4 +1,4 @@
-"""kafka-dump-log on files made here: the lines that Apache Kafka's tool prints, and damage told rather than hidden."""
+"""Tests kafka-dump-log on generated files: it prints the lines of Apache Kafka's tool and reports damage."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ TOPIC_ID = TopicId(Uuid(bytes(range(16))))
 
 
 def dump(capsys: pytest.CaptureFixture[str], paths: Sequence[Path], *flags: str) -> tuple[int, list[str], list[str]]:
-    """Exit status, lines on stdout without the folder, lines on stderr."""
+    """Returns the exit status and the lines of stdout and stderr, both without the folder."""
     status = main(["--files", ",".join(map(str, paths)), *flags])
     captured = capsys.readouterr()
     folder = f"{paths[0].parent}/"
@@ -152,7 +152,7 @@ def test_transaction_markers_and_unknown_control_records(tmp_path: Path, capsys:
 
 
 def java_snappy(plain: bytes) -> bytes:
-    """Two chunks in the framing of Java's producers."""
+    """Returns `plain` as two Snappy chunks in the framing of Java's producers."""
     chunks = [cramjam.snappy.compress_raw(half) for half in (plain[:5], plain[5:])]
     framed = b"".join(len(bytes(chunk)).to_bytes(4, "big") + bytes(chunk) for chunk in chunks)
     return b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + framed
@@ -208,7 +208,7 @@ def test_a_wrong_checksum_a_hole_and_a_cut_end_are_shown(tmp_path: Path, capsys:
 
 
 def index_files(folder: Path, batches: Sequence[bytes | bytearray]) -> tuple[OffsetIndex, TimeIndex]:
-    """Indexes with an entry for each batch but the first."""
+    """Writes a segment. Returns its indexes, with an entry for each batch but the first."""
     index, times = OffsetIndex(5), TimeIndex(5)
     position = len(batches[0])
     for batch in batches[1:]:
@@ -224,7 +224,7 @@ def test_indexes_are_printed_and_compared_with_their_segment(tmp_path: Path, cap
     batches = [encode_batch([Record(None, b"x", 100 + offset)] * 2, base_offset=offset) for offset in (5, 7, 9)]
     index, times = index_files(tmp_path, batches)
     index_path, time_path = tmp_path / f"{5:020d}.index", tmp_path / f"{5:020d}.timeindex"
-    # Apache Kafka allocates the files of its newest segment in advance.
+    # Apache Kafka preallocates the index files of its newest segment, so they end with zeros.
     index_path.write_bytes(index.to_bytes() + bytes(80))
     time_path.write_bytes(times.to_bytes() + bytes(120))
     size = len(batches[0])

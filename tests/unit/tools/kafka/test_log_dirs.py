@@ -1,4 +1,4 @@
-"""kafka-log-dirs: one line of JSON in Kafka's form, asked of each broker itself."""
+"""Tests kafka-log-dirs: it asks each broker itself and prints one line of JSON in Kafka's format."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ class Cluster:
         )
 
     def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
-        """Exit status, lines of stdout, lines of stderr."""
+        """Returns the exit status and the lines of stdout and stderr."""
         status = main(["--bootstrap-server", str(self.brokers[1].address), "--describe", *arguments])
         captured = self._capsys.readouterr()
         return status, captured.out.splitlines(), captured.err.splitlines()
@@ -82,7 +82,8 @@ def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
 
 
 def test_all_brokers_are_described_in_kafkas_form(cluster: Cluster) -> None:
-    """Sorted by id; Kafka's names for everything; an offline directory has its Java exception and no partitions."""
+    """Brokers are sorted by id, and all keys are Kafka's. An offline directory has Kafka's Java exception and no
+    partitions."""
     status, lines, _ = cluster()
     assert status == 0
     assert lines[2] == (
@@ -98,7 +99,7 @@ def test_all_brokers_are_described_in_kafkas_form(cluster: Cluster) -> None:
 
 
 def test_some_brokers_and_some_topics(cluster: Cluster) -> None:
-    """Directories without any of the topics are shown, empty; a broker named twice is asked once."""
+    """Directories without the given topics are shown empty. A broker that is named twice is asked once."""
     assert cluster.described("--broker-list", "2,2", "--topic-list", "b,c") == [
         {
             "broker": 2,
@@ -124,19 +125,19 @@ def test_some_brokers_and_some_topics(cluster: Cluster) -> None:
     ],
 )
 def test_other_errors_of_a_directory(cluster: Cluster, code: int, shown: str) -> None:
-    """Also of a newer broker, whose code is not known here."""
+    """Some errors have a Java exception, others only a name. A code of a newer broker is shown as a number."""
     cluster.results[1] = [DescribeLogDirsResult(error_code=code, log_dir="/d1")]
     assert cluster.described("--broker-list", "1")[0]["logDirs"][0]["error"] == shown
 
 
 def test_brokers_that_do_not_exist(cluster: Cluster) -> None:
-    """Kafka's line, before anything was asked; also when only one of them is unknown."""
+    """Kafka's error line, before any directory is asked for, even if only some of the brokers are unknown."""
     line = "ERROR: The given brokers do not exist from --broker-list: 9,8. Current existent brokers: 1,2"
     assert cluster("--broker-list", "1,9,8") == (1, [], [line])
 
 
 def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
-    """One line."""
+    """The error is one line."""
     assert cluster("--broker-list", "one") == (
         1,
         [],
@@ -145,7 +146,7 @@ def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
 
 
 def test_a_broker_that_refuses(cluster: Cluster) -> None:
-    """An error of the whole request names the broker."""
+    """An error for the whole request names the broker."""
     cluster.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     status, out, (line,) = cluster()
     assert (status, out) == (1, [INTRODUCTION])
@@ -153,7 +154,7 @@ def test_a_broker_that_refuses(cluster: Cluster) -> None:
 
 
 def test_a_command_line_without_describe_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    """As in Kafka, where it is the only action."""
+    """--describe is required although it is the only action, as in Kafka."""
     with pytest.raises(SystemExit, match="1"):
         main(["--bootstrap-server", str(cluster.brokers[1].address)])
     assert "--describe" in capsys.readouterr().err

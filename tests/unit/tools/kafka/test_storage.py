@@ -1,4 +1,4 @@
-"""kafka-storage: every message and exit status, on simulated disks for what disks do and on real folders for the tool."""
+"""Tests every message and exit status of kafka-storage: formatting on simulated disks, the tool on real folders."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ def properties(log_dirs: Sequence[str], metadata_log_dir: str, **more: str) -> d
 def meta(
     directory_id: bytes | None, *, cluster_id: str | None = CLUSTER, node_id: int | None = 1, version: int = 1
 ) -> bytes:
-    """The content of a meta.properties."""
+    """Returns the content of a meta.properties."""
     id_ = None if directory_id is None else DirectoryId(Uuid(directory_id))
     return format_meta_properties(MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=id_, version=version))
 
@@ -59,7 +59,7 @@ class Disks:
         self.explained: list[str] = []
 
     def format(self, *, ignore_formatted: bool = False, cluster_id: str = CLUSTER, level: int = DEFAULT_LEVEL) -> list[str]:
-        """What the tool said. Every lock must be free again afterwards."""
+        """Formats, and returns what the tool printed. Afterwards every lock must be free."""
 
         async def scenario(world: SimulatedWorld) -> None:
             await format_directories(
@@ -92,7 +92,7 @@ class Disks:
 
 
 def test_every_directory_gets_an_id_of_its_own_and_the_bootstrap_records() -> None:
-    """Data and metadata directory, in the order of their paths, with Kafka's lines."""
+    """Data and metadata directories are formatted in the order of their paths, with Kafka's lines."""
     disks = Disks()
     assert disks.format() == [
         f"Formatting data directory /d1 with metadata.version {LEVEL}.",
@@ -110,14 +110,14 @@ def test_every_directory_gets_an_id_of_its_own_and_the_bootstrap_records() -> No
 
 
 def test_another_metadata_version_is_named_and_bootstrapped() -> None:
-    """It stands in the line and in the bootstrap records."""
+    """The output and the bootstrap records have the given metadata.version."""
     disks = Disks()
     assert disks.format(level=17)[0] == "Formatting data directory /d1 with metadata.version 3.7-IV2."
     assert read_bootstrap_checkpoint(disks.world.disk("/m").files()["bootstrap.checkpoint"]) == bootstrap_records(17)
 
 
 def test_a_formatted_directory_is_refused() -> None:
-    """Without -g not even the empty ones are touched."""
+    """Without -g not even the unformatted directories are changed."""
     disks = Disks({"/d2": meta(b"2" * 16)})
     assert disks.refused() == (
         "Log directory /d2 is already formatted. Use --ignore-formatted to ignore this directory and format the others."
@@ -126,17 +126,17 @@ def test_a_formatted_directory_is_refused() -> None:
 
 
 def test_ignore_formatted_formats_the_others() -> None:
-    """The way to replace a dead disk: ids that exist stay, the empty disk gets a new one."""
+    """A dead disk is replaced in this way: existing ids stay, and the empty disk gets a new one."""
     disks = Disks({"/d1": meta(b"1" * 16), "/m": meta(b"m" * 16)})
     assert disks.format(ignore_formatted=True) == [f"Formatting data directory /d2 with metadata.version {LEVEL}."]
     assert disks.meta("/d1").directory_id == b"1" * 16
     assert disks.meta("/d2").directory_id not in (None, b"1" * 16, b"m" * 16)
-    # Ours: a data directory that is formatted already gets no bootstrap records either.
+    # A data directory that is formatted already gets no bootstrap records either.
     assert "bootstrap.checkpoint" not in disks.world.disk("/d1").files()
 
 
 def test_all_are_formatted_already() -> None:
-    """Idempotent with -g: nothing changes, and that is no error."""
+    """-g makes formatting idempotent: nothing changes, and there is no error."""
     contents = {"/d1": meta(b"1" * 16), "/d2": meta(b"2" * 16), "/m": meta(b"m" * 16)}
     disks = Disks(contents)
     assert disks.format(ignore_formatted=True) == ["All of the log directories are already formatted."]
@@ -144,7 +144,7 @@ def test_all_are_formatted_already() -> None:
 
 
 def test_a_missing_directory_id_is_added() -> None:
-    """A directory from before KIP-858, with -g: it keeps everything else."""
+    """With -g, a directory from before KIP-858 gets an id and keeps everything else."""
     disks = Disks({"/d1": meta(None), "/d2": meta(b"2" * 16), "/m": meta(b"m" * 16)})
     lines = disks.format(ignore_formatted=True)
     found = disks.meta("/d1")
@@ -158,7 +158,8 @@ def test_a_missing_directory_id_is_added() -> None:
 
 
 def test_an_unreadable_directory_is_named_and_skipped() -> None:
-    """One dead disk must not keep the others from being formatted (KAFKA-16363); the reason goes beside Kafka's line."""
+    """One dead disk must not keep the others from being formatted (KAFKA-16363). The reason is reported beside Kafka's
+    line."""
     disks = Disks()
     disks.world.disk("/d1").fail_with(errno.EIO)
     assert disks.format() == [
@@ -174,14 +175,14 @@ def test_an_unreadable_directory_is_named_and_skipped() -> None:
 
 @pytest.mark.parametrize("content", [b"\xff\xfe not properties \\u12", b"version=1\nnode.id=1\n", b"version=7\n"])
 def test_a_meta_properties_that_cannot_be_read_makes_its_directory_unreadable(content: bytes) -> None:
-    """It is never taken for unformatted and overwritten: whatever is on that disk may still be wanted."""
+    """Such a directory never counts as unformatted, so it is not overwritten: its data may still be wanted."""
     disks = Disks({"/d1": content})
     assert disks.format()[0] == "I/O error trying to read log directory /d1. Ignoring..."
     assert disks.world.disk("/d1").files()["meta.properties"] == content
 
 
 def test_a_read_only_directory_is_unreadable() -> None:
-    """Its lock cannot be taken, so nothing could be written either."""
+    """A read-only directory cannot be locked, so it counts as unreadable."""
     disks = Disks()
     disks.world.disk("/d2").fail_with(errno.EROFS, ["lock", "replace_file"])
     assert "I/O error trying to read log directory /d2. Ignoring..." in disks.format()
@@ -189,7 +190,7 @@ def test_a_read_only_directory_is_unreadable() -> None:
 
 
 def test_a_disk_that_hangs_is_skipped_at_its_deadline() -> None:
-    """And does not hold up the end of the tool."""
+    """A hanging disk does not keep the tool from ending."""
     disks = Disks()
     disks.world.disk("/d1").hang()
     disks.format()
@@ -198,7 +199,7 @@ def test_a_disk_that_hangs_is_skipped_at_its_deadline() -> None:
 
 
 def test_nothing_that_could_be_formatted() -> None:
-    """Every directory is unreadable: an error, after the lines that name them."""
+    """All directories are unreadable: the tool names each of them, then ends with an error."""
     disks = Disks()
     for path in ("/d1", "/d2", "/m"):
         disks.world.disk(path).fail_with(errno.EIO)
@@ -219,7 +220,7 @@ def test_nothing_that_could_be_formatted() -> None:
 def test_directories_that_contradict_are_refused(
     contents: dict[str, bytes], texts: list[str], ignore_formatted: bool
 ) -> None:
-    """Of another cluster, of another node, copied, or with an id that no directory may have: one line, nothing written."""
+    """A directory of another cluster or node, a copied one, or one with a reserved id: one line, and nothing is written."""
     disks = Disks(contents)
     line = disks.refused(ignore_formatted=ignore_formatted)
     assert all(text in line for text in texts), line
@@ -228,7 +229,7 @@ def test_directories_that_contradict_are_refused(
 
 
 def test_a_directory_in_use_is_refused() -> None:
-    """A running node holds its lock; the directories that were opened before it are let go."""
+    """A running node holds the lock of /d2. The tool releases the lock of /d1, which it took first."""
     disks = Disks({"/d1": meta(b"1" * 16), "/d2": meta(b"2" * 16), "/m": meta(b"m" * 16)})
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -243,7 +244,7 @@ def test_a_directory_in_use_is_refused() -> None:
 
 
 def test_a_disk_that_dies_while_it_is_formatted_is_an_error() -> None:
-    """And the directory counts as unformatted, since meta.properties comes last."""
+    """meta.properties is written last, so the directory still counts as unformatted."""
     disks = Disks()
     disks.world.disk("/d2").fail_next("replace_file", errno.EIO)
     assert "cannot format: replace_file on /d2/bootstrap.checkpoint failed with EIO" in disks.refused()
@@ -254,7 +255,7 @@ def test_a_disk_that_dies_while_it_is_formatted_is_an_error() -> None:
 
 
 class Tool:
-    """main() with a server.properties of two data directories and a metadata directory below tmp_path."""
+    """Runs main() with a server.properties of two data directories and a metadata directory below tmp_path."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -268,7 +269,7 @@ class Tool:
         self.config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
 
     def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
-        """Exit status, lines of stdout, lines of stderr."""
+        """Returns the exit status and the lines of stdout and stderr."""
         try:
             status = main(list(arguments))
         except SystemExit as end:
@@ -297,7 +298,7 @@ def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 def test_random_uuids_are_never_taken_for_an_option(tool: Tool) -> None:
-    """22 characters that a command line never takes for an option."""
+    """An id is a UUID as text and never begins with '-', which a command line would take for an option."""
     drawn = set()
     for _ in range(20):
         status, (text,), err = tool("random-uuid")
@@ -309,7 +310,7 @@ def test_random_uuids_are_never_taken_for_an_option(tool: Tool) -> None:
 
 
 def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
-    """The usual sequence, with what it leaves on the disk."""
+    """The usual sequence, and the files that it leaves on the disk."""
     assert tool.format() == (
         0,
         [
@@ -338,7 +339,7 @@ def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
 
 
 def test_formatting_twice_is_an_error_unless_ignored(tool: Tool) -> None:
-    """The second time it is an error on stderr, and none with -g."""
+    """The second time is an error on stderr, except with -g."""
     tool.format()
     status, out, err = tool.format()
     assert (status, out) == (1, [])
@@ -378,7 +379,7 @@ def test_format_for_another_cluster(tool: Tool) -> None:
     ],
 )
 def test_format_with_a_release_or_a_level(tool: Tool, flags: list[str], level: str) -> None:
-    """By name, by release, by number, and the default."""
+    """The level is given by name, by release or by number, or is the default."""
     status, out, _ = tool.format(*flags)
     assert status == 0
     assert out[0].endswith(f"with metadata.version {level}.")
@@ -397,7 +398,7 @@ def test_format_with_a_release_or_a_level(tool: Tool, flags: list[str], level: s
     ],
 )
 def test_format_with_a_level_that_is_none(tool: Tool, flags: list[str], text: str) -> None:
-    """One line, status 1, and no directory was even made."""
+    """One line and status 1. No directory is created."""
     status, out, (line,) = tool.format(*flags)
     assert (status, out) == (1, [])
     assert text in line
@@ -416,14 +417,14 @@ def test_format_with_a_level_that_is_none(tool: Tool, flags: list[str], text: st
     ],
 )
 def test_a_wrong_command_line(tool: Tool, arguments: list[str], text: str) -> None:
-    """Status 1, as Kafka's tools, and not argparse's 2."""
+    """The exit status is 1 as in Kafka's tools, not argparse's 2."""
     status, out, err = tool(*arguments)
     assert (status, out) == (1, [])
     assert text in err[0]
 
 
 def test_a_configuration_that_cannot_be_used(tool: Tool) -> None:
-    """Unreadable file, missing role, bad value: one line each, which names the file or the key."""
+    """An unreadable file, a missing role, or a bad value: one line that names the file or the key."""
     status, _, (line,) = tool("info", "-c", str(tool.folder / "missing"))
     assert (status, "cannot read the configuration" in line) == (1, True)
     tool.write(process_roles="")
@@ -435,7 +436,7 @@ def test_a_configuration_that_cannot_be_used(tool: Tool) -> None:
 
 
 def test_info_of_directories_that_are_missing_or_none(tool: Tool) -> None:
-    """Each problem in Kafka's words, status 1. What is unformatted is found all the same."""
+    """Each problem in Kafka's words, and status 1. An unformatted directory still counts as found."""
     Path(tool.d1).write_text("no directory")
     Path(tool.m).mkdir()
     assert tool.info() == (
@@ -455,7 +456,7 @@ def test_info_of_directories_that_are_missing_or_none(tool: Tool) -> None:
 
 
 def test_info_of_a_file_that_cannot_be_read(tool: Tool) -> None:
-    """The directory is there and listed; one problem is "Found problem"."""
+    """The directory is listed all the same. With one problem the heading is "Found problem"."""
     tool.format()
     tool.put(tool.d2, b"version=1\ncluster.id=x\n")
     status, out = tool.info()
@@ -473,7 +474,7 @@ def test_info_of_a_file_that_cannot_be_read(tool: Tool) -> None:
     ],
 )
 def test_info_of_directories_that_disagree(tool: Tool, content: bytes, problem: str) -> None:
-    """Kafka's line where it has one; else the reason why the node would not start."""
+    """Kafka's line if it has one, else the reason why the node would not start."""
     tool.format()
     tool.put(tool.d2, content)
     status, out = tool.info()
@@ -483,7 +484,7 @@ def test_info_of_directories_that_disagree(tool: Tool, content: bytes, problem: 
 
 
 def test_info_of_another_nodes_directories(tool: Tool) -> None:
-    """All agree with each other, and not with the configuration."""
+    """The directories agree with each other, but not with the configuration."""
     tool.format()
     tool.write(node_id="2")
     status, out = tool.info()
@@ -492,7 +493,7 @@ def test_info_of_another_nodes_directories(tool: Tool) -> None:
 
 
 def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
-    """Version 0 names broker.id; Kafka says what that means."""
+    """Version 0 has broker.id instead of node.id. Kafka calls that legacy mode."""
     tool.put(tool.d1, meta(None, version=0))
     tool.put(tool.d2, meta(None, version=0))
     tool.put(tool.m, meta(None, version=0))
@@ -503,7 +504,7 @@ def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
 
 
 def test_a_release_is_mapped_to_its_metadata_version(tool: Tool) -> None:
-    """The default release, a given one, and none."""
+    """The default release, a given one, and an unknown one."""
     assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})"], [])
     assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)"], [])
     assert tool("version-mapping", "-r", "1.0")[0] == 1
@@ -511,7 +512,7 @@ def test_a_release_is_mapped_to_its_metadata_version(tool: Tool) -> None:
 
 @pytest.mark.parametrize("arguments", [["--version"], ["format", "--version"]])
 def test_the_version_is_shown_everywhere(tool: Tool, arguments: list[str]) -> None:
-    """Also by the actions."""
+    """--version works with and without an action."""
     status, (line,), _ = tool(*arguments)
     assert status == 0
     assert line.startswith("diskraft ")

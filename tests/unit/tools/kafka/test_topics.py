@@ -1,4 +1,4 @@
-"""kafka-topics: what it asks for, Kafka's output to the tab, and the status of what went wrong."""
+"""Tests kafka-topics: its requests, its output, which equals Kafka's to the tab, and the exit status of errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -57,14 +57,14 @@ def describe_configs(request: DescribeConfigsRequest) -> DescribeConfigsResponse
 
 
 class Tool:
-    """main() against a broker with three topics."""
+    """Runs main() against a broker with three topics."""
 
     def __init__(self, broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
         self.broker = broker
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
-        """Exit status, lines of stdout, lines of stderr."""
+        """Returns the exit status and the lines of stdout and stderr."""
         try:
             status = main(["--bootstrap-server", str(self.broker.address), *arguments])
         except SystemExit as end:
@@ -91,7 +91,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
         )
 
     def delete(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        # In another order than asked for, as a controller may.
+        # Answers in another order than the request, as a controller may.
         return DeleteTopicsResponse(
             responses=[
                 DeletableTopicResult(
@@ -117,7 +117,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
 
 
 def test_create_with_the_clusters_defaults(tool: Tool) -> None:
-    """What is not given is the controller's to decide."""
+    """The controller decides what is not given."""
     assert tool("--create", "--topic", "new") == (0, ["Created topic new."], [])
     (request,) = tool.sent(CreateTopicsRequest)
     (topic,) = request.topics
@@ -126,7 +126,7 @@ def test_create_with_the_clusters_defaults(tool: Tool) -> None:
 
 
 def test_create_with_numbers_and_configuration(tool: Tool) -> None:
-    """A value may hold the sign that separates it from its key."""
+    """A value may contain '=', which separates it from its key."""
     flags = ["--partitions", "6", "--replication-factor", "3", "--config", "a=1", "--config", "b=x=y"]
     assert tool("--create", "--topic", "new", *flags)[0] == 0
     (topic,) = tool.sent(CreateTopicsRequest)[0].topics
@@ -135,7 +135,8 @@ def test_create_with_numbers_and_configuration(tool: Tool) -> None:
 
 
 def test_create_with_a_replica_assignment(tool: Tool) -> None:
-    """Broker ids by colons, partitions by commas; the numbers follow from it."""
+    """Colons separate broker ids, commas separate partitions. The request leaves both counts out, because they follow from
+    it."""
     assert tool("--create", "--topic", "new", "--replica-assignment", "1:2,2:3")[0] == 0
     (topic,) = tool.sent(CreateTopicsRequest)[0].topics
     assert [(each.partition_index, each.broker_ids) for each in topic.assignments] == [(0, [1, 2]), (1, [2, 3])]
@@ -143,7 +144,7 @@ def test_create_with_a_replica_assignment(tool: Tool) -> None:
 
 
 def test_creating_what_exists_is_an_error_unless_allowed(tool: Tool) -> None:
-    """An error in the controller's words; none with --if-not-exists, and nothing is said to be created."""
+    """The error message is the controller's. With --if-not-exists there is no error and no line about a created topic."""
     assert tool("--create", "--topic", "orders") == (
         1,
         [],
@@ -172,7 +173,7 @@ def test_creating_what_exists_is_an_error_unless_allowed(tool: Tool) -> None:
     ],
 )
 def test_a_wrong_command_line_is_refused_and_changes_nothing(tool: Tool, flags: list[str], text: str) -> None:
-    """Status 1 and a first line that says what is wrong; nothing is changed."""
+    """The exit status is 1, the first line on stderr says what is wrong, and nothing is changed."""
     status, out, err = tool(*flags)
     assert (status, out) == (1, [])
     assert text in err[0]
@@ -194,7 +195,7 @@ def test_a_wrong_command_line_is_refused_and_changes_nothing(tool: Tool, flags: 
     ],
 )
 def test_topics_are_listed_sorted_and_by_pattern(tool: Tool, flags: list[str], names: list[str]) -> None:
-    """Sorted; --topic is a regular expression for the whole name, with commas between alternatives."""
+    """Names are sorted. --topic is a regular expression for the whole name, with commas between alternatives."""
     assert tool("--list", *flags) == (0, names, [])
 
 
@@ -229,7 +230,7 @@ def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
     ],
 )
 def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[str]) -> None:
-    """Without headers, over all topics, by each topic's own min.insync.replicas."""
+    """The lines have no headers and come from all topics. Each topic is judged by its own min.insync.replicas."""
     status, out, _ = tool("--describe", flag)
     assert status == 0
     fields = [dict(field.split(": ", 1) for field in line.strip().split("\t")) for line in out]
@@ -238,7 +239,7 @@ def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[s
 
 @pytest.mark.parametrize("action", ["--describe", "--delete"])
 def test_a_topic_that_does_not_exist(tool: Tool, action: str) -> None:
-    """Kafka's line and status 1; nothing at all with --if-exists."""
+    """Kafka's error line and status 1. With --if-exists there is no output and no error."""
     assert tool(action, "--topic", "unknown") == (
         1,
         [],
@@ -252,7 +253,7 @@ def test_a_topic_that_does_not_exist(tool: Tool, action: str) -> None:
 
 
 def test_delete_by_regular_expression(tool: Tool) -> None:
-    """Every topic that matches, by its id, in one request; Kafka says nothing when it went well."""
+    """One request deletes every matching topic by its id. As in Kafka, nothing is printed on success."""
     assert tool("--delete", "--topic", "order-.*,__.*") == (0, [], [])
     (request,) = tool.sent(DeleteTopicsRequest)
     assert [topic.topic_id for topic in request.topics] == [IDS["__consumer_offsets"], IDS["order-lines"]]
@@ -260,7 +261,7 @@ def test_delete_by_regular_expression(tool: Tool) -> None:
 
 
 def test_delete_that_is_refused(tool: Tool) -> None:
-    """The error names the topic that it is about, in whatever order the answers come."""
+    """The error names its topic, whatever the order of the results."""
     assert tool("--delete", "--topic", ".*") == (
         1,
         [],

@@ -1,4 +1,4 @@
-"""server.properties from the disk: Java's syntax, the environment over it, and one line for whatever is wrong with it."""
+"""Tests reading server.properties: Java's syntax, environment variables that override it, and one-line errors."""
 
 import os
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_file_is_read_as_java_reads_it(file: Path) -> None:
 
 
 def test_the_environment_beats_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KAFKA_* as in the official image: '_' for '.', and variables of its scripts are none of ours."""
+    """KAFKA_* variables work as in the official image, with '_' for '.'. Variables of its scripts are ignored."""
     monkeypatch.setenv("KAFKA_NODE_ID", "7")
     monkeypatch.setenv("KAFKA_MIN_INSYNC_REPLICAS", "2")
     monkeypatch.setenv("KAFKA_HEAP_OPTS", "-Xmx1G")
@@ -66,7 +66,7 @@ def test_a_file_that_is_none(file: Path, content: bytes, text: str) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """Missing, or a folder."""
+    """The file is missing, or is a folder."""
     with pytest.raises(ToolError, match=r"cannot read the configuration .*missing: No such file or directory"):
         read_properties(str(tmp_path / "missing"))
     with pytest.raises(ToolError, match="Is a directory"):
@@ -74,13 +74,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_cannot_be_used_names_the_file_and_the_key(file: Path) -> None:
-    """The person who reads the line has to find the place."""
+    """The error must lead its reader to the file and the key."""
     with pytest.raises(ToolError, match=r"server\.properties: node\.id=x is not valid; it takes a whole number"):
         load_config(read_properties(str(file)) | {"node.id": "x"}, str(file))
 
 
 def test_a_listener_without_a_host_is_advertised_by_this_machines_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All interfaces are listened on; clients need a name."""
+    """The node listens on all interfaces, but clients need a host name."""
     monkeypatch.setattr("socket.gethostname", lambda: "this-machine")
     config = load_config(read_properties(str(file)) | {"listeners": "PLAINTEXT://:9092"}, str(file))
     assert [endpoint.host for endpoint in config.advertised_listeners] == ["this-machine"]

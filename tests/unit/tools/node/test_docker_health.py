@@ -1,4 +1,4 @@
-"""A node is healthy when its loop reports and, for a broker, when it is running."""
+"""A node is healthy if its event loop publishes metrics and, for a broker, if the broker is running."""
 
 import socket
 import threading
@@ -33,7 +33,7 @@ def test_every_state_of_a_node_is_judged(exposition: str, is_broker: bool, probl
 
 
 def configuration(folder: Path, **properties: str) -> str:
-    """A file as docker_run writes it, with the colons escaped."""
+    """Writes a file as docker_run does, with escaped colons. Returns its path."""
     path = folder / "server.properties"
     lines = {key.replace("_", "."): value for key, value in properties.items()}
     path.write_text(javaproperties.dumps(lines, timestamp=False))
@@ -41,7 +41,7 @@ def configuration(folder: Path, **properties: str) -> str:
 
 
 def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path) -> None:
-    """A server of one answer stands for the node; the address 0.0.0.0 is reached through loopback."""
+    """A server that answers once stands in for the node. A listener on 0.0.0.0 is reached over loopback."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -60,7 +60,7 @@ def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path) -> Non
 
 
 def test_without_metrics_an_open_port_is_enough(tmp_path: Path) -> None:
-    """And a closed one is a problem."""
+    """An open port counts as healthy, a closed one is a problem."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         path = configuration(tmp_path, process_roles="broker", listeners=f"PLAINTEXT://:{port},OTHER://:1")
@@ -69,5 +69,5 @@ def test_without_metrics_an_open_port_is_enough(tmp_path: Path) -> None:
 
 
 def test_before_the_node_is_configured_it_is_not_healthy(tmp_path: Path) -> None:
-    """The file appears when the node starts."""
+    """The configuration file appears when the node starts."""
     assert str(find_problem(str(tmp_path / "absent"))).startswith("the node does not answer: ")

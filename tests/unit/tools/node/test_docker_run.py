@@ -1,4 +1,4 @@
-"""Where a container's configuration comes from, and when its directories are formatted."""
+"""Tests where a container's configuration comes from, and when its directories are formatted."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 
 def config_of(folder: Path) -> ServerConfig:
-    """A broker with two data directories and one for metadata."""
+    """Returns the configuration of a broker with two data directories and one for metadata."""
     return load_server_config(
         {
             "process.roles": "broker",
@@ -50,13 +50,13 @@ def test_a_start_without_any_formatted_directory_is_the_first(tmp_path: Path) ->
 
 
 def test_a_later_start_is_not(tmp_path: Path) -> None:
-    """Nothing is formatted then."""
+    """A later start finds formatted directories, so it must not count as the first."""
     format_all(tmp_path)
     assert not is_first(tmp_path)
 
 
 def test_an_empty_volume_among_formatted_ones_is_named(tmp_path: Path) -> None:
-    """A volume that was forgotten must not become a directory without data."""
+    """An empty directory among formatted ones may be a volume that was not mounted. It must not be formatted."""
     format_all(tmp_path)
     (tmp_path / "data-1" / "meta.properties").unlink()
     with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 is empty while .* is formatted.*--format-empty"):
@@ -71,7 +71,7 @@ def test_a_damaged_volume_among_formatted_ones_is_left_to_the_broker(tmp_path: P
 
 
 def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path) -> None:
-    """Otherwise it would be left out, and be an empty one among formatted ones for ever after."""
+    """Otherwise the first start would skip the volume, and every later start would find it empty among formatted ones."""
     (tmp_path / "data-1").write_bytes(b"a file, not a directory")
     with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 cannot be used: .*make it writable for user"):
         is_first(tmp_path)
@@ -80,7 +80,7 @@ def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path
 def test_the_node_is_configured_formatted_once_and_becomes_its_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two starts from variables alone; exec is recorded instead of done. An empty KAFKA_LISTENERS counts as left out."""
+    """Two starts with variables only; execv is recorded instead of called. An empty KAFKA_LISTENERS counts as left out."""
     final = tmp_path / "config" / "server.properties"
     started: list[list[str]] = []
     monkeypatch.setattr("tools.node.docker_run.FINAL_FILE", final)
@@ -114,7 +114,7 @@ def test_the_node_is_configured_formatted_once_and_becomes_its_server(
 
 
 def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> None:
-    """Variables of the shell and of the JVM are no configuration."""
+    """Variables of the shell and of the JVM do not count as configuration."""
     properties = node_properties({"PATH": "/bin", "KAFKA_HEAP_OPTS": "-Xmx1g"}, tmp_path / "absent")
     assert properties == DEFAULT_PROPERTIES
     assert load_server_config(properties).warnings == ()
@@ -129,14 +129,14 @@ def test_variables_beat_the_mounted_file_and_either_replaces_the_default(tmp_pat
 
 
 def test_listeners_follow_from_the_advertised_ones(tmp_path: Path) -> None:
-    """Every host becomes all addresses; ports stay."""
+    """Each host becomes 0.0.0.0; the ports stay."""
     given = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker-1:19092,OUT://127.0.0.1:29092"}
     properties = node_properties(given, tmp_path / "absent")
     assert properties["listeners"] == "PLAINTEXT://0.0.0.0:19092,OUT://0.0.0.0:29092"
 
 
 def test_a_controller_advertises_nothing(tmp_path: Path) -> None:
-    """One line that names the variable."""
+    """The error names the variable."""
     given = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://c:9093"}
     with pytest.raises(ToolError, match="KAFKA_ADVERTISED_LISTENERS"):
         node_properties(given, tmp_path / "absent")
