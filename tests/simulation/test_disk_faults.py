@@ -317,7 +317,7 @@ def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
 
 def test_an_fsync_that_fails_once_has_lost_its_data_although_the_next_one_succeeds() -> None:
     """fsyncgate: one fsync fails and later ones succeed. The data stays readable until the cache is dropped, then it reads
-    as zeros. A retry would vouch for lost data, so any errno of an fsync means that the directory has failed."""
+    as zeros. A retry would vouch for lost data, so a failed fsync always fails the directory, whatever its errno."""
 
     async def scenario(world: SimulatedWorld) -> None:
         disk = world.disk(PATH)

@@ -49,8 +49,9 @@ def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
 
 @pytest.mark.parametrize("kind", ["power cut", "node paused"])
 def test_the_controller_stays_while_a_disk_with_a_replica_in_sync_is_replaced(kind: str) -> None:
-    """After a fault of the controller, broker 2, which has all records, could be fenced for not finding it in time. Then the
-    ISR would be broker 1 with its empty disk (seed 110530). The link between broker 1 and the controller may be cut."""
+    """After a fault of the controller, broker 2, which has all records, could be fenced because it does not find the
+    controller again in time. Then the ISR would be broker 1 with its empty disk (seed 110530). The link between broker 1 and
+    the controller may be cut."""
     fault = Fault(at_ns=0, kind=kind, node=CONTROLLER_ID)
 
     async def scenario(world: SimulatedWorld) -> None:

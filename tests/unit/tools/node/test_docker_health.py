@@ -60,7 +60,7 @@ def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path) -> Non
 
 
 def test_without_metrics_an_open_port_is_enough(tmp_path: Path) -> None:
-    """An open port counts as healthy, a closed one is a problem."""
+    """The node is healthy if the port of its first listener is open. A closed port is a problem."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         path = configuration(tmp_path, process_roles="broker", listeners=f"PLAINTEXT://:{port},OTHER://:1")
