@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MICROSECOND = 1_000
 
-# A dead disk still answers these from the cache (measured on ext4, see the page of faults).
+# A dead disk still answers these from the cache (measured on ext4).
 ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close"})
 
 # A read-only file system refuses these even when there is nothing to do. It refuses `open` only when that creates a file.
@@ -93,7 +93,7 @@ class SimulatedDisk:
 
     def fail_fsync_once(self, errno_code: int = errno.EIO) -> None:
         """Makes the next fsync of a file fail (the probe's does not count). The data it should have written is lost, but
-        readers still see it until the cache is dropped. Every later fsync succeeds. Measured, see the page of faults."""
+        readers still see it until the cache is dropped. Every later fsync succeeds, as measured on ext4."""
         self._failing_writebacks.append(errno_code)
 
     def fail_reads(self) -> None:
