@@ -83,7 +83,7 @@ class SimulatedCluster:
         await self.until_running()
 
     async def format(self, node_id: int, *, ignore_formatted: bool = False) -> None:
-        """kafka-storage format."""
+        """Formats the node's disks with the code behind `kafka-storage format`."""
         await format_directories(
             self.world.node(f"format-{node_id}"),
             self.config(node_id),
@@ -98,7 +98,7 @@ class SimulatedCluster:
         config = load_server_config(properties)
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stops[node_id] = stop
-        # Remove the previous life, so that no test mistakes it for this one.
+        # Remove the objects of the previous life, so that no test mistakes them for those of the new life.
         self.nodes.pop(node_id, None)
 
         async def main(env: SimulatedEnvironment) -> None:
@@ -114,15 +114,15 @@ class SimulatedCluster:
         self.world.start(self.name(node_id), main)
 
     def crash(self, node_id: int) -> None:
-        """kill -9."""
+        """Kills the node's process (kill -9)."""
         self.world.crash(self.name(node_id))
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP."""
+        """Pauses the node's process (SIGSTOP)."""
         self.world.pause(self.name(node_id))
 
     def resume(self, node_id: int) -> None:
-        """SIGCONT."""
+        """Lets a paused process go on (SIGCONT)."""
         self.world.resume(self.name(node_id))
 
     def power_cut(self, node_id: int) -> None:
@@ -130,7 +130,7 @@ class SimulatedCluster:
         self.world.power_cut(self.name(node_id))
 
     def ask_to_stop(self, node_id: int) -> None:
-        """SIGTERM. A second call has no effect."""
+        """Asks the node to shut down (SIGTERM). A second call has no effect."""
         if not self._stops[node_id].done():
             self._stops[node_id].set_result(None)
 
@@ -146,7 +146,7 @@ class SimulatedCluster:
         )
 
     def last_words(self, node_id: int) -> str:
-        """Returns the reason in the last event of an ended node, or nothing if that event was not critical."""
+        """Returns the reason in the last event of an ended node, or an empty string if that event was not critical."""
         last = [event for event in self.world.events if event.node == self.name(node_id)][-1]
         return str(last.fields.get("reason")) if last.level == "critical" else ""
 
@@ -239,7 +239,7 @@ class SimulatedCluster:
 
     def finalize_feature(self, name: str, level: int) -> None:
         """Appends a feature level record, as the controller of another release would. The active controller does not check
-        it."""
+        the record."""
         node = self.nodes[CONTROLLER_ID].controller
         assert node is not None
         record = ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0)

@@ -126,7 +126,7 @@ class SimulatedDisk:
             self._catches_up_until_ns = self.loop.now_ns + CATCHING_UP_NS
         self._slowness = 1.0
 
-    # --- faults that have none -----------------------------------------------------------------------------------
+    # --- faults without an errno ---------------------------------------------------------------------------------
     def hang(self, operations: Collection[str] | None = None) -> None:
         """Keeps `operations` (default: all) from ending, until `thaw`."""
         self.is_hung = True
@@ -274,7 +274,7 @@ class SimulatedDisk:
         return {name: bytes(node.content) for name, node in self.store.walk() if isinstance(node, FileNode)}
 
     def files_in(self, folder: str) -> dict[str, bytes]:
-        """Returns the files of one folder in the same form, and nothing if the folder does not exist."""
+        """Returns the files of one folder in the form of `files`. Returns no files if the folder does not exist."""
         node = self.store.find(folder)
         entries = node.entries if isinstance(node, FolderNode) else {}
         return {f"{folder}/{name}": bytes(each.content) for name, each in entries.items() if isinstance(each, FileNode)}
@@ -308,7 +308,7 @@ class SimulatedDisk:
         return self.store.find(name)
 
     def folder(self, name: str) -> FolderNode:
-        """Raises OSError."""
+        """Returns the folder of this name. Raises OSError."""
         return self.store.folder(name)
 
     def file_node(self, name: str) -> FileNode:

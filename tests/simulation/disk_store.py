@@ -29,7 +29,7 @@ class _Write:
     data: bytes | None
 
     def __deepcopy__(self, memo: object) -> "_Write":
-        # There are thousands of them and they are immutable, so a deep copy of a disk can share them.
+        # There are thousands of writes and they are immutable, so a deep copy of a disk can share them.
         return self
 
     def apply(self, target: bytearray) -> None:
@@ -47,7 +47,7 @@ class _Write:
             return []
         if rng.random() < 0.5:
             return [_Write(self.position, data[: rng.randint(0, len(data))])]
-        # The first sector boundary in the file, not in the write.
+        # Sectors are aligned to the beginning of the file, not to the beginning of the write.
         cuts = [0, *range(-self.position % SECTOR or SECTOR, len(data), SECTOR), len(data)]
         pieces = [_Write(self.position + start, data[start:end]) for start, end in itertools.pairwise(cuts)]
         return [piece for piece in pieces if rng.random() < 0.5]
@@ -202,7 +202,7 @@ class DiskStore:
         return node
 
     def folder(self, name: str) -> FolderNode:
-        """Raises OSError."""
+        """Returns the folder of this name. Raises OSError."""
         folder = self.find(name)
         if folder is None:
             fail(errno.ENOENT)
@@ -224,7 +224,7 @@ class DiskStore:
 
     # --- changing, as system calls do ----------------------------------------------------------------------------
     def create_file(self, name: str, now_ms: int) -> FileNode:
-        """Opens with O_CREAT. Raises OSError."""
+        """Returns the file of this name and creates it if it does not exist, like open with O_CREAT. Raises OSError."""
         folder, last = self.parent(name)
         node = folder.entries.get(last)
         if node is None:
@@ -280,7 +280,7 @@ class DiskStore:
         folder.entries[name] = node
         self._changes.append(_EntryChange(node, None, (folder, name)))
 
-    # --- what happens to the whole of it -------------------------------------------------------------------------
+    # --- changes of the whole store ------------------------------------------------------------------------------
     def put(self, name: str, content: bytes) -> None:
         """Puts a file and its parent folders on the platter at once."""
         *folders, last = name.split("/")

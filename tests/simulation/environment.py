@@ -352,7 +352,7 @@ class SimulatedWorld:
 
     # --- disks ---------------------------------------------------------------------------------------------------
     def disk(self, path: str) -> SimulatedDisk:
-        """The disk at a path; an empty one is put there when there is none."""
+        """Returns the disk at a path. If there is none, puts an empty disk there."""
         disk = self._disks.get(path)
         if disk is None:
             disk = self._disks[path] = SimulatedDisk(path, self.loop, self.seed)

@@ -38,7 +38,7 @@ def run_plan(plan: Plan) -> tuple[SeedRun, BaseException | None]:
 
 
 def with_faults(plan: Plan, numbers: Sequence[int]) -> Plan:
-    """The same seed with these faults of its schedule only."""
+    """Returns the plan with only these faults of its schedule."""
     return dataclasses.replace(plan, schedule=tuple(plan.schedule[number] for number in numbers))
 
 

@@ -29,7 +29,7 @@ SWAPPED = "disks swapped"
 EXCHANGED = "disks of two brokers exchanged"
 # The size of the part of a batch that its checksum does not cover.
 BEFORE_CHECKSUMMED = 21
-# Where a number names a node, producers start here.
+# A fault names its nodes by number. The numbers of the producers start here.
 FIRST_CLIENT_ID = 1001
 # Settings that a restarted node may get. Each changes how the node does its work.
 OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
@@ -103,7 +103,7 @@ class Lab:
         self._not_before_ns: dict[int, int] = {}
         # The settings for a node's next life.
         self._settings: dict[int, Mapping[str, str]] = {}
-        # Disks change places, and mending must find the disk that the fault broke.
+        # The disk that each fault broke. Mending must find that disk even if it was moved to another path meanwhile.
         self._disks: dict[Fault, SimulatedDisk] = {}
         self.harmed: dict[str, None] = {}
         """The paths of the directories whose disks were ever hit by a fault."""
@@ -247,9 +247,10 @@ class Lab:
         self._not_before_ns[node_id] = self.world.now_ns() + round(SUPERVISOR_DELAY_SECONDS * NS_PER_S)
         if node_id in self._to_format:
             if not self._has_all_mounts(node_id):
-                # A careful operator does not format the directory below a missing mount.
+                # Do not format while a mount is missing: that would format the directory below the mount point.
                 return
-            # Remove the entry first: a disk that is replaced while the others are formatted adds it again.
+            # Remove the entry before the formatting: if another disk of the node is replaced meanwhile, the entry is added
+            # again.
             del self._to_format[node_id]
             try:
                 await self.cluster.format(node_id, ignore_formatted=True)
@@ -316,8 +317,8 @@ async def _replace_disk(lab: Lab, fault: Fault) -> None:
 
 
 def _take_away(lab: Lab, fault: Fault) -> None:
-    """Ends the broker, whose healthy disk is then replaced: it was killed without reporting anything, or shut down
-    cleanly."""
+    """Ends the broker before its healthy disk is replaced. The broker is either killed, so that it reports nothing, or shut
+    down cleanly."""
     lab.hold_down(fault.node)
     if fault.by_force:
         lab.kill(fault.node)
@@ -337,7 +338,7 @@ def _clone(lab: Lab, fault: Fault) -> None:
 
 
 def _kill_and_eio(lab: Lab, fault: Fault) -> None:
-    """Makes the next life start without this disk."""
+    """Kills the broker and breaks a disk of it, so that its next life starts without this disk."""
     lab.kill(fault.node)
     _eio(lab, fault)
 
@@ -349,7 +350,7 @@ def _swap(lab: Lab, fault: Fault) -> None:
 
 
 def _exchange(lab: Lab, fault: Fault) -> None:
-    """Gives each of two brokers a disk of the other, which it must not touch however often it is started."""
+    """Exchanges one disk between two brokers. Neither may touch the other's disk, however often it is started."""
     lab.kill(fault.node)
     lab.kill(fault.peer)
     lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
@@ -358,7 +359,7 @@ def _exchange(lab: Lab, fault: Fault) -> None:
 async def _exchange_back(lab: Lab, fault: Fault) -> None:
     for node_id in (fault.node, fault.peer):
         lab.hold_down(node_id)
-        # The broker may be running without that directory, if it could not read it.
+        # Stop the broker: if it could not read the other broker's disk, it may be running without that directory.
         await lab.stop(node_id, by_force=True)
     lab.world.swap_disks(lab.path(fault), lab.other_path(fault))
     lab.let_go(fault.node)

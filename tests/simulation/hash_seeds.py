@@ -8,7 +8,7 @@ from tests.architecture.test_house_rules import ROOT
 
 
 def printed_under(hash_seeds: tuple[str, ...], program: str) -> list[str]:
-    """What the program prints in a process of its own for each hash seed."""
+    """Runs the program once for each hash seed, in a process of its own, and returns what each process printed."""
     return [
         subprocess.run(
             [sys.executable, "-c", program],

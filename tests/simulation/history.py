@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """`end_ns` is None while the operation is under way."""
+    """One operation of a client. `end_ns` is None while it is under way."""
 
     client: str
     begin_ns: int

@@ -67,8 +67,8 @@ class _Broken(Exception):
 
 
 def _fsync_failure(errno_code: int) -> _Broken:
-    """Marks the error as one of the fsync itself, except EMFILE and ENFILE: with those, opening the folder for the fsync
-    failed."""
+    """Returns the error of a failed fsync, marked as one of the fsync itself. EMFILE and ENFILE are not marked: with those,
+    opening the folder for the fsync failed."""
     return _Broken(errno_code, "" if errno_code in (errno.EMFILE, errno.ENFILE) else FSYNC_STEP)
 
 
@@ -268,7 +268,7 @@ class SimulatedLogDir(LogDir):
             return
         error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
         self._tell_owner(error)
-        # The owner may have taken the directory offline in that call, which failed this future already.
+        # In that call the owner may have taken the directory offline, which has already failed this future.
         if not operation.future.done():
             self._fail(operation.future, error)
 
@@ -365,7 +365,7 @@ class SimulatedLogDir(LogDir):
             if not future.done():
                 self._fail(future, error)
         if self._stuck is None:
-            # A thread that hangs in the kernel would keep its descriptors, and the lock with them.
+            # No thread hangs in the kernel. A hanging thread would keep its descriptors, and the lock with them.
             self.release_lock_now()
 
     def _find_stuck(self) -> None:

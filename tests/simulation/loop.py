@@ -98,7 +98,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now_ns = NS_PER_S
         self.limit_ns: int | None = None
         self.failed: list[asyncio.Future[Any]] = []
-        # How many processes are paused or dead. While it is 0, callbacks run without a look at their owner.
+        # How many processes are paused or dead. While it is 0, callbacks run without a check of the process they belong to.
         self.stopped_processes = 0
         self._callbacks: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []

@@ -81,8 +81,8 @@ def draw_plan(seed: int) -> Plan:
         overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
-        # With a single directory the controller places the replica, and the room on the disk is not checked.
         outgrows=random.Random(f"{seed}/outgrowth").random() < OUTGROWTH_SHARE,
+        # With a single directory the controller places the replica, and the room on the disk is not checked.
         revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
     )
 

@@ -60,7 +60,7 @@ class SimulatedProcess:
 
 def _close(coroutine: Any) -> None:
     if getcoroutinestate(coroutine) == CORO_CREATED:
-        # It never started, so neither did the coroutines it got as arguments.
+        # The coroutine never started, so neither did the coroutines it got as arguments. Close those as well.
         for inner in filter(iscoroutine, coroutine.cr_frame.f_locals.values()):
             _close(inner)
     for _ in range(CLOSE_ATTEMPTS):

@@ -246,7 +246,8 @@ class ScenarioRun:
 
 
 def _without_usual_heartbeats(names: Names, before: dict[str, str], exchanges: list[Exchange]) -> Iterator[Exchange]:
-    """Leaves out a heartbeat that equals the broker's previous one. `before` has the line of each broker's last one."""
+    """Leaves out a heartbeat that equals the broker's previous one. `before` maps each broker to the line of its previous
+    heartbeat."""
     for exchange in exchanges:
         if isinstance(exchange.request, BrokerHeartbeatRequest):
             line = exchange_line(names, exchange)

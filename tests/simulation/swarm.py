@@ -239,8 +239,8 @@ class SeedRun:
     # --- outgrowth -----------------------------------------------------------------------------------------------
 
     async def _outgrow_every_node(self) -> None:
-        """Another release finalizes a feature level that no node knows. Every broker ends over it, in its next life as well.
-        The controller that is active takes it for its own record; it ends when it reads its log at its next start."""
+        """Another release finalizes a feature level that no node knows. This ends every broker, in its next life as well.
+        The active controller takes the record for its own and goes on. It ends when it reads its log at its next start."""
         rng = random.Random(f"{self.plan.seed}/outgrowth/level")
         feature, level = rng.choice(UNKNOWN_LEVELS)
         self._cluster.finalize_feature(feature, level)

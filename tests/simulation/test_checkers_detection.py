@@ -137,8 +137,8 @@ def test_acknowledged_means_committed_and_a_session_ends() -> None:
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_then(is_told: bool) -> None:
-    """I16: the checkers may see what a new controller committed a little later than the broker does (seed 40034). They keep
-    the event until they have seen the commit, and judge then."""
+    """I16: the broker may learn what a new controller committed a little earlier than the checkers do (seed 40034). The
+    checkers keep the broker's event until they have seen the commit, and judge it then."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -184,7 +184,7 @@ def test_a_controller_that_was_stopped_may_say_so() -> None:
 
 def test_an_excuse_for_a_slow_commit_is_found_out() -> None:
     """I6: the metadata disk hangs while the controller fences a broker. The planted bug makes the controller take that wait
-    for a stop of its process, and it excuses silent brokers. Without the bug it excuses none."""
+    for a pause of its process, so it excuses silent brokers. Without the bug it excuses none."""
     bug = PlantedBug(
         "a slow commit excuses silent brokers",
         "The controller was away for so long: nobody can have been heard.",

@@ -44,7 +44,7 @@ LOG = batch(0, "a") + batch(1, "b")
 
 def test_a_recovery_point_promises_whole_batches() -> None:
     """I1: all batches below a recovery point must be on the platter, for every log that exists. A torn batch or zeros below
-    it are a violation."""
+    the recovery point are a violation."""
     name = "t-x-0/00000000000000000000.log"
     check_recovery_points("/b1/d1", {RECOVERY_POINTS: b"0\n2\nt-x 0 2\ngone 0 7\n", name: LOG})
     for content in (LOG[:-1], LOG[: len(LOG) // 2] + bytes(len(LOG) // 2)):

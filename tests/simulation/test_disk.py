@@ -85,8 +85,8 @@ def test_a_missing_directory_is_an_error_or_made() -> None:
 
 
 def test_a_dead_disk_fails_everything_that_needs_it() -> None:
-    # EIO until the disk is healed. Each failure is reported to on_error, and listing still works, as on a dead ext4.
-    # fail_next fails one operation only.
+    # A dead disk fails with EIO until it is healed. Each failure is reported to on_error. Listing still works, as on a dead
+    # ext4. fail_next fails one operation only.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)
@@ -150,7 +150,8 @@ def test_a_process_that_is_short_of_files_gets_none_for_a_share_of_what_it_asks(
 
 
 def test_taking_offline_fails_everything_with_the_error_given() -> None:
-    # Pending and later operations fail with the given error, queued ones have no effect, and the lock is released.
+    # When a directory is taken offline, pending and later operations fail with the given error, queued ones have no effect,
+    # and the lock is released.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         await log_dir.lock()
@@ -170,8 +171,8 @@ def test_taking_offline_fails_everything_with_the_error_given() -> None:
 
 
 def test_a_hung_disk_meets_the_deadline_and_may_finish_late() -> None:
-    # The operations time out at the deadline, and the directory goes offline. When the disk thaws, only the call that hung
-    # in the kernel takes effect; until then it holds the lock.
+    # When a disk hangs, its operations time out at the deadline, and the directory goes offline. When the disk thaws, only
+    # the call that hung in the kernel takes effect; until then it holds the lock.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         await log_dir.lock()
@@ -216,7 +217,8 @@ def test_a_disk_that_thaws_in_time_goes_on_in_order() -> None:
 
 
 def test_a_lock_is_held_by_one() -> None:
-    # Other nodes are refused until the holder closes its LogDir or dies. The holder may lock it twice.
+    # While one node holds the lock of a directory, other nodes are refused until the holder closes its LogDir or dies. The
+    # holder may lock it twice.
     async def scenario(world: SimulatedWorld) -> None:
         first, second = await attached(world), await attached(world, node="b")
         await first.lock()

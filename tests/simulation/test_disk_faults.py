@@ -31,14 +31,14 @@ async def attached(world: SimulatedWorld, node: str = "a", path: str = PATH) -> 
 
 
 async def written(log_dir: LogDir, name: str, content: bytes) -> LogFile:
-    """Returns a new file with nothing synced."""
+    """Creates a file with this content and returns it. Nothing is synced."""
     file = await log_dir.open(name, create=True)
     await log_dir.append(file, 0, [content])
     return file
 
 
 async def synced(log_dir: LogDir, name: str, content: bytes) -> LogFile:
-    """Returns a file whose content and name are synced."""
+    """Creates a file with this content and returns it. Its content and its name are synced."""
     file = await written(log_dir, name, content)
     await log_dir.fsync(file)
     await log_dir.fsync_dir(name.rpartition("/")[0])

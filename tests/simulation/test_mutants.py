@@ -23,7 +23,7 @@ def test_every_bug_can_be_planted_and_taken_out(bug: PlantedBug) -> None:
 
 
 def test_a_planted_bug_is_seen_by_everybody_and_only_for_a_while() -> None:
-    """A reference to the function from before has the bug too while it is planted, and not afterwards."""
+    """A reference to the function that was taken before the bug is planted has the bug too, but only while it is planted."""
     known_before = right
     bug = PlantedBug("off by one", "", (Edit(right, "number + 1", "number + 2"),))
     with bug.planted():

@@ -106,7 +106,8 @@ def test_a_view_is_valid_during_the_call_unless_taken() -> None:
 
 
 def test_connecting_to_nobody_is_refused() -> None:
-    # Refused when nothing listens, timed out when the link is cut, refused again after the listener closed.
+    # A connect is refused when nothing listens, times out when the link is cut, and is refused again after the listener
+    # closed.
     async def scenario(world: SimulatedWorld) -> None:
         a, b = world.node("a"), world.node("b")
         with pytest.raises(ConnectFailed, match="b:9092: connection refused"):

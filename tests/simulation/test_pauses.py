@@ -69,8 +69,8 @@ def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
 
 
 def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
-    """A record with acks=1 is appended before the stop and written to disk after it. No other broker has it, so it is
-    refused."""
+    """A record with acks=1 is appended before the leader is stopped, and written to disk after it goes on. No other broker
+    has the record, so the produce request is refused."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         led = next(index for index, part in cluster.partitions("t").items() if part.leader == 1)

@@ -90,7 +90,7 @@ def test_a_disk_that_cannot_be_read_at_the_start() -> None:
 
 
 def test_other_settings_for_one_life() -> None:
-    """A broker runs with segments of a hundred bytes beside the others, then restarts with its own settings."""
+    """One of three brokers runs with segments of a hundred bytes, then restarts with its own settings."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 2)

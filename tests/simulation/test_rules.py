@@ -106,7 +106,7 @@ def test_a_directory_that_fails_before_its_replicas_were_assigned() -> None:
         }
         disk = cluster.disk_of(BrokerId(1), dead)
         disk.fail_with(errno.EIO)
-        # Report the error at once: until the next probe finds it, the broker would send the assignments.
+        # Report the error at once. Otherwise the broker would send the assignments before the next probe finds the error.
         log_dir = broker._directories.log_dirs[dead]
         assert log_dir.on_error is not None
         log_dir.on_error(LogDirError(disk.path, "append", errno.EIO))
@@ -156,7 +156,7 @@ def test_a_directory_that_fails_before_the_registration_is_never_named() -> None
 
 
 def test_two_disks_fail_while_a_heartbeat_is_in_flight() -> None:
-    """The second failure goes out with the next heartbeat, and only the answer to that one acknowledges it."""
+    """The next heartbeat reports the second failure, and only the response to that heartbeat acknowledges it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")

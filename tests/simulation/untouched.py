@@ -161,7 +161,8 @@ class UntouchedReplicas:
         if self._state.brokers[member].fenced or self._cluster.env(member).is_dead:
             return True
         if not self._cluster.is_registered(member, self._state):
-            # The image has the broker's previous life, which leaves the ISR when the present life registers.
+            # The image still has the registration of the broker's previous incarnation. The broker leaves the ISR when its
+            # present incarnation registers.
             return True
         if self._touched_until.get(member, 0) > self._world.now_ns():
             return True

@@ -39,7 +39,8 @@ REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
 LATEST = -1
 ALL = -1
-# The changes to make to a topic in a row, True for a creation. A slow disk may still be busy with the one before.
+# Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
+# busy with the one before.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
 
 

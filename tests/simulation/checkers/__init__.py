@@ -55,7 +55,8 @@ SETTLED_INTERVAL_SECONDS = 0.05
 
 
 class Checkers:
-    """See the module docstring. A broker may take only the directories in `harmed` (paths) offline; with None, any."""
+    """Checks a running cluster; see the module docstring. A broker may take only directories offline whose paths are in
+    `harmed`. With None it may take any."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, *, harmed: Collection[str] | None = None) -> None:
         self.image = ImageChecker(cluster.world.now_ns)
@@ -82,7 +83,7 @@ class Checkers:
         self._directory_ids = DirectoryIds()
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._unjudged: deque[tuple[int, SimulatedEvent]] = deque()
-        # The times of the looks that found no controller able to answer.
+        # The times, in ascending order, of the looks that found no controller able to answer.
         self._without_controller: list[int] = []
         self._is_over = False
 
@@ -110,7 +111,8 @@ class Checkers:
         self._look_at_platters()
 
     def check_spread(self, topic_id: TopicId) -> None:
-        """Checks a topic that was created after the cluster had settled and is in sync now. Raises InvariantViolated."""
+        """I20: checks that the replicas of a topic are spread evenly. The topic must have been created after the cluster had
+        settled, and its replicas must be in sync. Raises InvariantViolated."""
         check_spread(topic_id, self.brokers(), self.image.image)
 
     def at_end(self, *, excused: Iterable[TopicIdPartition] = ()) -> None:
@@ -143,7 +145,7 @@ class Checkers:
 
     def _happens(self, event: SimulatedEvent) -> None:
         if not self._is_over:
-            # Check now: a moment later the new log may have joined the ISR legitimately.
+            # Check at once: a little later the replica with the new log may have joined the ISR legitimately.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
             if event.node == self._cluster.name(CONTROLLER_ID):
@@ -155,14 +157,15 @@ class Checkers:
                 self._guarded(self._judge_acknowledged)
 
     def _committed_offset(self) -> int:
-        """Returns the end of what the controller has committed, which a new controller delivers to the checkers a little
-        later."""
+        """Returns the end of the committed records. A new controller may know of committed records a little before it
+        delivers them to the checkers."""
         node = self._cluster.nodes.get(CONTROLLER_ID)
         driver = None if node is None else _driver_of(node)
         return self.image.next_offset if driver is None else max(driver.high_watermark, self.image.next_offset)
 
     def _judge_acknowledged(self) -> None:
-        """Judges each acknowledged failure once the image contains everything that was committed at that moment."""
+        """Judges each acknowledgement of a directory failure once the image contains everything that was committed when the
+        broker logged the acknowledgement."""
         while self._unjudged and self._unjudged[0][0] <= self.image.next_offset:
             _, event = self._unjudged.popleft()
             check_acknowledged(event, self.image.image)
@@ -283,7 +286,7 @@ class Checkers:
             return violation
         return None
 
-    # --- what there is -------------------------------------------------------------------------------------------
+    # --- the state of the cluster --------------------------------------------------------------------------------
 
     def _running(self) -> list[str]:
         """Returns the nodes that are alive and not paused."""
@@ -312,7 +315,7 @@ class Checkers:
         ]
 
     def controller(self) -> QuorumController | None:
-        """Returns the controller, unless its node has none."""
+        """Returns the controller, or None if its node runs none."""
         node = self._cluster.nodes.get(CONTROLLER_ID)
         return None if node is None or node.controller is None else node.controller.controller
 

@@ -16,7 +16,7 @@ from tests.simulation.history import History, Outcome, Produce
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
-# A broker that was last seen alive longer than this before a batch was sent has no copy of it.
+# A broker that was last seen alive longer than this before a batch was sent cannot have a copy of the batch.
 MARGIN_NS = 100_000_000
 
 

@@ -14,14 +14,16 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-# Added to the probe interval and the deadlines of two probes: the one that was running, and the one that notices.
+# A broker must notice a dead disk within the probe interval, the deadlines of two probes (the one that is running when the
+# disk dies, and the one that notices), and this slack.
 SLACK_NS = 1_000 * NS_PER_MS
 
 BrokerAndPath = tuple[BrokerDaemon, str]
 
 
 class DetectionChecker:
-    """`disk_at` returns the disk that belongs at a path, even while it is not mounted there."""
+    """Checks that brokers notice dead disks in time. `disk_at` returns the disk that belongs at a path, even while it is not
+    mounted there."""
 
     def __init__(
         self, disk_at: Callable[[str], SimulatedDisk], *, probe_interval_ns: int, operation_timeout_ns: int

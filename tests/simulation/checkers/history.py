@@ -14,7 +14,8 @@ from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produ
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
-# How long a leader may keep using an ISR that the controller has already shrunk: its session timeout plus some slack.
+# How long a leader may keep using an ISR that the controller has already shrunk: the leader's session timeout plus some
+# slack.
 LEADER_IGNORANCE_NS = 6_000_000_000
 # How often the rules with a time limit are checked.
 BOUNDS_INTERVAL_NS = 50_000_000
@@ -81,7 +82,8 @@ def _check_steps(polls: list[Poll]) -> None:
 
 
 def _check_order(operations: Iterable[Poll | LatestOffset]) -> None:
-    """I3: within one leader epoch, an operation sees no lower high watermark than one that ended before it began."""
+    """I3: within one leader epoch, an operation sees no lower high watermark than any operation that had ended before it
+    began."""
     by_epoch: dict[int, list[Poll | LatestOffset]] = {}
     for each in operations:
         by_epoch.setdefault(each.leader_epoch, []).append(each)
@@ -103,7 +105,7 @@ def _check_order(operations: Iterable[Poll | LatestOffset]) -> None:
 def _check_acknowledged(
     history: History, polls: dict[TopicIdPartition, list[Poll]], forgiven: frozenset[TopicIdPartition]
 ) -> None:
-    """I1: no consumer reads another record at the offset of one that was acknowledged with acks=all."""
+    """I1: at the offset of a record that was acknowledged with acks=all, no consumer reads a different record."""
     read = {
         (key, offset): (value, poll)
         for key, of_partition in polls.items()
@@ -140,8 +142,9 @@ def check_isr_sizes(
 ) -> None:
     """I1: no acks=all write is acknowledged when the committed ISR has been too small for a while. Raises InvariantViolated.
 
-    For a short time a leader may not know that the controller has shrunk its ISR. The time without a controller to inform it
-    does not count: `without_controller` has the times, in order, of the looks that found none."""
+    For a short time a leader may not know that the controller has shrunk its ISR. The time without a controller to inform
+    the leader does not count: `without_controller` lists, in ascending order, the times of the looks that found no
+    controller able to answer."""
     minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
     for produce in history.acknowledged(acks=ALL):
         sizes = isr_sizes.get((produce.topic, produce.index), ())
@@ -159,7 +162,7 @@ def check_isr_sizes(
 
 
 def _ignorant_since(begin_ns: int, without_controller: Sequence[int]) -> int:
-    """Returns the time since which a leader may have missed ISR changes, as of `begin_ns`."""
+    """Returns the earliest time of an ISR change that a leader may not know about at `begin_ns`."""
     from_ns = begin_ns - LEADER_IGNORANCE_NS
     for look_ns in reversed(without_controller[: bisect_right(without_controller, begin_ns)]):
         if look_ns < from_ns:

@@ -40,7 +40,7 @@ class ModelBroker:
     shutting_down: bool
     directories: frozenset[Uuid]
     lost: frozenset[Uuid] = frozenset()
-    # The offset of the registration of this incarnation.
+    # The offset of the record that registered this incarnation.
     registered_at: int = -1
 
     def has_online(self, directory_id: Uuid) -> bool:
@@ -59,7 +59,7 @@ class ModelPartition:
     leader_epoch: int
     partition_epoch: int
     is_recovering: bool
-    # The offset of the record that created it.
+    # The offset of the record that created the partition.
     created_at: int = -1
 
     def directory(self, broker_id: int) -> Uuid:
@@ -209,12 +209,13 @@ class ImageChecker:
     def __init__(self, now_ns: Callable[[], int] = lambda: 0) -> None:
         self._now_ns = now_ns
         self.image = ImageModel()
-        # For each partition: when its ISR changed, and its size from then on. By topic name, because producers know no ids.
+        # For each partition, the times at which its ISR changed, each with the size of the new ISR. The key contains the
+        # topic's name, because producers know no topic ids.
         self.isr_sizes: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        # Invariant: every offset before it is in the image.
+        # Invariant: the image covers all offsets below this one.
         self.next_offset = 0
         self.batches: dict[int, SeenBatch] = {}
-        # Keeps the names of deleted topics.
+        # The topic name of each partition, also of partitions of deleted topics.
         self.names: dict[TopicIdPartition, str] = {}
         # The broker that was elected in each leader epoch.
         self.elections: dict[tuple[TopicIdPartition, int], int] = {}
@@ -259,7 +260,7 @@ class ImageChecker:
         for record in records:
             image.replay(record, end_offset - 1)
         if end_offset > self.next_offset:
-            # These batches were committed while no listener was registered.
+            # The batches that the snapshot replaces were committed while no listener was registered.
             self.image = image
             self._lawful = image.copy()
             self._unheard.append((self.next_offset, end_offset))
@@ -365,7 +366,8 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
 
 
 def _starts_empty(old: ModelPartition, new: ModelPartition) -> bool:
-    """Whether an unclean election has just chosen this leader: it starts to recover, or its directory became UNASSIGNED."""
+    """Whether an unclean election has just chosen this leader: the partition starts to recover, or the leader's directory
+    became UNASSIGNED."""
     if new.leader == NO_LEADER:
         return False
     is_new_replica = new.directory(new.leader) == UNASSIGNED != old.directory(new.leader)
@@ -373,7 +375,8 @@ def _starts_empty(old: ModelPartition, new: ModelPartition) -> bool:
 
 
 def check_directory_failure(before: ImageModel, after: ImageModel, records: Iterable[KnownRecord], offset: int) -> None:
-    """I12: a batch that reports failed directories of a broker changes none of its replicas in other directories."""
+    """I12: a batch that reports failed directories of a broker changes none of the broker's replicas in other
+    directories."""
     for record in records:
         if not isinstance(record, BrokerRegistrationChangeRecord) or not record.log_dirs:
             continue

@@ -53,7 +53,8 @@ def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
 
 
 def miscounts(replicas: Replicas) -> Iterator[str]:
-    """Yields a text for every directory that the broker counts wrong. Call it between two steps of the broker."""
+    """Yields a text for every directory whose replicas the broker has miscounted. Call it between two steps of the
+    broker."""
     places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
     for directory in replicas._hosted.online_directories():
         directory_id = directory.directory_id

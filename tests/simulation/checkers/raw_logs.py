@@ -179,7 +179,8 @@ def _topic_id_line(content: bytes) -> str:
 
 
 def check_directories(directories: Sequence[RawDirectory], image: ImageModel) -> None:
-    """I9, I10 and I11: each directory.id exists once, and each replica once on its broker, where the metadata places it."""
+    """I9, I10 and I11: each directory.id exists once, and a broker has each of its replicas once, in the directory that the
+    metadata names."""
     owners: dict[Uuid, str] = {}
     places: dict[tuple[int, TopicIdPartition], RawDirectory] = {}
     for directory in directories:

@@ -23,12 +23,13 @@ from tests.simulation.checkers.image import ImageChecker, ModelPartition
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-# A directory of a broker in one of its epochs.
+# A directory of one incarnation of a broker: broker id, broker epoch, directory.id.
 Place = tuple[int, BrokerEpoch, Uuid]
 
 # How long after log.dir.failure.timeout.ms a broker may still lead from a directory it has marked offline.
 DIRECTORY_FAILURE_SLACK_NS = 5_000 * NS_PER_MS
-# The same for a broker that knows it leads there and that the controller has not acknowledged the failure.
+# The same limit for a broker that knows two things: it leads from the directory, and the controller has not acknowledged the
+# failure.
 UNTOLD_FAILURE_SLACK_NS = 1_000 * NS_PER_MS
 
 
@@ -76,7 +77,7 @@ class ReplicaChecker:
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
         # The highest high watermark that any replica has had. Every offset below it is committed.
         self.committed: dict[TopicIdPartition, int] = {}
-        # Since when a broker has had a directory offline in which it leads partitions.
+        # For each offline directory, since when it has been offline while its broker leads partitions in it.
         self._led_offline_since: dict[Place, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
@@ -198,8 +199,9 @@ class ReplicaChecker:
                 )
 
     def _led_in(self, broker_id: int, broker: BrokerDaemon, directory_id: Uuid) -> list[TopicIdPartition]:
-        """Returns the partitions that the broker leads in this directory, by the committed image. If there are none, by the
-        broker's own image, which is older when the metadata log no longer reaches the broker."""
+        """Returns the partitions that the broker leads in this directory according to the committed image. If there are
+        none, returns those according to the broker's own image, which is older when the metadata log no longer reaches the
+        broker."""
         committed = [
             key
             for key, part in self._image.image.partitions.items()
@@ -207,7 +209,7 @@ class ReplicaChecker:
         ]
         return committed or _led_as_it_knows(broker, BrokerId(broker_id), directory_id)
 
-    # --- happenings ----------------------------------------------------------------------------------------------
+    # --- events and committed records ----------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent) -> None:
         """I14: Raises InvariantViolated when an ISR member creates an empty log although the partition has committed
@@ -216,7 +218,8 @@ class ReplicaChecker:
             return
         broker_id = int(event.node.rpartition("-")[2])
         image = self._image.image
-        # Look it up by topic id: a broker with an older image may be creating the log of an earlier topic of this name.
+        # Look the partition up by topic id: a broker with an older image may be creating the log of an earlier topic of this
+        # name.
         topic_id = TopicId(Uuid(bytes.fromhex(event.fields["topic_id"])))
         key = TopicIdPartition(topic_id, int(event.fields["partition"].rpartition("-")[2]))
         if key not in image.partitions:
@@ -230,8 +233,9 @@ class ReplicaChecker:
             )
 
     def committed_batch(self, records: Sequence[KnownRecord], brokers: Mapping[int, BrokerDaemon]) -> None:
-        """I11: when a broker is unfenced, the directories of its replicas that are older than its registration are assigned
-        in the metadata. Only the replicas it hosts now are compared, because it cannot report others it had before."""
+        """I11: when a broker is unfenced, the metadata must name the directory of each replica whose partition is older than
+        the broker's registration. Only the replicas it hosts now are compared, because it cannot report others it had
+        before."""
         for record in records:
             if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
                 broker = brokers.get(record.broker_id)
@@ -290,7 +294,8 @@ def _led_as_it_knows(broker: BrokerDaemon, broker_id: BrokerId, directory_id: Uu
 
 
 def _is_untold(broker: BrokerDaemon, directory_id: Uuid) -> bool:
-    """Whether the broker must halt by itself (KIP-858, log.dir.failure.timeout.ms)."""
+    """Whether the broker must halt by itself (KIP-858, log.dir.failure.timeout.ms): it leads in the directory, and the
+    controller has not acknowledged the failure."""
     failure = broker.lifecycle._failures.get(DirectoryId(directory_id))
     if failure is None or failure.acknowledged or broker.lifecycle.state is BrokerState.SHUTTING_DOWN:
         return False

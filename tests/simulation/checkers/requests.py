@@ -44,13 +44,14 @@ class _Exchange:
     request: Any
     # The sender and its epoch, if a newer registration of that broker was committed when the request arrived.
     stale: str | None
-    # The partitions whose proposed ISR has a member with such a stale epoch.
+    # The partitions for which the request proposes an ISR member with a stale epoch, each with a description of that member.
     stale_members: dict[TopicIdPartition, str]
     begun_ns: int
 
 
 class RequestChecker:
-    """`image` checks and holds the committed image. The first violation is kept in `violation` for the next look."""
+    """Checks requests and responses. `image` checks and holds the committed image. The first violation is kept in
+    `violation` for the next look."""
 
     def __init__(self, image: ImageChecker) -> None:
         self.violation: InvariantViolated | None = None
@@ -63,7 +64,7 @@ class RequestChecker:
         server.handlers = {key: partial(self._handle, watched, key, handler) for key, handler in server.handlers.items()}
 
     def forget(self, node: str) -> None:
-        """Drops the open requests of a node that was restarted. Its last life will not answer them."""
+        """Drops the open requests of a node that was restarted. The process that received them will not answer them."""
         for exchange in [exchange for exchange in self._open if exchange.watched.node == node]:
             del self._open[exchange]
 
@@ -152,7 +153,8 @@ def _staleness(claim: Any, image: ImageModel) -> str | None:
 
 
 def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | None:
-    """Returns what is stale about the first partition that an AlterPartition response should have refused."""
+    """Describes the stale ISR member of the first partition that an AlterPartition response accepted and should have
+    refused."""
     if not stale or response is None or response.error_code != ErrorCode.NONE:
         return None
     accepted = (

@@ -1,4 +1,4 @@
-"""What a dead disk must not delay, and how soon the controller must know about it: the rest of I12 and I16, and I6 in time.
+"""What a dead disk must not delay, and how soon the controller must know: the rest of I12 and I16, the time limits of I6.
 
 Shell of the tests. A broker must not take a healthy disk offline, and must create a replica on it at once, whatever its
 other disks do. Once a directory is offline in a broker whose heartbeats get through, the controller must soon drop it from
@@ -16,15 +16,16 @@ from tests.simulation.environment import SimulatedEnvironment, SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
 CREATION_BOUND_NS = 1 * NS_PER_S
-# How soon an offline directory of an unfenced broker must be out of its registration. A broker whose heartbeats do not
-# arrive is fenced earlier.
+# Within this time the controller must remove an offline directory of an unfenced broker from the broker's registration. A
+# broker whose heartbeats do not arrive is fenced before that.
 TOLD_BOUND_NS = 8 * NS_PER_S
-# Added to broker.session.timeout.ms, for the latency of the controller's own disk.
+# A dead broker must be fenced within broker.session.timeout.ms plus this slack, which covers the latency of the controller's
+# own disk.
 FENCING_SLACK_NS = 3 * NS_PER_S
 
 
 class UndisturbedChecker:
-    """`disk_at` returns the disk that belongs at a path."""
+    """Checks the rules of this module. `disk_at` returns the disk that belongs at a path."""
 
     def __init__(self, disk_at: Callable[[str], SimulatedDisk]) -> None:
         self._disk_at = disk_at
@@ -78,7 +79,7 @@ class UndisturbedChecker:
     def look_at_sessions(
         self, dead: Iterable[int], image: ImageModel, now_ns: int, *, session_timeout_ns: int, is_controller_well: bool
     ) -> None:
-        """I6 in time: a dead broker is soon fenced. Raises InvariantViolated."""
+        """I6: a dead broker is fenced within a time limit. Raises InvariantViolated."""
         before, self._silent_since = self._silent_since, {}
         if not is_controller_well:
             return
@@ -94,7 +95,7 @@ class UndisturbedChecker:
                 )
 
     def check_absence(self, event: SimulatedEvent, life: SimulatedEnvironment) -> None:
-        """I6 in time: the controller excuses silent brokers for no longer than its own process was stopped. Raises
+        """I6: the controller excuses silent brokers for no longer than its own process was stopped. Raises
         InvariantViolated."""
         if event.name != "controller_was_stopped":
             return
