@@ -41,7 +41,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_MAX) -> T:
-    """Polls `probe` until it returns neither None nor False, and returns that. Other processes offer no event to await."""
+    """Polls `probe` until its result is neither None nor False, and returns this result. Polling is necessary because a test
+    cannot await what happens in another process."""
     deadline = time.monotonic() + seconds
     while True:
         found = probe()
@@ -52,7 +53,8 @@ def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_
 
 
 def need_loop_disks(folder: Path, *, faulty: bool = False) -> None:
-    """Skips the test if loop-mounted disks cannot be created here. In CI it fails the test, so that the gap shows."""
+    """Skips the test if loop-mounted disks cannot be created here. In CI it fails the test, so that the
+    missing coverage is noticed."""
     reason = why_no_loop_disks(folder, faulty=faulty)
     if reason is None:
         return
@@ -75,10 +77,10 @@ def run_tool(module: str, *arguments: str, seconds: float = SECONDS_MAX) -> "sub
 
 
 class WatchedCluster(LocalCluster):
-    """A LocalCluster whose parts a test kills."""
+    """A LocalCluster with helpers for tests that kill its nodes and disks."""
 
     expected_ends: dict[str, str]
-    """Node -> regular expression for the reason, for nodes that may halt."""
+    """Name of a node that may halt -> regular expression for the reason that it must log."""
     standstills: Standstills
     """How long the machine itself stood still, for tests with time limits."""
 
@@ -125,7 +127,8 @@ class WatchedCluster(LocalCluster):
         until(looks, f"{topic} with {size} replicas in sync", seconds=seconds)
 
     def until_placed(self, topic: str, count: int) -> dict[tuple[int, int], str]:
-        """Waits until `count` replicas have a log in some directory. Returns their places."""
+        """Waits until `count` replicas have a log in some directory. Returns the directory path of each by (broker,
+        partition)."""
 
         def look() -> dict[tuple[int, int], str] | None:
             found = self.places(topic)
@@ -136,7 +139,7 @@ class WatchedCluster(LocalCluster):
     # --- changing ------------------------------------------------------------------------------------------------
 
     def set_properties(self, node: LocalNode, **properties: str) -> None:
-        """Sets keys in a node's server.properties. Write '_' for '.'. The node must not be running."""
+        """Sets keys in a node's server.properties. In argument names '_' stands for '.'. The node must not be running."""
         path = Path(node.files.config)
         changed = {key.replace("_", "."): value for key, value in properties.items()}
         kept = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in changed]
@@ -214,7 +217,8 @@ def watched_cluster(
     overrides: dict[str, str] | None = None,
     prepare: Callable[[WatchedCluster], None] | None = None,
 ) -> Iterator[WatchedCluster]:
-    """Runs a cluster. `prepare` is called after formatting and before the start."""
+    """Runs a cluster, then checks its logs and removes its processes and disks. `prepare` is called after formatting and
+    before the start."""
     home = folder / "cluster"
     is_fine = False
     folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +263,7 @@ def disks_taken_away(folder: Path) -> Iterator[None]:
 
 def end_every_fault(folder: Path) -> None:
     """Ends all hangs and freezes in a cluster's folder, so that its disks can be unmounted."""
-    # Do not search deeper: listing a hung disk would hang too.
+    # Search only beside the mount points, not below them: listing a hung disk would hang too.
     for control in folder.glob("*/*.faults"):
         faulty_image.set_mode(control, "ok")
     for watchdog in folder.glob("*/*.frozen"):
@@ -267,7 +271,7 @@ def end_every_fault(folder: Path) -> None:
 
 
 def remake_disk(path: str, *, size_mib: int, file_system: str = "ext4", faulty: bool = False) -> None:
-    """Replaces a disk by an empty one of another kind. No process may be using it."""
+    """Replaces a disk by an empty one with this size and file system. No process may be using the disk."""
     remove_disk(Path(path))
     make_disk(Path(path), size_mib=size_mib, file_system=file_system, faulty=faulty)
 

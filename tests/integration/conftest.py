@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: loop-mounted disks and network namespaces, or a clear skip; and cleanup on SIGTERM."""
+"""Fixtures that skip a test where loop-mounted disks or network namespaces cannot be created, and cleanup on SIGTERM."""
 
 import signal
 from types import FrameType
@@ -22,17 +22,17 @@ def _clean_up_when_told_to_end() -> None:
 
 @pytest.fixture(scope="session")
 def loop_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Requires loop-mounted disks. Without them the test is skipped, and fails in CI."""
+    """Requires loop-mounted disks. Without them the test is skipped, or fails in CI."""
     need_loop_disks(tmp_path_factory.mktemp("trial"))
 
 
 @pytest.fixture(scope="session")
 def faulty_disks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Requires disks whose blocks can be made to fail (FUSE). Without them the test is skipped, and fails in CI."""
+    """Requires disks whose blocks can be made to fail (FUSE). Without them the test is skipped, or fails in CI."""
     need_loop_disks(tmp_path_factory.mktemp("trial"), faulty=True)
 
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    """Requires network namespaces. Without them the test is skipped, and fails in CI."""
+    """Requires network namespaces. Without them the test is skipped, or fails in CI."""
     need_network()

@@ -1,5 +1,7 @@
-"""What is left of a process that ends while a thread of it hangs in the kernel, where no signal reaches it: nothing that
-another process could stumble over."""
+"""Checks for a process that halts while one of its threads hangs in the kernel, where no signal reaches it.
+
+The kernel keeps such a process, but its port must be closed, its connections ended and its directories unlocked.
+"""
 
 import fcntl
 import os
@@ -14,7 +16,8 @@ def connected(node: LocalNode) -> socket.socket:
 
 
 def assert_gone_while_stuck(node: LocalNode, client: socket.socket, *, healthy: list[str]) -> None:
-    """The process says why it halts; then nothing of it is left that another could stumble over."""
+    """Checks that the process logged why it halts, closed its port, ended the client's connection, and unlocked the
+    healthy directories."""
     node.wait_for("node_halted")
     until(lambda: not is_listening(node.files.port), f"the port of {node.files.name} is closed", seconds=5)
     assert client.recv(1) == b"", "an established connection sees its end"
@@ -23,7 +26,7 @@ def assert_gone_while_stuck(node: LocalNode, client: socket.socket, *, healthy: 
 
 
 def can_lock(path: str) -> bool:
-    """As a daemon, or Apache Kafka's, would take it."""
+    """Whether the directory's `.lock` can be locked now. Uses the same kind of lock as the daemons and Apache Kafka."""
     descriptor = os.open(f"{path}/.lock", os.O_RDWR)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

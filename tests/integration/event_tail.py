@@ -1,4 +1,4 @@
-"""Follows the events of one node from a moment on, as its log file grows."""
+"""Follows the events that one node appends to its log file, from the current end of the file on."""
 
 import json
 import time
@@ -17,7 +17,7 @@ def time_of(event: dict[str, Any]) -> float:
 
 
 class EventTail:
-    """The events that a node writes from now on."""
+    """The events that a node writes after this object was created."""
 
     def __init__(self, node: LocalNode) -> None:
         self._node = node
@@ -46,7 +46,7 @@ class EventTail:
             assert time.monotonic() < deadline, f"{self._node.files.name} reported no {name} {fields} in {seconds:g} s"
 
     def has(self, name: str, **fields: object) -> bool:
-        """Whether such an event has been written so far."""
+        """Whether an event of this name with these fields has been written since this object was created."""
         self._read()
         return any(
             event.get("event") == name and all(event.get(key) == value for key, value in fields.items())

@@ -5,7 +5,8 @@ from pathlib import Path
 
 
 def unmount_lazily(path: Path) -> None:
-    """Unmounts a disk even while files on it are open. The kernel releases the loop device with the last of them."""
+    """Unmounts a disk even while files on it are open. The kernel releases the loop device when the last of
+    these files is closed."""
     subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=60)
 
 

@@ -1,6 +1,7 @@
 """Runs a real Prometheus beside a cluster, queries its API, and reads the expressions of the dashboard and the rules.
 
-A missing program skips the test with a clear message. In CI it fails the test instead, so that the gap shows.
+A missing program skips the test with a clear message. In CI it fails the test instead, so that the
+missing coverage is noticed.
 """
 
 import json
@@ -46,8 +47,8 @@ def need_program(name: str, package: str) -> str:
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_MAX) -> T:
-    """Polls `probe` until its result is true, so neither empty nor zero, and returns that. Other processes offer no event to
-    await."""
+    """Polls `probe` until its result is truthy (not None, False, empty or zero), and returns this result. Polling is
+    necessary because a test cannot await what happens in another process."""
     deadline = time.monotonic() + seconds
     while True:
         found = probe()
@@ -96,7 +97,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus_beside(cluster: LocalCluster, folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """Runs Prometheus with the repository's rules on these targets, and always ends it."""
+    """Runs a Prometheus that scrapes these targets and has the repository's alert rules. Always ends it afterwards."""
     program = need_program("prometheus", "prometheus")
     folder.mkdir()
     # This differs from deploy/prometheus/prometheus.yml only in the targets and the intervals.

@@ -11,14 +11,15 @@ from pathlib import Path
 from types import TracebackType
 
 INTERVAL_SECONDS = 0.05
-# Appended each time, so that every sync waits for the file system's journal, like the blocks of a growing disk image.
+# Written to an emptied file in each round. The file grows, so every sync waits for the file system's journal, as it does
+# for the blocks of a growing disk image.
 BLOCK = bytes(4096)
-# A longer time between two rounds is the machine's fault. Time limits in tests must allow for anything shorter.
+# More time than this between two rounds of the thread is a standstill. Time limits in tests must allow for shorter pauses.
 USUAL_SECONDS = 0.25
 
 
 class Standstills:
-    """Watches from entry to exit."""
+    """Measures the standstills of the machine while its `with` block runs."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "standstills"

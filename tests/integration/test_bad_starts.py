@@ -57,7 +57,7 @@ class Prepared:
         self.config.write_text("".join(lines))
 
     def format(self) -> None:
-        """Formats in this process, which is faster than a new one, and there are many of these tests."""
+        """Formats without starting a new process, which would be too slow for so many tests."""
         assert storage.main(["format", "--config", str(self.config), "--cluster-id", CLUSTER_ID]) == 0
 
 
@@ -156,7 +156,7 @@ def test_a_port_that_is_taken(prepared: Prepared) -> None:
 
 
 def test_a_metrics_port_that_is_taken(prepared: Prepared) -> None:
-    """The same for the metrics listener, which is bound before the broker serves requests."""
+    """The line names the key and the value of the metrics listener, which is bound before the broker serves requests."""
     (port,) = free_ports(1)
     prepared.write(diskraft_prometheus_listener=f"127.0.0.1:{port}")
     with socket.create_server(("127.0.0.1", port)):
@@ -235,7 +235,7 @@ def test_a_directory_that_must_not_be_used(prepared: Prepared, name: str) -> Non
 
 
 def test_every_data_directory_unusable(prepared: Prepared) -> None:
-    """The line names all of them with their reasons, because no directory is left to serve."""
+    """No directory is left to serve, so the line names every directory with its reason."""
     for path in (prepared.first, prepared.second):
         write_properties(path, "version=9\n")
     line = refusal(prepared.config)
@@ -266,8 +266,8 @@ def locked_like_apache_kafka(path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("which", ["disk-1", "disk-2", "metadata"])
 def test_a_directory_that_another_process_holds(prepared: Prepared, which: str) -> None:
-    """The other process may be Apache Kafka. The line names the directory and the lock file. kafka-storage refuses it in the
-    same way."""
+    """The other process may be Apache Kafka. The line names the directory and the lock file. kafka-storage refuses to
+    format the directory with the same explanation."""
     path = prepared.home / which
     with locked_like_apache_kafka(path):
         line = refusal(prepared.config)
@@ -293,8 +293,8 @@ def test_a_second_process_on_the_directories_of_a_running_broker(tmp_path: Path)
 
 
 def test_a_second_process_with_the_node_id_of_a_running_broker(tmp_path: Path) -> None:
-    """It has other directories and another port, but the same node.id. The controller refuses to register it while the first
-    one is alive; it reports that and ends, and the first one is not disturbed."""
+    """The second process has other directories and another port, but the same node.id. The controller refuses to register it
+    while the first one is alive. The second process reports the refusal and exits, and the first keeps serving."""
     (port,) = free_ports(1)
     with watched_cluster(tmp_path, brokers=1, disks=1, loop=False) as cluster:
         broker = cluster.broker(1)

@@ -59,6 +59,6 @@ def run_demo(folder: Path, says: str, *arguments: str) -> None:
     assert report["read_back"] >= report["acknowledged"]
     assert report["read_back"] - report["duplicated"] >= report["acknowledged"]
     assert report["partitions_in_failed_directory"] > 0
-    # The probe finds a dead idle disk within its interval of a second. This disk is in use, so a write may find it earlier.
+    # `detect_ms` may be close to 0: the disk is in use, so a write may fail before the next probe finds the fault.
     assert 0 <= report["detect_ms"] <= report["leaders_moved_ms"] <= report["first_ack_ms"] < 10_000
     assert not (folder / "demo").exists(), "the demo left its folder behind"

@@ -1,8 +1,9 @@
 """Kills many disks under acks=all load: no acknowledged record is lost.
 
-DISKRAFT_DISK_KILLS sets the number of rounds (6 by default; 300 take half an hour). DISKRAFT_DISK_KILL_SEED repeats the
-choices of a run. Each round hits one broker, so that every record keeps an in-sync replica on untouched disks: one of its
-disks dies, or one dies and the process is killed before it can report it, or all its disks lose power at once.
+DISKRAFT_DISK_KILLS sets the number of rounds (6 by default; 300 take half an hour). DISKRAFT_DISK_KILL_SEED, set to the seed
+that a run printed, repeats its random choices. In each round one of three things happens to one broker: one of its disks
+dies; one of its disks loses power and the process is killed; or all its disks lose power and the process is killed. The
+disks of the other brokers are untouched, so every record keeps an in-sync replica.
 """
 
 import os

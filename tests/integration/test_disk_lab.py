@@ -88,7 +88,8 @@ def test_a_disk_that_cannot_be_made_leaves_nothing(lab: Path, size_mib: int, fil
 
 
 def test_killing_a_disk_fails_everything_that_is_open_on_it(lab: Path) -> None:
-    """After the kill, writes, syncs and new files fail with EIO. Listing the disk still succeeds and proves nothing."""
+    """After the kill, writes, syncs and new files fail with EIO. Listing the disk still succeeds, so a
+    listing does not show whether a disk is healthy."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "file").open("wb", buffering=0) as file:
@@ -121,7 +122,7 @@ def test_a_dead_disk_comes_back_with_what_was_synced(lab: Path) -> None:
 
 
 def test_a_disk_in_use_is_neither_revived_nor_removed(lab: Path) -> None:
-    """While a file is open, the error says what to do. After closing the file it works."""
+    """While a file on the disk is open, every action fails, and the error says what to do. Once it is closed, they work."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "file").open("wb"):
@@ -160,7 +161,7 @@ def test_what_is_no_disk_is_left_alone(lab: Path) -> None:
 
 
 def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
-    """Its image still exists. The disk cannot be killed, and the message says how to mount it. It can be removed."""
+    """A disk whose image exists but is not mounted cannot be killed; the error says how to mount it. It can be removed."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     unmount_lazily(path)
@@ -171,7 +172,7 @@ def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
 
 
 def test_the_trial_leaves_nothing(lab: Path) -> None:
-    """`why_no_loop_disks` finds out by creating a disk, and removes it again."""
+    """`why_no_loop_disks` tries to create a disk, and removes that disk again."""
     assert why_no_loop_disks(lab) is None
     assert list(lab.iterdir()) == []
 
@@ -218,7 +219,7 @@ def codes_of_fsync(path: Path, times: int) -> list[int]:
 
 
 def test_a_faulty_disk_works_and_leaves_nothing(lab: Path, faulty: Path) -> None:
-    """It works like any other disk until a fault is set. Removing the disk also removes the process that serves it."""
+    """A faulty disk works like any other until a fault is set. Removing it also ends the process that serves its image."""
     assert codes_of_fsync(faulty, 2) == [0, 0]
     revive_disk(faulty)
     assert (faulty / "synced").stat().st_size == 1 << 20
@@ -252,7 +253,7 @@ def test_blocks_that_cannot_be_read(faulty: Path) -> None:
 
 
 def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
-    """The sync returns when the time is over, although the test does not heal the disk."""
+    """The hang ends after `seconds`: the sync then returns although the test does not heal the disk."""
     disk_faults.hang_blocks(faulty, seconds=0.5)
     began = time.monotonic()
     assert codes_of_fsync(faulty, 1) == [0]
@@ -282,7 +283,7 @@ def test_one_fsync_tells_of_lost_data_and_the_next_succeeds(lab: Path, file_syst
     "shut_down", [disk_faults.cut_power, disk_faults.shut_down_flushing, disk_faults.shut_down_flushing_journal]
 )
 def test_three_ways_to_shut_down(lab: Path, file_system: str, shut_down: Callable[[Path], None]) -> None:
-    """After each of them fsync fails with EIO. Only the one that flushes keeps unsynced data."""
+    """After each kind of shutdown fsync fails with EIO. Only `shut_down_flushing` keeps unsynced data."""
     path = lab / "disk"
     make_disk(path, size_mib=320 if file_system == "xfs" else 16, file_system=file_system)
     (path / "unsynced").write_bytes(b"x" * 4096)
@@ -297,7 +298,7 @@ def test_three_ways_to_shut_down(lab: Path, file_system: str, shut_down: Callabl
 
 
 def test_a_file_system_that_makes_itself_read_only(lab: Path) -> None:
-    """Every change fails with EROFS, and reads still work. Mounting the disk again ends it."""
+    """Every change fails with EROFS, and reads still work. Mounting the disk again makes it writable."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     (path / "file").write_bytes(b"kept")
@@ -343,7 +344,8 @@ def test_a_freeze_has_an_end(lab: Path) -> None:
 
 
 def test_disks_that_are_not_where_they_were(lab: Path) -> None:
-    """Disks are swapped and swapped back, replaced by a fresh one, and unmounted. An open file stays on its disk."""
+    """Two disks are swapped and swapped back. One is replaced by a fresh disk, the other unmounted. An open file can still
+    be read from its old disk."""
     first, second = lab / "first", lab / "second"
     for path in (first, second):
         make_disk(path, size_mib=16)
@@ -362,7 +364,7 @@ def test_disks_that_are_not_where_they_were(lab: Path) -> None:
 
 
 def test_every_way_to_kill_from_the_command_line(lab: Path, faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`heal` or `revive` undoes every way. A way that needs two disks or a faulty disk says so in its error."""
+    """`heal` or `revive` undoes what each `--how` does. If `--how` needs two disks or a faulty disk, the error says so."""
     plain = lab / "plain"
     make_disk(plain, size_mib=16)
     for how in disk_faults.HOWS:

@@ -52,8 +52,9 @@ Strike = Callable[[Path], None]
     ids=lambda strike: strike.__name__,
 )
 def test_a_broker_starts_with_a_disk_that_fails(tmp_path: Path, strike: Strike) -> None:
-    """Nothing on the disk is cached. The broker starts without that directory, logs that, and serves the replicas on the
-    other one. Once the disk works again, the next start finds everything."""
+    """The disk is mounted again before it fails, so that none of its files are cached. The broker starts without the
+    directory on it, logs that, and serves the replicas in its other directory. Once the disk works again, the next start
+    brings all replicas back in sync."""
 
     def with_a_faulty_disk(cluster: WatchedCluster) -> None:
         remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=64, faulty=True)
@@ -100,7 +101,7 @@ NO_READS = MetadataFault(disk_faults.fail_reads, 2.5)
 NO_BLOCKS = MetadataFault(disk_faults.run_out_of_blocks, 8.0)
 HANG = MetadataFault(disk_faults.hang_blocks, DEADLINE_MS / 1000 + 2.5, heal_disk, "ETIMEDOUT")
 FREEZE = MetadataFault(disk_faults.freeze, DEADLINE_MS / 1000 + 2.5, heal_disk, "ETIMEDOUT")
-# Writes succeed until the last block of the log is full.
+# The bound is long because appends succeed until the last block of the metadata log is full.
 FULL = MetadataFault(disk_faults.fill, 20.0, make_room)
 METADATA_FAULTS = [
     *(("controller", fault) for fault in (CUT_POWER, NO_WRITES, NO_READS, NO_BLOCKS, HANG, FREEZE, FULL)),

@@ -93,7 +93,7 @@ def health(name: str) -> str:
 
 
 def test_without_configuration_it_is_a_node_that_ends_in_order(image: str) -> None:
-    """The combined node becomes healthy, serves its tools, runs as an unprivileged user, and shuts down on SIGTERM."""
+    """The combined node becomes healthy, answers kafka-cluster, runs as an unprivileged user, and shuts down on SIGTERM."""
     with container(image) as name:
         until(lambda: health(name) == "healthy", "the node is healthy")
         assert run("docker", "exec", name, "id", "--user").strip() == str(APPUSER)
@@ -261,7 +261,7 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     produce(compose.bootstrap, range(100, 200))
     assert consumed(compose.bootstrap, 200) == list(range(200))
 
-    # Another way to lose a directory, without a loop device, described in docs/operations.md.
+    # A directory can also fail without a loop device, in a way that docs/operations.md describes.
     compose("exec", "-T", "--user", "root", "broker-3", "chmod", "000", "/var/lib/kafka/data-0")
     locked = {"instance": "broker-3:9404", "logDirectory": "/var/lib/kafka/data-0"}
     until(lambda: offline_directories(compose) == [dead, locked], "Prometheus shows both")
@@ -279,7 +279,7 @@ def offline_directories(compose: Compose) -> list[dict[str, str]]:
 
 
 def replace_a_volume(compose: Compose) -> None:
-    """An empty volume among formatted ones keeps the broker from starting until an operator formats it."""
+    """Empties a volume of a broker. The broker refuses to start with it until an operator formats the volume."""
     path = "/var/lib/kafka/data-2"
     compose("stop", "broker-1")
     compose("run", "--rm", "--no-deps", "--user", "root", "broker-1", "sh", "-c", f"rm -r {path}/*")
@@ -295,7 +295,7 @@ def replace_a_volume(compose: Compose) -> None:
 
 
 def test_both_generations_of_compose_accept_the_file() -> None:
-    """Uses the Compose version that is installed. The file needs neither variables nor a .env file."""
+    """Reads docker-compose.yml with each installed version of Compose. The file needs neither variables nor a .env file."""
     known = [["docker-compose"]] if shutil.which("docker-compose") else []
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60).returncode == 0:
         known.append(["docker", "compose"])

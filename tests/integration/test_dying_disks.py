@@ -38,7 +38,8 @@ def test_disks_dying_one_after_another(tmp_path: Path) -> None:
 
 
 def victims(cluster: WatchedCluster, places: dict[tuple[int, int], str]) -> list[tuple[int, str]]:
-    """Picks two disks of each broker, in turns, so that every partition keeps a replica on the remaining disks."""
+    """Picks two disks of each broker so that every partition keeps a replica on the remaining disks. The order is one disk
+    of each broker, then the second disk of each."""
     chosen: list[tuple[int, str]] = []
     for turn in range(2):
         for broker in cluster.brokers:
@@ -95,7 +96,8 @@ def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
             for path in broker.files.data_dirs:
                 kill_disk(Path(path))
             assert broker.wait_until_ended() == 1
-            # The broker informs the controller before it exits, so clients do not wait for its session of nine seconds.
+            # The broker informs the controller before it exits, so clients need not wait until its session
+            # times out after nine seconds.
             writer.wait_for_acks(seconds=5)
             writer.stop()
         halts = [event for event in cluster.all_events(broker) if event["event"] == "node_halted"]

@@ -74,7 +74,7 @@ async def ask(port: int, request: bytes) -> tuple[str, str]:
 
 
 async def besiege(port: int, stream: Iterator[bytes]) -> dict[str, str]:
-    """Sends all requests. Returns the outcome by the client's address of each connection."""
+    """Sends each request on a connection of its own. Returns the outcomes by the client addresses of the connections."""
     outcomes: dict[str, str] = {}
 
     async def one_after_the_other() -> None:
@@ -98,7 +98,7 @@ def resident_bytes(node: LocalNode) -> int:
 
 
 def warnings_by_peer(cluster: WatchedCluster, node: LocalNode) -> Counter[str]:
-    """Counts the log lines above info about each peer."""
+    """Counts, for each peer, the log lines about it that are more severe than info."""
     events: Iterator[dict[str, Any]] = cluster.all_events(node)
     return Counter(event["peer"] for event in events if "peer" in event and event["level"] not in ("debug", "info"))
 

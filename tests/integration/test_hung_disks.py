@@ -31,8 +31,8 @@ OVERRIDES = {
 @pytest.mark.usefixtures("faulty_disks")
 @pytest.mark.parametrize("hangs", [frozen, hanging])
 def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path], AbstractContextManager[None]]) -> None:
-    """The other disk is dead already. The process halts although a thread hangs: its port is closed, its connections end,
-    and the lock of its healthy directory is free."""
+    """One of the broker's two disks is dead already when the other one hangs. The process halts although a thread hangs: its
+    port is closed, its connections end, and the lock of its healthy metadata directory is free."""
 
     def with_blocks_that_can_hang(cluster: WatchedCluster) -> None:
         remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=128, faulty=True)
@@ -50,7 +50,7 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path
             with connected(broker) as client, hangs(Path(hung)):
                 assert_gone_while_stuck(broker, client, healthy=[broker.files.metadata_dir])
                 writer.wait_for_acks()
-                # The controller fenced it because of its last heartbeat, not because its session timed out.
+                # The broker reported its loss in its last heartbeat, so it was fenced before its session could time out.
                 assert fenced_reason(cluster) == "every log directory is lost"
             assert broker.wait_until_ended() == 1
             writer.stop()
@@ -58,8 +58,8 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path
 
 
 def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None:
-    """On SIGTERM the broker shuts down its healthy directories and exits although a thread hangs. Its port is closed and its
-    healthy directories are unlocked while the kernel still keeps the process. Nothing waits for the disk."""
+    """On SIGTERM the broker shuts down its healthy directories and exits although a thread hangs. While the
+    hung thread still keeps the process in the kernel, its port is closed and its healthy directories are unlocked."""
     with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)

@@ -1,8 +1,8 @@
 """Kills random daemons (kill -9), including the controller, under acks=all load: no acknowledged record is lost.
 
-DISKRAFT_KILL_ROUNDS sets the number of rounds (15 by default; 100 take some minutes). DISKRAFT_KILL_SEED repeats the choices
-of a run. A killed process leaves its data in the page cache, so every acknowledged record must survive no matter which
-daemons die together. The tail of a log may be torn but never wrong.
+DISKRAFT_KILL_ROUNDS sets the number of rounds (15 by default; 100 take some minutes). DISKRAFT_KILL_SEED, set to the seed
+that a run printed, repeats its random choices. A killed process leaves its data in the page cache, so every acknowledged
+record must survive no matter which daemons die together. A log may end with an incomplete batch, but no record may be wrong.
 """
 
 import os
@@ -53,7 +53,7 @@ def one_round(cluster: WatchedCluster, rng: random.Random, number: int) -> None:
     time.sleep(rng.uniform(0.0, 0.7))
     for victim in victims:
         victim.kill()
-    # Sometimes longer than the session timeout, so that the controller fences the broker.
+    # The daemons sometimes stay away for longer than the session timeout, so that the controller fences a killed broker.
     away = rng.choice((0.0, 0.3, rng.uniform(0.0, 5.0)))
     during_start = rng.random() < 0.3
     print(f"round {number}: {', '.join(each.files.name for each in victims)} for {away:.1f} s, {during_start=}")

@@ -99,8 +99,9 @@ def case(folder: Path, *, disks: int = 1, loop: bool = False) -> Iterator[Case]:
 
 
 def seconds_until_fenced(made: Case, node_id: int, happen: Callable[[], None]) -> float:
-    """Calls `happen`. Returns after how many seconds the controller has fenced this broker, which must be when its session
-    times out. No other broker may be fenced."""
+    """Calls `happen`, which makes the broker unreachable, and returns how many seconds later the controller fenced it.
+    Checks that this is at most a second after the session timeout (plus the machine's standstills), and that no other
+    broker was fenced."""
     events = made.of_controller()
     struck, struck_monotonic = time.time(), time.monotonic()
     happen()
@@ -113,7 +114,7 @@ def seconds_until_fenced(made: Case, node_id: int, happen: Callable[[], None]) -
 
 @pytest.mark.parametrize("victim", [LEADER, FOLLOWER])
 def test_a_killed_broker_is_fenced_when_its_session_is_over(tmp_path: Path, victim: int) -> None:
-    """It is fenced soon after its session timeout, every partition acknowledges without it, and it comes back."""
+    """The broker is fenced soon after its session timeout, every partition acknowledges without it, and it comes back."""
     with case(tmp_path) as made:
         node = made.cluster.broker(victim)
         fenced = seconds_until_fenced(made, victim, node.kill)
@@ -125,8 +126,9 @@ def test_a_killed_broker_is_fenced_when_its_session_is_over(tmp_path: Path, vict
 
 @pytest.mark.parametrize("victim", [pytest.param(LEADER, marks=pytest.mark.brief), FOLLOWER])
 def test_a_stopped_broker_that_goes_on_acknowledges_nothing_it_no_longer_leads(tmp_path: Path, victim: int) -> None:
-    """SIGSTOP: its connections stay and the kernel accepts new ones, but the broker answers nothing. Resumed after others
-    have become leaders, it acknowledges nothing as the old leader, and rejoins by itself."""
+    """After SIGSTOP the broker's connections stay open and the kernel accepts new ones, but the broker answers nothing. It
+    is resumed when other brokers lead its partitions. It then acknowledges no write as the old leader, and rejoins by
+    itself."""
     with case(tmp_path) as made:
         node = made.cluster.broker(victim)
         fenced = seconds_until_fenced(made, victim, lambda: stop_process(node))
@@ -159,7 +161,7 @@ def test_a_broker_cut_off_from_its_controller_is_fenced_and_comes_back(tmp_path:
 
 def test_a_leader_alone_with_its_clients_has_nothing_acknowledged(tmp_path: Path) -> None:
     """A leader cut off from the controller and the other brokers still receives writes and believes that it leads. It
-    acknowledges none of them alone, and all consumers read what the new leaders have acknowledged."""
+    acknowledges none of these writes by itself, and no record that the new leaders acknowledge is lost."""
     with case(tmp_path) as made:
         name = f"broker-{LEADER}"
         others = [other for other in NAMES if other != name]
@@ -191,8 +193,8 @@ def test_a_follower_that_does_not_hear_its_leader_leaves_the_isr_unfenced(tmp_pa
 
 @pytest.mark.brief
 def test_reset_connections_are_made_again_before_a_session_ends(tmp_path: Path) -> None:
-    """For a moment everything a broker sends to another broker and to the controller is answered with a reset. It reconnects
-    before any timeout expires."""
+    """For a short time, everything that one broker sends to another broker and to the controller is answered with a TCP
+    reset. The broker reconnects before its session times out."""
     with case(tmp_path) as made:
         first = f"broker-{LEADER}"
         of_broker, of_controller = EventTail(made.cluster.broker(LEADER)), made.of_controller()

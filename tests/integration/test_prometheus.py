@@ -80,7 +80,8 @@ def serve_metrics(cluster: LocalCluster) -> list[str]:
 
 
 def tell(cluster: LocalCluster, prometheus: Prometheus, targets: list[str]) -> Story:
-    """Waits until nine directories are online, kills one, and waits until Prometheus has seen it."""
+    """Waits until Prometheus has scraped every node, kills one disk, and waits until Prometheus shows it and the alert
+    fires."""
     until(lambda: prometheus.value("sum(up)") == len(targets), "every node is scraped")
     until(lambda: prometheus.query(OFFLINE), "directories are seen")
     until(lambda: prometheus.query("kafka_log_log_size"), "logs are seen")
@@ -109,7 +110,7 @@ def test_nine_directories_are_online_and_after_one_dies_eight(story: Story) -> N
 
 
 def test_the_alert_names_the_broker_and_the_disk(story: Story) -> None:
-    """One alert, for one directory."""
+    """Exactly one LogDirectoryOffline alert fires, with the dead directory in its labels."""
     assert story.prometheus.firing("LogDirectoryOffline") == [
         {
             "alertname": "LogDirectoryOffline",
@@ -169,7 +170,7 @@ def test_the_exposition_passes_promtool(story: Story) -> None:
     ids=" ".join,
 )
 def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
-    """Checks the configuration and the rules, and runs the tests of when each rule fires."""
+    """promtool checks the configuration and the alert rules, and runs the unit tests of the rules (alerts_test.yml)."""
     promtool = need_program("promtool", "prometheus")
     done = subprocess.run([promtool, *arguments], cwd=FILES, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -146,9 +146,9 @@ async def test_sendfile_from_a_dead_disk_ends_the_connection(env: RealEnvironmen
 
 
 async def test_a_disk_that_hangs(env: RealEnvironment, disk: Path, tmp_path: Path) -> None:
-    """On a frozen disk a write blocks in the kernel where no signal reaches it. Its deadline passes, the directory goes
-    offline and its lock is released. Another directory and the event loop are not delayed. After the thaw the threads close
-    everything."""
+    """On a frozen disk a write blocks in the kernel where no signal reaches it. Once its deadline has passed, the directory
+    goes offline and its lock is released. Another directory and the event loop are not delayed. After the thaw the blocked
+    threads close all files."""
     owner, other = Owner(env, disk, timeout_ms=1000), Owner(env, tmp_path / "other")
     log_dir, healthy = owner.log_dir, other.log_dir
     await log_dir.attach()
@@ -178,8 +178,8 @@ async def test_a_disk_that_hangs(env: RealEnvironment, disk: Path, tmp_path: Pat
 
 
 async def test_a_disk_that_fills_up(env: RealEnvironment, disk: Path) -> None:
-    """Appends succeed until one fails. The successful ones are there, the failed one leaves nothing in the file, and the
-    error is classified as full, not as failed."""
+    """Appends succeed until one fails. The file holds the successful appends and nothing of the failed one. The error is
+    classified as DIRECTORY_FULL, not as DIRECTORY_FAILED."""
     owner = Owner(env, disk)
     await owner.log_dir.attach()
     file = await owner.log_dir.open("a", create=True)
@@ -200,7 +200,7 @@ async def test_a_disk_that_fills_up(env: RealEnvironment, disk: Path) -> None:
 
 async def test_a_mount_that_vanishes(env: RealEnvironment, disk: Path) -> None:
     """After a lazy unmount the path is an empty folder of the parent file system, where writes would succeed. All operations
-    stay on the open directory, and the probe reports that the path now leads elsewhere."""
+    still reach the directory that was opened, and the probe reports that the path now leads elsewhere."""
     owner = Owner(env, disk)
     await owner.log_dir.attach()
     unmount_lazily(disk)

@@ -70,8 +70,8 @@ def write_garbage(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [shut_down, remount_read_only, write_garbage])
 def test_a_broker_with_one_of_two_disks_unusable(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    """It starts. Its replicas on that disk do not lead and are in no ISR. On the other disk it leads and follows as before,
-    and every partition can be written."""
+    """The broker starts. Its replicas on the unusable disk do not lead and are in no ISR. Its replicas on the other disk
+    lead and follow as before, and every partition can be written."""
     with watched_cluster(tmp_path, disks=2) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
         places = cluster.until_placed(TOPIC, 18)
@@ -97,7 +97,7 @@ def test_a_broker_with_one_of_two_disks_unusable(tmp_path: Path, spoil: Callable
             assert parts[index].offline_replicas == [1]
         assert {index for (owner, index), _ in cluster.places(TOPIC, only=1).items() if owner == 1} == alive
         assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(6))
-        # With the other brokers stopped, it leads every partition that it has on the usable disk.
+        # With the other brokers stopped, this broker leads every partition that has a replica on its usable disk.
         stop_the_others(cluster)
         after = cluster.partitions(TOPIC)
         assert {index for index, part in after.items() if part.leader_id == 1} == alive

@@ -54,8 +54,8 @@ def zeros_at_the_end(segment: Path) -> None:
 
 def test_torn_tails_are_cut_to_the_last_valid_batch_after_a_crash(tmp_path: Path) -> None:
     """A killed broker finds garbage, half a batch, a flipped byte, a missing end and zeros at the ends of its logs. It
-    truncates each log to its last valid batch and logs that. The rest comes back by replication. Then the other brokers
-    stop, and this broker must have every acknowledged record, byte for byte like the former leaders."""
+    truncates each log to its last valid batch and logs that, then fetches the missing records from the leaders. After
+    the other brokers stop, this broker must have every acknowledged record, and its newest segments equal broker 2's."""
     wounds = [append_garbage, append_half_a_batch, flip_a_byte_near_the_end, cut_the_end_off, zeros_at_the_end]
     partitions = len(wounds)
     with watched_cluster(tmp_path, disks=2, loop=False, overrides=FAST) as cluster:
@@ -121,7 +121,7 @@ def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_pat
 
 
 def order_of(cluster: WatchedCluster, broker: LocalNode) -> list[str]:
-    """Returns the names of the shutdown's events, from the controller and the broker, by time."""
+    """Returns the names of the events that belong to the shutdown, from both logs, in the order of their timestamps."""
     names = ("broker_controlled_shutdown", "broker_fenced", "broker_stopped")
     events: list[dict[str, Any]] = [
         event for node in (cluster.controller, broker) for event in cluster.all_events(node) if event["event"] in names

@@ -23,9 +23,10 @@ LEADER_CHANGES = (
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._TRANSPORT,
 )
-# A broker that is stopped, or whose followers have left, returns no error that makes the client look for a new leader.
+# For tests with stopped or isolated leaders. Such a leader returns no error that would make the client look for the new
+# leader, so the client must give up its requests early and refresh its metadata often.
 IMPATIENT = {"socket.timeout.ms": 2000, "request.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 1000}
-# Many brokers die in these tests, and librdkafka would log each of them to stderr.
+# Many brokers die in these tests, and librdkafka would log every lost connection to stderr.
 QUIET = {"log_level": 0}
 Promises = dict[tuple[int, int], int]
 """(Partition, offset) -> number of the acknowledged record."""
@@ -165,7 +166,7 @@ class Writer:
 
 
 def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first: int = 0, size: int = 0) -> Promises:
-    """Writes `count` records, all of which must be acknowledged. Returns them by place."""
+    """Writes `count` records, all of which must be acknowledged. Returns their numbers by (partition, offset)."""
     producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "retry.backoff.ms": 20})
     promises: Promises = {}
     errors: list[str] = []
@@ -226,8 +227,8 @@ def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Prom
 
 
 def end_offset(consumer: Consumer, topic: str, index: int) -> int:
-    """Returns the end offset of the partition. Retries here, because this call of the client does not retry after a leader
-    change."""
+    """Returns the end offset of the partition. Retries after a leader change, because librdkafka does not retry this
+    call by itself."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         try:

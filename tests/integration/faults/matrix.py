@@ -1,8 +1,8 @@
 """The fault matrix: every way for a disk to fail, on a leader's disk and on a follower's, and what must hold afterwards.
 
 One cluster of three brokers goes through all cases. Each broker has a disk of every kind in `DISKS`; brokers 1 and 2 lead,
-broker 3 only follows. After each fault the cluster is recovered as docs/operations.md says, so that the next case starts
-with a healthy one. The matrix test and the benchmark of the detection times use this module.
+broker 3 only follows. After each fault the test recovers the cluster as docs/operations.md says, so that the next
+case starts with a healthy cluster. The matrix test and the benchmark of the detection times use this module.
 
 All times begin when the fault is complete: how long it takes to cause the fault says nothing about the daemons.
 """
@@ -69,17 +69,19 @@ DISKS = {
     FAULTY_XFS: ("xfs", 320, True),
 }
 
-# How much a busy machine may add to a bound.
+# Added to the time limits of all checks, because a busy machine may delay the daemons.
 SLACK_SECONDS = 1.0
 # How much longer than its bound the test waits for an event, so that it can report how long the event took.
 PATIENCE_SECONDS = 10.0
 AT_ONCE = 0.5
-"""For a disk under load: the next append fails."""
+"""The bound for faults that make the next append fail. The disk is under load, so this append follows soon."""
 BY_PROBE = PROBE_MS / 1000 + 0.5
+"""The bound for faults that the probe finds at the latest."""
 BY_SEGMENT = 8.0
-"""For a fault that only a full segment shows: it is synced, and the next one is created."""
+"""The bound for faults that show only when a segment is full, because it is then synced and the next one created."""
 BY_DEADLINE = DEADLINE_MS / 1000 + 1.0
-"""For a hung disk: the deadline of an operation, after up to a probe interval until there is an operation."""
+"""The bound for a hung disk. The next operation starts after one probe interval at the latest, and then exceeds its
+deadline."""
 
 Recovery = Callable[["MatrixCluster", LocalNode, Path], None]
 
@@ -161,9 +163,9 @@ def by_making_room(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> No
 
 
 def by_mounting_what_vanished(matrix: "MatrixCluster", broker: LocalNode, path: Path) -> None:
-    """Stops the broker, mounts the disk and starts the broker. Before that, nothing was written below the mount point,
-    nothing holds the disk any more, and a start without the mount fails: the empty folder does not become a new
-    directory."""
+    """Checks that nothing was written below the mount point and that the broker has released the disk. Stops the broker, and
+    checks that it refuses to start with an empty folder in place of the disk. Then mounts the disk and starts the
+    broker."""
     cluster = matrix.cluster
     assert os.listdir(path) == [], "something was written past the mount"
     held = str(Disk(path).source)
@@ -199,7 +201,7 @@ CASES = [
     Case("shutdown, journal only, xfs", XFS, disk_faults.shut_down_flushing_journal, "EIO", AT_ONCE, by_mounting_again),
     Case("emergency read-only, ext4", EXT4, disk_faults.make_read_only, "EIO|EROFS", AT_ONCE, by_mounting_again),
     Case("disk full, ext4", EXT4, disk_faults.fill, "ENOSPC", AT_ONCE, by_making_room, is_full=True),
-    # XFS preallocates blocks for a file, so the disk is full only for the next segment.
+    # XFS preallocates blocks for the active segment, so the disk is not full until the next segment is created.
     Case("disk full, xfs", XFS, disk_faults.fill, "ENOSPC", BY_SEGMENT, by_making_room, is_full=True),
     Case("no inodes, ext4", EXT4, disk_faults.use_up_inodes, "ENOSPC", BY_SEGMENT, by_making_room, is_full=True),
     Case("freeze, ext4", EXT4, disk_faults.freeze, "ETIMEDOUT", BY_DEADLINE, by_waiting),
@@ -240,8 +242,8 @@ class MatrixCluster:
         until(is_balanced, "the preferred replicas lead")
 
     def victim(self, disk: int, role: str) -> tuple[LocalNode, Path, set[int]]:
-        """Returns a broker whose disk of this kind holds what `role` says (leaders, or followers only), the path of this
-        disk, and the partitions on it."""
+        """Finds a broker whose disk of this kind holds leaders (`role` is "leader") or only followers. Returns the broker,
+        the path of the disk, and the partitions on it."""
         for broker in self.cluster.brokers:
             path = Path(broker.files.data_dirs[disk])
             inside = self.partitions_in(broker, path)
@@ -259,8 +261,8 @@ class MatrixCluster:
     @contextmanager
     def load(self, inside: set[int]) -> Iterator[tuple[Writer, Writer]]:
         """Runs two clients: one writes to the partitions `inside` the directory, the other to all other partitions.
-        Afterwards every record that was ever acknowledged is read back. A broker answers in the order of the requests, so a
-        single client would wait for the hanging disk with all its partitions on that broker."""
+        Afterwards every record that was ever acknowledged is read back. There are two clients because a broker answers the
+        requests of a connection in order: with one client, a hung disk would delay the partitions on other disks too."""
         elsewhere = set(range(PARTITIONS)) - inside
         with self._writer(inside) as writer, self._writer(elsewhere) as bystander:
             self._writers = writer, bystander
@@ -276,7 +278,7 @@ class MatrixCluster:
         assert_nothing_lost(self.cluster.bootstrap, TOPIC, self.promises, partitions=range(PARTITIONS))
 
     def wait_for_acks(self) -> None:
-        """Waits until every partition acknowledges something sent from now on."""
+        """Waits until every partition has acknowledged a record that was sent after this call."""
         for each in self._writers:
             each.wait_for_acks()
 
@@ -333,7 +335,8 @@ def strike(
     path: Path,
     inside: set[int],
 ) -> Seen:
-    """Causes the fault, waits until every partition acknowledges again, and checks causes, times and leaders."""
+    """Causes the fault, waits until every partition acknowledges again, and checks the logged cause, the times and the
+    leaders."""
     cluster = matrix.cluster
     writer, bystander = writers
     id_text = directory_id(str(path))
@@ -371,14 +374,14 @@ def strike(
 
 
 def led_elsewhere(cluster: WatchedCluster, led: set[int], broker: LocalNode) -> dict[int, tuple[int, int]] | None:
-    """Returns leaders and epochs once other brokers lead all partitions in `led`, else None. The broker that is asked may be
-    the last to learn about the elections."""
+    """Returns leaders and epochs once other brokers lead all partitions in `led`, else None. The broker that
+    answers may not know about the elections yet."""
     found = cluster.leadership(TOPIC)
     return found if all(found[index][0] not in (broker.files.node_id, -1) for index in led) else None
 
 
 def table(rows: list[Seen]) -> str:
-    """Returns a table of the results for people."""
+    """Returns the results as a human-readable table."""
     lines = [f"{'fault':30}{'disk of':>10}{'offline':>10}{'moved':>9}{'stood still':>13}{'elsewhere':>11}  seen as"]
     lines += [
         f"{row.case.name:30}{row.role:>10}{row.offline * 1000:>7.0f} ms{row.moved * 1000:>6.0f} ms"

@@ -37,8 +37,8 @@ class Network:
 
     def command(self, name: str) -> tuple[str, ...]:
         """Returns the command prefix that starts a process in the node's namespace."""
-        # Not `ip netns exec`: that would give each process mounts of its own, where a disk unmounted here would stay
-        # mounted.
+        # `ip netns exec` would also give each process a mount namespace, and a disk that the test unmounts would stay
+        # mounted there.
         return ("nsenter", f"--net=/run/netns/{self._space(name)}")
 
     def cut(self, sender: str, receiver: str) -> None:
@@ -52,8 +52,8 @@ class Network:
             self.cut(other, name)
 
     def reset(self, sender: str, receiver: str) -> None:
-        """Answers what `sender` sends to `receiver` with a reset from now on. Use it in one direction only: with both, the
-        resets themselves would be dropped."""
+        """Answers what `sender` sends to `receiver` with a reset from now on. Use it for one direction of a link only:
+        if both directions were reset, each node would drop the resets that the other one sends."""
         self._rule(receiver, f"ip saddr {self.address(sender)} meta l4proto tcp reject with tcp reset")
 
     def mend(self) -> None:
