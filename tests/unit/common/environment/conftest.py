@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories(
 @pytest.fixture
 async def env() -> AsyncIterator[RealEnvironment]:
     yield RealEnvironment("test")
-    # Let the callbacks of connections run that the test closed in its last step.
+    # The test may have closed connections in its last step. Let their callbacks run first.
     await asyncio.sleep(0)
     leftover_sockets, leftover_locks = list(PROCESS.sockets), list(PROCESS.held_locks)
     for sock in leftover_sockets:

@@ -109,7 +109,7 @@ async with asyncio.TaskGroup() as group:
 
 @pytest.mark.parametrize("unwind", ["await asyncio.sleep(0)", "await env.sleep_until(env.now_ns() + 10**11)"])
 def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> None:
-    """A task fails, and while the others are being cancelled a callback fails because of it. Both failures are logged.
+    """A task fails. While the other tasks are being cancelled, a callback fails too. Both failures are logged.
 
     If the cancellation never ends, the process exits anyway.
     """
@@ -171,7 +171,7 @@ env.exit(3)
 
 
 def test_exit_frees_ports_connections_and_locks_with_a_stuck_thread(tmp_path: Path) -> None:
-    """A thread is stuck in a system call. The exit ends the connection, frees port and lock, and does not wait for it."""
+    """A thread is stuck in a system call. The exit frees connection, port and lock without waiting for it."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "disk").mkdir()
     with daemon(STUCK, str(tmp_path / "disk"), str(tmp_path / "fifo")) as process:

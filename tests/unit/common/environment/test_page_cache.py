@@ -28,7 +28,7 @@ def test_exactly_the_range_counts(fd: int) -> None:
     """A range is resident if each of its pages is. Neighbouring pages do not matter."""
     cache = PageCache()
     assert cache.is_resident(fd, 0, 4 * MIB + 100)
-    # Evict this much, because the kernel evicts large pages whole or not at all.
+    # Evict a whole 2 MiB, because the kernel evicts large pages whole or not at all.
     os.posix_fadvise(fd, 2 * MIB, 2 * MIB, os.POSIX_FADV_DONTNEED)
     assert cache.is_resident(fd, 1, 2 * MIB - 1)
     assert cache.is_resident(fd, 4 * MIB, 100)
@@ -47,7 +47,7 @@ def test_nothing_and_beyond_the_end(fd: int) -> None:
 
 
 def test_a_page_that_cannot_be_read_at_once_is_not_resident(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page counts as cached once its read has started. Only RWF_NOWAIT shows that reading it would block."""
+    """cachestat counts a page as cached once its read has started. Only RWF_NOWAIT shows that reading it would block."""
 
     def would_block(*_arguments: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "being read")

@@ -14,7 +14,7 @@ from common.time_units import NS_PER_MS
 
 
 async def test_whoever_wakes_finds_its_deadline_passed(env: RealEnvironment) -> None:
-    """uvloop's clock is cached and counts whole milliseconds. None of a hundred odd deadlines may fire early."""
+    """uvloop's clock is cached and counts whole milliseconds. Deadlines between whole milliseconds must not fire early."""
     for i in range(100):
         deadline_ns = env.now_ns() + i * 13_337
         await env.sleep_until(deadline_ns)
@@ -30,7 +30,7 @@ async def test_a_deadline_in_the_past_lets_the_loop_turn(env: RealEnvironment) -
 
 
 async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: RealEnvironment) -> None:
-    """It uses the same clock as sleep_until, and callbacks run in the order of their deadlines."""
+    """call_at uses the same clock as sleep_until, and its callbacks run in the order of their deadlines."""
     called: list[tuple[str, bool]] = []
     start_ns = env.now_ns()
     env.call_at(start_ns + 7 * NS_PER_MS, lambda: called.append(("late", env.now_ns() >= start_ns + 7 * NS_PER_MS)))
@@ -44,7 +44,7 @@ async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: Real
 
 
 async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment) -> None:
-    """It raises TimeoutError at the deadline and not earlier."""
+    """timeout_at raises TimeoutError at the deadline and not earlier."""
     deadline_ns = env.now_ns() + 5 * NS_PER_MS
     with pytest.raises(TimeoutError):
         async with env.timeout_at(deadline_ns):
@@ -73,7 +73,7 @@ async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironme
 
 
 async def test_a_timeout_that_has_passed_already(env: RealEnvironment) -> None:
-    """It still cancels a body that suspends."""
+    """If the deadline is in the past, timeout_at still cancels a body that suspends."""
     with pytest.raises(TimeoutError):
         async with env.timeout_at(0):
             await asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ async def test_uuids_are_random_and_never_reserved_nor_taken_for_an_option(env: 
 
 
 async def test_environments_draw_different_numbers(env: RealEnvironment) -> None:
-    """The operating system seeds each one, so that two nodes do not draw the same election timeouts."""
+    """The operating system seeds each environment, so that two nodes do not draw the same election timeouts."""
     assert env.rng.random() != RealEnvironment("other").rng.random()
 
 
@@ -104,7 +104,7 @@ def scrape(port: int) -> bytes:
 
 
 async def test_metrics_are_served_while_the_loop_is_busy_and_until_stopped(env: RealEnvironment) -> None:
-    """A thread of its own serves the metrics: the request in this test blocks the event loop."""
+    """The metrics are served by a separate thread. The request in this test blocks the event loop."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -137,7 +137,7 @@ async def test_a_slow_reader_gets_everything_in_order(pair: Pair) -> None:
 
 
 async def test_the_receive_buffer_grows_with_the_traffic_and_shrinks_again(pair: Pair) -> None:
-    """A busy connection reads up to 1 MiB at once. One with small reads gives the memory back."""
+    """A busy connection reads up to 1 MiB at once. A connection with small reads gives the memory back."""
     await pair.transmit(b"x")
     await pair.recorder.until("data")
     assert len(pair.connection._view or b"") == RECEIVE_BUFFER_MIN
@@ -184,7 +184,7 @@ async def test_pausing_stops_the_data_and_resuming_brings_it(pair: Pair) -> None
     """Data that arrives while reading is paused waits in the kernel."""
     pair.connection.pause_reading()
     await pair.transmit(b"early")
-    # A round trip through the same event loop. An active reader would have run by now.
+    # A connection that is not paused would read the data during this round trip.
     pair.connection.send([b"?"])
     await pair.receive(1)
     assert pair.recorder.data == b""
@@ -323,7 +323,7 @@ def page_cache_is_answered() -> bool:
 async def test_evicted_pages_are_read_by_the_thread(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event loop must not wait for the disk because of evicted pages. The thread reads only the range around them."""
+    """The event loop must not wait for evicted pages. The reader thread reads them, and only the range around them."""
     sendfile = CountedSendfile(monkeypatch)
     content = os.urandom(4 << 20)
     file = await written_file(log_dir, content)
@@ -337,7 +337,7 @@ async def test_evicted_pages_are_read_by_the_thread(
 
 
 async def test_close_waits_for_a_region_too(pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds even if the reader thread is reading the region and its file is closed in the meantime."""
+    """close sends the region even if the reader thread still reads it and its file is closed in the meantime."""
     monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
     file = await written_file(log_dir, b"0123456789")
     pair.connection.send([log_dir.region(file, 2, 8)])
@@ -423,7 +423,7 @@ async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, l
 
 
 async def test_a_cut_before_a_region_was_made_takes_nothing_of_it(pair: Pair, log_dir: RealLogDir) -> None:
-    """The file is truncated low, rewritten, and truncated again above the region. Only the second cut concerns it."""
+    """A region stays valid if its file was truncated before the region was created, or is truncated above its end."""
     file = await written_file(log_dir, b"0123456789")
     await log_dir.truncate(file, 2)
     await log_dir.append(file, 2, [b"abcdefgh"])
@@ -434,7 +434,7 @@ async def test_a_cut_before_a_region_was_made_takes_nothing_of_it(pair: Pair, lo
 
 
 async def test_a_region_of_an_offline_directory(pair: Pair, log_dir: RealLogDir) -> None:
-    """Its descriptor may be closed and the number reused, so it must not be used."""
+    """The file's descriptor may be closed and its number reused, so the region must not be sent."""
     file = await written_file(log_dir, b"0123456789")
     region = log_dir.region(file, 0, 10)
     log_dir.take_offline(LogDirError(log_dir.path, "probe", errno.EIO))
@@ -512,7 +512,7 @@ def never(connection: Connection) -> Receiver:
 
 
 async def test_a_refused_connect_names_the_address_and_the_reason(env: RealEnvironment) -> None:
-    """The text names the address and the kernel's reason."""
+    """The error text names the address and the kernel's reason."""
     listener = env.listen("127.0.0.1", 0, never)
     listener.close()
     with pytest.raises(ConnectFailed, match=f"127.0.0.1:{listener.port}: Connection refused"):
@@ -610,7 +610,7 @@ async def test_a_hanging_resolver_meets_the_deadline_and_is_asked_once(
 
 
 async def test_a_port_that_is_taken(env: RealEnvironment) -> None:
-    """The text names the address."""
+    """The error text names the address."""
     from common.environment.interface import ListenFailed
 
     listener = env.listen("127.0.0.1", 0, never)
@@ -620,7 +620,7 @@ async def test_a_port_that_is_taken(env: RealEnvironment) -> None:
 
 
 async def test_a_listener_without_descriptors_rests(env: RealEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of descriptors, the event loop must not spin on accept. The connection is accepted once descriptors are free."""
+    """Without free descriptors, the listener must not retry accept in a loop. It accepts the connection later."""
     monkeypatch.setattr("common.environment.real_network._ACCEPT_PAUSE_SECONDS", 0.02)
     accepts: list[str] = []
     real_accept = socket.socket.accept

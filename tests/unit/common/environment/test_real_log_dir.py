@@ -24,7 +24,7 @@ from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 
 class Blocker:
-    """Replaces an os call by one that hangs until `release`, as on a dead disk. `entered` is set once a thread is in it."""
+    """Replaces an os call by one that hangs until `release`, as on a dead disk. `entered` is set when a thread calls it."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -135,7 +135,7 @@ async def test_a_finished_read_keeps_nothing_while_another_waits_for_the_writer(
     late = log_dir.read(file, 0, 6)
     for _ in range(100):
         assert await log_dir.read(file, 0, 3) == b"old"
-    # The reader thread may still hold the last one.
+    # The reader thread may still hold the data of the last read.
     assert alive <= 2
     assert log_dir.oldest_operation_age_ns > 0
     blocked_write.release.set()
@@ -200,7 +200,7 @@ async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
     """The disk accepts five bytes of a group and is then full.
 
     No append of the group is acknowledged, and none of its bytes stay. Appends queued after it fail too, as they would leave
-    a hole. From the cut on, the file can be written again.
+    a hole. The file can then be written again from the cut.
     """
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -243,7 +243,7 @@ async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: 
         await log_dir.append(file, 1, [b"y"])
     assert caught.value.errno_code == errno.EBADF
     del region, append
-    await log_dir.stat("a")  # The close was queued before it.
+    await log_dir.stat("a")  # The close was queued before this stat.
     await log_dir.stat("a")
     assert path not in open_descriptors(tmp_path)
 
@@ -360,7 +360,7 @@ async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: 
 
 
 async def test_sync_and_forget_syncs_before_it_drops_the_cache(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dirty pages cannot be dropped, and a failed sync must be reported as one. Later reads return the same bytes."""
+    """Dirty pages cannot be dropped. A failed sync must be reported as a failed sync. Later reads return the same bytes."""
     calls: list[str] = []
 
     def sync(fd: int) -> None:
@@ -397,7 +397,7 @@ async def test_a_hung_write_meets_its_deadline_and_its_late_completion_is_ignore
 ) -> None:
     """The append and the operations queued after it fail with ETIMEDOUT while the thread is stuck.
 
-    Nothing changes when the thread comes back. The age of the oldest operation rises and falls with it.
+    When the hung call returns at last, nothing more is reported, and the age of the oldest operation falls to 0.
     """
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir)
@@ -422,14 +422,14 @@ async def test_a_slow_disk_that_works_through_its_queue_is_not_hung(
 ) -> None:
     """A failover rewrites thousands of small files. Each sync is well within the deadline, but all together far exceed it.
 
-    The same holds for reads that wait for the writer. If the disk does hang in the middle, that is detected.
+    No sync times out, nor does a read that waits for the writer. If the disk then does hang, the hang is detected.
     """
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir)
     hang, entered = threading.Event(), threading.Event()
 
     def slow(_fd: int) -> None:
-        """Replaces a slow sync, so that the speed of the disk under the test does not matter."""
+        """Stands in for a slow sync, so that the speed of the disk under the test does not matter."""
         if entered.is_set():
             assert hang.wait(30)
         time.sleep(0.05)
@@ -450,7 +450,7 @@ async def test_a_slow_disk_that_works_through_its_queue_is_not_hung(
 
 
 async def with_ten_bytes(make_log_dir: MakeLogDir, *, timeout_ms: int) -> tuple[RealLogDir, LogFile, Reports]:
-    """A directory, a file in it, and what the directory reports."""
+    """Returns a directory, a file of ten bytes in it, and the errors that the directory reports."""
     log_dir = await make_log_dir(timeout_ms=timeout_ms)
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -472,7 +472,7 @@ def slowed(call: Any, seconds: float) -> Any:
 async def test_a_read_that_waited_for_the_writer_has_its_own_time_from_then_on(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer makes progress all the time. The reader has long been idle, but the read must not be late at its start."""
+    """A read waits for a slow writer for longer than its deadline. Its time counts only once the reader can start it."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=1200)
     monkeypatch.setattr(disk_operations, "_fdatasync", slowed(lambda _fd: None, 0.72))
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.8))
@@ -487,7 +487,7 @@ async def test_a_read_that_waited_for_the_writer_has_its_own_time_from_then_on(
 async def test_a_truncation_is_as_patient_as_the_reads_that_it_waits_for(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same holds for operations queued after it, for either thread, as long as those ahead of them make progress."""
+    """Neither a truncation nor an operation queued after it times out while the operations ahead of it make progress."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=600)
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.15))
     monkeypatch.setattr(disk_operations, "_ftruncate", slowed(os.ftruncate, 0.15))
@@ -517,7 +517,7 @@ async def test_closing_is_as_patient_as_the_reads_that_it_waits_for(
 async def test_a_writer_that_hangs_is_found_while_the_reader_gets_on(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A truncation that has waited for a read hangs. Reads of another file must not extend its deadline."""
+    """A truncation waits for a read and then hangs on the disk. Reads of another file must not extend its deadline."""
     log_dir = await make_log_dir(timeout_ms=300)
     file, other = await log_dir.open("a", create=True), await log_dir.open("b", create=True)
     await log_dir.append(file, 0, [b"0123456789"])
@@ -577,7 +577,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_disk(
 async def test_a_disk_in_trouble_is_reported_even_if_nobody_waits_any_more(
     make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The waiting task was cancelled. A missed deadline and, for another operation, the kernel's error still count."""
+    """The task that waited for an append was cancelled. A missed deadline or a disk error is reported anyway."""
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -645,7 +645,7 @@ async def test_offline_from_inside_on_error(log_dir: RealLogDir, monkeypatch: py
 async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
     make_log_dir: MakeLogDir, blocked_write: Blocker, tmp_path: Path
 ) -> None:
-    """The directory goes offline while a thread is stuck in the kernel. Nothing waits for it.
+    """The directory goes offline while a thread is stuck in the kernel. Nothing waits for the thread.
 
     The lock can be released immediately. The descriptors are closed only when the thread comes back, because a number that
     it still uses must not be reused.
@@ -672,7 +672,7 @@ async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
 
 
 async def test_offline_frees_a_writer_that_waits_for_a_stuck_reader(make_log_dir: MakeLogDir, blocked_read: Blocker) -> None:
-    """A truncation waits for reads. When the directory is given up, it must stop waiting."""
+    """A truncation waits for a read. When the directory goes offline, the writer must stop waiting."""
     log_dir = await make_log_dir()
     file = await log_dir.open("a", create=True)
     await log_dir.append(file, 0, [b"x"])
@@ -730,7 +730,7 @@ async def test_operations_before_attach_fail(env: RealEnvironment, tmp_path: Pat
 
 
 async def test_the_queue_is_bounded(log_dir: RealLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that cannot keep up must not use up the memory. The operation fails with ENOMEM, which spares the directory."""
+    """A disk that cannot keep up must not use up the memory. An excess append gets ENOMEM; the directory stays online."""
     monkeypatch.setattr("common.environment.disk_lanes._BYTES_MAX", 1000)
     file = await log_dir.open("a", create=True)
     accepted = log_dir.append(file, 0, [bytes(900)])
@@ -775,7 +775,7 @@ def lock_held_by_another_process(folder: Path) -> Iterator[None]:
 
 
 async def test_the_lock_is_seen_by_other_processes(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """It is a record lock that is held until the directory is closed."""
+    """The lock is a record lock that is held until the directory is closed."""
     await log_dir.lock()
     assert lock_from_another_process(tmp_path / "disk") == "held"
     await log_dir.close()
@@ -783,7 +783,7 @@ async def test_the_lock_is_seen_by_other_processes(log_dir: RealLogDir, tmp_path
 
 
 async def test_a_lock_of_another_process_is_respected(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """The lock can be taken once that process is gone."""
+    """The lock can be taken once the other process has released it."""
     with lock_held_by_another_process(tmp_path / "disk"):
         with pytest.raises(LogDirLocked, match="another process"):
             await log_dir.lock()
@@ -794,7 +794,7 @@ async def test_a_lock_of_another_process_is_respected(log_dir: RealLogDir, tmp_p
 async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_dir: MakeLogDir, tmp_path: Path) -> None:
     """Record locks do not conflict within a process. The second node must fail anyway, under any path to the directory.
 
-    Its attempt must not drop the first one's lock.
+    Its attempt must not drop the first node's lock.
     """
     await log_dir.lock()
     (tmp_path / "alias").symlink_to(tmp_path / "disk")
@@ -814,7 +814,7 @@ async def test_a_healthy_directory_passes_the_probe_and_keeps_nothing_of_it(log_
 
 
 async def test_the_probe_notices_a_directory_that_was_swapped_or_vanished(log_dir: RealLogDir, tmp_path: Path) -> None:
-    """The path leads elsewhere, although every descriptor still works. The directory must not be used any longer."""
+    """The path is gone or leads elsewhere, but every descriptor still works. The directory must not be used any longer."""
     (tmp_path / "disk").rename(tmp_path / "away")
     with pytest.raises(LogDirError) as caught:
         await log_dir.probe()

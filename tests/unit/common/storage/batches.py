@@ -24,7 +24,7 @@ SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150)
 def batch(
     records: int = 1, *, timestamp: int = 1000, size: int = 30, offset: int = 0, epoch: int = -1
 ) -> tuple[BatchHeader, memoryview]:
-    """A batch of equal records with consecutive timestamps."""
+    """Returns a batch of equal records with consecutive timestamps."""
     encoded = encode_batch(
         [Record(None, bytes(size), timestamp + number) for number in range(records)], base_offset=offset, leader_epoch=epoch
     )
@@ -32,7 +32,7 @@ def batch(
 
 
 class Awaited(NamedTuple):
-    """The offsets of an append, and a future that ends with it."""
+    """The offsets of an append, and a future that is done when the append is written or has failed."""
 
     first_offset: Offset
     last_offset: Offset
@@ -78,7 +78,7 @@ async def created(world: SimulatedWorld, config: LogConfig = SMALL) -> Log:
 
 
 def read_in_one_step(log: Log, offset: int, *, max_bytes: int) -> LogRead | None:
-    """Returns what `read` returns without suspending, None if it has to wait for the disk."""
+    """Returns the result of `read`, or None if the read has to wait for the disk."""
     reading = log.read(offset, max_bytes=max_bytes)
     try:
         reading.send(None)

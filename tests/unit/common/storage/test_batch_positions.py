@@ -4,7 +4,7 @@ from common.storage.batch_positions import BatchPositions
 
 
 def positions() -> BatchPositions:
-    """Batches 0-4 at 0, 5-5 at 100, a gap, 10-19 at 150; the segment ends at 400."""
+    """Returns three batches: offsets 0-4 at position 0, offset 5 at 100, offsets 10-19 at 150. The segment ends at 400."""
     tail = BatchPositions(0)
     tail.append(0, 4, 0)
     tail.append(5, 5, 100)

@@ -39,10 +39,10 @@ def test_an_epoch_is_noted_once_and_contradicting_entries_give_way() -> None:
     assert not cache.assign(LeaderEpoch(7), Offset(40))
     assert cache.assign(LeaderEpoch(8), Offset(50))
     assert not cache.assign(LeaderEpoch(-1), Offset(60))
-    # A new epoch at an offset that other epochs claimed means that their records were never written.
+    # Epochs 7 and 8 begin at offset 35 or later. If epoch 9 begins at 35, they have no records.
     assert cache.assign(LeaderEpoch(9), Offset(35))
     assert cache.entries == [(2, 10), (4, 20), (9, 35)]
-    # A lower epoch at a higher offset comes from a log that was replaced.
+    # Epoch 3 begins after the higher epochs 4 and 9, so the entries of 4 and 9 are dropped.
     assert cache.assign(LeaderEpoch(3), Offset(60))
     assert cache.entries == [(2, 10), (3, 60)]
 

@@ -111,7 +111,7 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
 
 
 def test_a_log_rolls_by_size_and_every_segment_is_read_alike() -> None:
-    # Small and large reads from every offset, in segments whose index is on disk and in the newest one.
+    # Makes small and large reads from every offset, in older segments, whose index is on disk, and in the newest one.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 39, records=2)
@@ -162,7 +162,7 @@ def test_a_log_rolls_by_time_of_its_records_and_when_the_index_is_full() -> None
         log.config = LogConfig(index_interval_bytes=0, segment_index_bytes=24)
         for _ in range(4):
             append(log, timestamp=7003)
-        # Two time index entries fit, or three offset index entries.
+        # An index of 24 bytes holds two time index entries or three offset index entries.
         assert log.segment_base_offsets == [0, 3, 6, 10]
         await append(log).written
 
@@ -193,7 +193,7 @@ def test_what_keeps_up_is_read_without_the_disk() -> None:
         tail = read_in_one_step(log, log.log_end_offset - 1, max_bytes=1000)
         assert tail is not None
         assert offsets_in(content(tail)) == [(30, 30)]
-        # An older segment takes one search. After that, a sequential reader continues without one.
+        # A read in an older segment needs one search on disk. After that, a sequential reader continues without one.
         assert read_in_one_step(log, 1, max_bytes=1000) is None
         read = await log.read(1, max_bytes=300)
         rest = read_in_one_step(log, read.next_offset, max_bytes=10_000)
@@ -219,7 +219,7 @@ def test_a_follower_takes_batches_as_they_are() -> None:
         log = await created(world)
         first = append_fetched(log, concatenated([batch(2, offset=0, epoch=3), batch(1, offset=2, epoch=4)]))
         assert (first.first_offset, first.last_offset, log.log_end_offset) == (0, 2, 3)
-        # A gap, as left by compaction.
+        # The next batch follows after a gap in the offsets, as left by compaction.
         second = append_fetched(log, concatenated([batch(2, offset=10, epoch=4)]))
         await second.written
         assert (second.first_offset, second.last_offset) == (10, 11)
@@ -301,7 +301,7 @@ def test_a_closed_log_loads_as_it_was_and_refuses_everything() -> None:
 
 
 def test_records_are_found_by_time() -> None:
-    # Every record of every segment, with exact timestamps, timestamps in between, and timestamps outside the range.
+    # Searches for the timestamp of every record, for timestamps in between, and for timestamps outside the range.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 30)
@@ -395,7 +395,8 @@ def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
 
 
 def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_beginning() -> None:
-    # A broker may become leader of thousands of partitions at once. One sync each would delay every append.
+    # A broker may become leader of thousands of partitions at once. If each partition
+    # synced its new epoch immediately, every append would be delayed.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 3, epoch=2)
@@ -413,7 +414,7 @@ def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_begin
 
 
 def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
-    # Rename while a roll, the index files and the epochs are still being written: none of them may miss its folder.
+    # The log is renamed while a roll, index files and epochs are still being written. Each write must find its folder.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         for number in range(30):
@@ -457,7 +458,7 @@ def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> No
 
 
 def test_whoever_awaits_an_append_may_be_cancelled() -> None:
-    # The client's connection is gone. The append continues, and later ones are not disturbed.
+    # The client has disconnected, so nobody awaits its append. The append continues, and later ones are not disturbed.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
 

@@ -34,7 +34,7 @@ async def outcome(appended: Awaited) -> bool:
 
 
 def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
-    # The second of four appends fails. The disk writes the third and fourth, but they come after a hole.
+    # The second of four appends fails. The disk writes the third and fourth, but they fail too: they follow a hole.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         assert await outcome(append(log))
@@ -57,7 +57,7 @@ def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
 
 
 def test_a_failure_that_nobody_awaits_is_not_lost_and_not_fatal() -> None:
-    # The clients are gone. `on_error` notifies the owner, and no unretrieved exception ends the daemon.
+    # Nobody awaits these appends. `on_error` notifies the owner, and no unretrieved exception ends the daemon.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         seen: list[LogDirError] = []
@@ -123,7 +123,7 @@ def test_a_node_that_dies_leaves_nobody_waiting_and_nothing_acknowledged() -> No
     [("append", 1), ("append", 30), ("open", 30), ("fsync_dir", 30), ("fsync", 30), ("replace_file", 30)],
 )
 def test_a_log_that_failed_for_want_of_something_is_loaded_again(operation: str, behind: int) -> None:
-    # The process briefly has too many open files. Unwritten appends are lost, written ones stay, and the log serves again.
+    # The process briefly has too many open files. Unwritten appends are lost, written ones stay, and the reloaded log works.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig(segment_bytes=300, index_interval_bytes=100))
         await fill(log, 10)
@@ -137,7 +137,7 @@ def test_a_log_that_failed_for_want_of_something_is_loaded_again(operation: str,
         assert end == 11 + sum(written)
         await log.abandon()
         log = await Log.load(log.log_dir, FOLDER, log.config, recovery_point=log.recovery_point)
-        # Appends queued after the failure may have reached the disk anyway, but there is no hole.
+        # Appends queued after the failure may have reached the disk anyway, but the log has no hole.
         assert log.log_end_offset >= end
         end = log.log_end_offset
         assert await all_offsets(log) == [(offset, offset) for offset in range(end)]
@@ -155,7 +155,7 @@ def test_a_log_that_failed_for_want_of_something_is_loaded_again(operation: str,
 
 
 def test_a_crash_in_the_middle_of_creation_leaves_a_whole_log_or_none_to_speak_of() -> None:
-    # The crash comes at every point in time. The next run never finds a folder that it cannot load.
+    # The node crashes at different moments of the creation. The next run finds no folder, or one that it can load.
     for moment in range(12):
 
         async def scenario(world: SimulatedWorld, moment: int = moment) -> None:

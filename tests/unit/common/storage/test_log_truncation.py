@@ -31,7 +31,7 @@ KEEP_ALL = Expiry(retention_ms=-1, retention_bytes=-1)
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 7, 15, 16, 29, 39, 40])
 def test_a_log_is_cut_at_the_start_of_a_batch_and_goes_on_from_there(offset: int) -> None:
-    # Offsets at the start and in the middle of two-record batches, in old segments and in the newest one.
+    # Truncates at the start and in the middle of two-record batches, in old segments and in the newest one.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 20, records=2, epoch=1)
@@ -43,7 +43,7 @@ def test_a_log_is_cut_at_the_start_of_a_batch_and_goes_on_from_there(offset: int
         assert log.leader_epochs.entries == ([(1, 0)] if end else [])
         await fill(log, 20, records=2, epoch=3)
         assert [first for first, _ in await all_offsets(log)] == list(range(0, end + 42, 2))
-        # Nothing on disk contradicts what is in memory.
+        # The files on disk agree with the log in memory.
         await log.close()
         loaded = await Log.load(log.log_dir, FOLDER, SMALL, clean=True)
         assert not loaded.recovery.lost_anything
@@ -146,8 +146,8 @@ def test_truncation_below_the_first_segment_starts_over_there() -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_a_crash_during_a_truncation_leaves_a_log_without_holes(seed: int) -> None:
-    # The node dies at a point chosen by the seed. The next run finds a prefix of the old log, at least as long as the
-    # truncation asked for.
+    # The node dies at a point chosen by the seed. The next run finds a prefix of the old log that has at least
+    # the records that the truncation keeps.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 40)

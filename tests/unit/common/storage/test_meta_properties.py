@@ -1,4 +1,4 @@
-"""meta.properties: the file format, and whether the directories of one node agree. A conflict is one line with the path."""
+"""meta.properties: the file format, and whether the directories of one node agree. The error of a conflict is one line."""
 
 import pytest
 

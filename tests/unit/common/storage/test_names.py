@@ -20,7 +20,7 @@ HEX = "000102030405060708090a0b0c0d0e0f"
 
 @pytest.mark.parametrize("topic", ["t", "a-b", "a.b", "a-1", "__cluster_metadata", "x.delete", "a-1.b-2"])
 def test_a_partitions_folder_is_read_from_its_end(topic: str) -> None:
-    # A topic may contain dashes and dots.
+    # A topic may contain dashes and dots, so the partition and the suffix are parsed from the end of the name.
     assert parse_partition_folder(partition_folder(topic, 12)) == PartitionFolder(topic, 12)
     for kind in (FolderKind.DELETE, FolderKind.FUTURE, FolderKind.STRAY):
         name = marked_partition_folder(topic, 0, kind, UNIQUE)
@@ -29,7 +29,7 @@ def test_a_partitions_folder_is_read_from_its_end(topic: str) -> None:
 
 
 def test_names_of_deleted_and_stray_logs_fit_a_file_system_and_future_ones_stay_whole() -> None:
-    # Only for a future log is the topic parsed from the name.
+    # Only the name of a future log must contain the whole topic, because the topic is parsed from it.
     topic = "x" * 249
     assert len(marked_partition_folder(topic, 100, FolderKind.DELETE, UNIQUE)) == 255
     assert len(marked_partition_folder(topic, 100, FolderKind.STRAY, UNIQUE)) == 255

@@ -45,7 +45,7 @@ class Lives:
         self.epoch = 0
         # Leader epoch and timestamp of the record at each offset.
         self.appended: dict[int, tuple[int, int]] = {}
-        # The same for records that were truncated, lost or deleted. Until that is synced, they may come back.
+        # The same for records that were truncated, lost or deleted. Until their removal is synced, they may come back.
         self.cut_off: set[tuple[int, tuple[int, int]]] = set()
         self.next_value = 0
         self.recovery_point = self.log_start = Offset(0)
@@ -97,7 +97,7 @@ class Lives:
         end = await log.truncate_to(cut_at)
         self.cut_off |= {(offset, record) for offset, record in self.appended.items() if offset >= end}
         self.appended = {offset: record for offset, record in self.appended.items() if offset < end}
-        # Records that replace them have a later epoch, as under a new leader.
+        # Records that replace the truncated ones have a later epoch, as under a new leader.
         self.epoch += 1
         self.lower_checkpoint(log)
 
@@ -162,7 +162,8 @@ class Lives:
 
     def check(self, log: Log, found: dict[int, tuple[int, int]]) -> None:
         epoch = -1
-        # Where the log started before the crash. If that was not stored, the epochs below it are unknown.
+        # The first offset with a known epoch. If a raised log start was not stored before the crash, the log begins
+        # below that offset.
         first = log.leader_epochs.entries[0][1] if log.leader_epochs.entries else log.log_end_offset
         for offset, record in found.items():
             is_kept = self.appended.get(offset) == record
@@ -190,8 +191,8 @@ def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first
 def test_a_power_cut_while_segments_are_deleted_or_cut_off_leaves_no_hole(steps: int) -> None:
     """Each removal changes a directory entry, and a power cut may lose any of these changes on its own.
 
-    Without a sync in between, an older segment could come back and the next one not. Recovery would then discard everything
-    past the hole, or not notice a hole below the recovery point.
+    Without a sync in between, an older segment could come back while the one after it does not. Recovery would then
+    discard everything past the hole, or not notice a hole below the recovery point.
     """
 
     async def cut_short(world: SimulatedWorld, changed: asyncio.Future[object]) -> None:
@@ -223,10 +224,10 @@ def test_a_power_cut_while_segments_are_deleted_or_cut_off_leaves_no_hole(steps:
 
 
 def test_records_that_a_failed_fsync_lost_are_not_believed_by_the_next_life() -> None:
-    """The kernel still shows the lost records, and the next sync succeeds.
+    """After a failed fsync the kernel still shows the lost records, and the next sync succeeds.
 
-    If they were taken for durable, they would be zeros after the next power cut, below the recovery point, where recovery
-    does not look.
+    If the next run took the lost records for durable, they would be zeros after the next power cut, below the recovery
+    point, where recovery does not look.
     """
 
     async def scenario(world: SimulatedWorld) -> None:
