@@ -6,7 +6,7 @@ from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, is_reserv
 
 
 def test_the_numbers_of_kip_858() -> None:
-    """In memory the three ids have KIP-858's numbers."""
+    """In memory UNASSIGNED, LOST and MIGRATING are 0, 1 and 2, as in KIP-858."""
     assert [int.from_bytes(id_, "big") for id_ in (UNASSIGNED, LOST, MIGRATING)] == [0, 1, 2]
 
 

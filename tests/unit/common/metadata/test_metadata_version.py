@@ -56,19 +56,19 @@ def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: i
     [("3.9-IV0", 21), ("3.9", 21), ("3.9.1", 21), ("21", 21), ("3.7", 19), ("3.7-IV2", 17), ("4.0-IV0", 22), ("3.3", 7)],
 )
 def test_names_releases_and_numbers_are_understood_as_levels(text: str, level: int) -> None:
-    """Names, releases, patch releases and numbers are accepted."""
+    """A level may be given by name (3.9-IV0), by release (3.9), by patch release (3.9.1) or by number (21)."""
     assert parse_level(text) == level
 
 
 @pytest.mark.parametrize("text", ["", "3.9-IV9", "2.8", "26", "0", "-1", "3.", "latest", "³"])
 def test_any_other_text_is_refused_as_a_level(text: str) -> None:
-    """Anything else is refused, and the error lists the known levels."""
+    """Text that names no known level is refused, and the error lists the known levels."""
     with pytest.raises(UnknownMetadataVersion, match=r"3\.9-IV0"):
         parse_level(text)
 
 
 def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
-    """The table has no gaps. An unknown newer level prints as its number."""
+    """LEVEL_NAMES has no gaps. A level newer than all known ones is printed as its number."""
     assert list(LEVEL_NAMES) == list(range(1, 26))
     assert level_name(DEFAULT_LEVEL) == "3.9-IV0"
     assert level_name(99) == "99"
@@ -88,12 +88,12 @@ def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
     ],
 )
 def test_numbering_of_a_log(records: list[KnownRecord], numbering: Numbering) -> None:
-    """Our feature among the first records means KIP-858's numbers. Without it the numbers are Apache's."""
+    """The log uses KIP-858's numbers if diskraft.directory.numbering is among its first records, otherwise Apache's."""
     assert numbering_of(records) is numbering
 
 
 def test_an_unknown_numbering_is_not_guessed() -> None:
-    """An unknown newer level must not be read with one of today's numberings."""
+    """A log with an unknown level of diskraft.directory.numbering is refused, not read with a known numbering."""
     assert numbering_of_level(0) is Numbering.APACHE
     with pytest.raises(UnknownMetadataVersion):
         numbering_of([FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=2)])

@@ -40,7 +40,7 @@ def broker(*directories: DirectoryId, lost: tuple[DirectoryId, ...] = ()) -> Bro
         # A single directory is no exception. A two-disk broker that started with one dead disk registers only one.
         (broker(A), A, True),
         (broker(A), B, False),
-        # Without registered directories, the broker is older than directory assignment.
+        # A broker without registered directories predates directory assignment, so any directory counts as online.
         (broker(), A, True),
         # An unknown directory counts as online, because only the broker can report it and has not done so yet.
         (broker(A, B), UNASSIGNED, True),
@@ -63,7 +63,7 @@ def test_a_directory_is_online_unless_lost_or_missing_from_a_known_list(
 
 
 def test_endpoints_and_features_are_found_by_name() -> None:
-    """A missing name returns None."""
+    """Endpoints and features are looked up by name. For an unknown name the result is None."""
     registration = broker(A)
     assert registration.endpoint("INTERNAL") == BrokerEndpoint("INTERNAL", "h", 9093, 0)
     assert registration.endpoint("CONTROLLER") is None
@@ -77,7 +77,7 @@ def partition(replicas: tuple[int, ...], directories: tuple[DirectoryId, ...]) -
 
 
 def test_directory_of_a_replica() -> None:
-    """Each replica's directory is found by its broker. A broker without a replica raises KeyError."""
+    """Each replica's directory is found by its broker. A broker that has no replica of the partition raises KeyError."""
     registration = partition((3, 1, 2), (A, B, LOST))
     assert [registration.directory(BrokerId(each)) for each in (1, 2, 3)] == [B, LOST, A]
     with pytest.raises(KeyError):

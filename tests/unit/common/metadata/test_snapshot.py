@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: record order, versions, and state that a level cannot express."""
+"""Snapshots of the metadata: the order and versions of their records, and state that a level cannot express."""
 
 import pytest
 
@@ -27,7 +27,7 @@ NUMBERED = FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1)
 
 
 def example() -> MetadataState:
-    """Builds a state with at least one of everything."""
+    """Builds a state with at least one of each kind of metadata."""
     return replay(
         NUMBERED,
         level(21),
@@ -70,7 +70,7 @@ def test_a_snapshot_rebuilds_the_state() -> None:
 def test_features_come_before_everything_that_holds_a_directory_id() -> None:
     """metadata.version comes first, and the numbering comes before every record that holds a directory id."""
     state = example()
-    # Of a later release: no record of this one can bring it here.
+    # Set directly, because replay refuses features that this release does not support.
     state.features["a.feature"] = 3
     records: list[KnownRecord] = [each.record for each in generate_snapshot_records(state)]
     assert records[:3] == [level(21), NUMBERED, FeatureLevelRecord(name="a.feature", feature_level=3)]
@@ -79,7 +79,7 @@ def test_features_come_before_everything_that_holds_a_directory_id() -> None:
 
 
 def test_a_cluster_without_the_feature_is_numbered_as_apaches() -> None:
-    """The reader takes the numbering from the log, so different bytes decode to the same state."""
+    """Without the numbering feature, directory ids are written with Apache's numbers and must be read with them."""
     state = replay(
         level(21), register(1, directories=[A]), topic(1), partition(1, 0, [1, 2, 3], directories=[A, *reserved()])
     )
@@ -93,7 +93,7 @@ def reserved() -> list[Uuid]:
 
 
 def test_the_state_may_move_on_while_records_are_taken() -> None:
-    """A snapshot has the state at the time of the call, no matter how slowly it is written."""
+    """A snapshot has the state at the time of the call, even if the state changes while the snapshot is written."""
     state = example()
     expected = list(generate_snapshot_records(state))
     taken = generate_snapshot_records(state)
@@ -112,7 +112,7 @@ def test_the_state_may_move_on_while_records_are_taken() -> None:
 
 @pytest.mark.parametrize(("number", "versions"), [(21, {3, 1}), (17, {3, 1}), (16, {2, 0}), (4, {0})])
 def test_versions_follow_the_level(number: int, versions: set[int]) -> None:
-    """Registrations and partitions are written in the versions of the state's level."""
+    """Registrations and partitions are written in the record versions of the state's metadata.version."""
     state = replay(level(number), register(1), topic(1), partition(1, 0, [1]))
     records = [each for each in generate_snapshot_records(state) if not isinstance(each.record, FeatureLevelRecord)]
     written = {each.version for each in records if not isinstance(each.record, TopicRecord)}
@@ -129,6 +129,6 @@ def test_versions_follow_the_level(number: int, versions: set[int]) -> None:
     ],
 )
 def test_what_a_level_cannot_say_is_an_error(records: tuple[KnownRecord, ...]) -> None:
-    """Silently dropping directories or a shutdown would make the loaded state different."""
+    """Raises if the level's records cannot hold directories or a controlled shutdown, because state would be lost."""
     with pytest.raises(UnwritableMetadata):
         list(generate_snapshot_records(replay(*records)))

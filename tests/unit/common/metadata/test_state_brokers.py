@@ -73,10 +73,10 @@ def test_a_registration_is_kept_whole() -> None:
         ([register(1, directories=[A]), register(1, directories=[A, D])], (A, D), ()),
         # (lost + previous) minus new: a directory named in the record is not lost. The controller never names a lost one.
         ([register(1, directories=[A, B]), change(A), register(1, directories=[A, B])], (A, B), ()),
-        # A record from a snapshot names the lost directories itself.
+        # A registration from a snapshot lists the lost directories.
         ([register(1, directories=[A], lost=[C, B])], (A,), (B, C)),
         ([register(1, directories=[A], lost=[C]), change(fenced=-1), register(1, directories=[A])], (A,), (C,)),
-        # From no directories (older than metadata.version level 17) to some.
+        # A registration without directories (metadata.version below level 17) is followed by one with directories.
         ([register(1), register(1, directories=[A, B])], (A, B), ()),
     ],
 )
@@ -90,7 +90,7 @@ def test_lost_directories(
 
 
 def test_fencing_and_controlled_shutdown() -> None:
-    """Each change affects only what it names. Only a new incarnation ends controlled shutdown."""
+    """A change record changes only the fields that it sets. Controlled shutdown lasts until a new incarnation registers."""
     state = replay(register(1, fenced=True), change(fenced=-1))
     assert not state.brokers[ONE].fenced
     replay(change(in_controlled_shutdown=1), into=state)
@@ -137,7 +137,7 @@ def test_contradictions(record: KnownRecord) -> None:
 
 
 def test_unregistering_forgets_the_broker() -> None:
-    """Nothing of the registration remains."""
+    """After an unregistration nothing of the broker remains in the state."""
     state = replay(register(1, directories=[A]), UnregisterBrokerRecord(broker_id=1, broker_epoch=100))
     assert state == MetadataState()
     assert state.registration_offsets == {}
@@ -154,7 +154,7 @@ def test_directory_owners() -> None:
     ("directory_id", "online"), [(A, True), (B, False), (UNASSIGNED, True), (MIGRATING, True), (LOST, False)]
 )
 def test_replica_online(directory_id: DirectoryId, online: bool) -> None:
-    """Fencing and shutdown do not make a directory offline."""
+    """Fencing and controlled shutdown do not make a replica offline. A replica on an unknown broker is offline."""
     state = replay(register(1, directories=[A]))
     assert state.is_replica_online(ONE, directory_id) is online
     for flag in (change(fenced=1), change(fenced=-1, in_controlled_shutdown=1)):
@@ -177,7 +177,7 @@ def test_controllers_are_kept() -> None:
 
 
 def test_delta_keeps_the_first_registration() -> None:
-    """The delta holds the registration from before all its records, or None for a new broker."""
+    """The delta holds each changed broker's registration from before the first record, or None for a new broker."""
     state = replay(register(1, directories=[A, B]))
     before = state.brokers[ONE]
     delta = MetadataDelta()

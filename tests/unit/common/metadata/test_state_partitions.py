@@ -98,7 +98,7 @@ def test_a_partition_is_kept_whole() -> None:
 
 
 def test_equal_tuples_are_shared() -> None:
-    """A million partitions on the same three brokers share one tuple."""
+    """Partitions with equal replicas or directories share one tuple, which saves memory with a million partitions."""
     state = replay(
         topic(1),
         partition(1, 0, [1, 2], directories=[A, B]),
@@ -122,7 +122,7 @@ def test_absent_directories_are_migrating() -> None:
     [
         (change(isr=[1, 2]), 1, 5),
         (change(leader=2), 2, 6),
-        # Also if the same leader is named again.
+        # Naming the current leader again also bumps the leader epoch.
         (change(leader=1), 1, 6),
         (change(leader=-1), -1, 6),
         (change(directories=[A, B, D]), 1, 5),
@@ -157,7 +157,7 @@ def test_a_change_leaves_the_rest() -> None:
     ],
 )
 def test_directories_of_a_change(record: PartitionChangeRecord, directories: tuple[DirectoryId, ...]) -> None:
-    """Named directories are used. If replicas change without directories, existing replicas keep theirs."""
+    """Directories in the record are used. If it changes only the replicas, existing replicas keep their directories."""
     assert after(record).directories == directories
 
 
@@ -299,7 +299,7 @@ def test_features() -> None:
     ],
 )
 def test_a_level_that_is_not_supported_is_refused(name: str, number: int, supported: str) -> None:
-    """Known and unknown features alike; the line says feature, level and range. The absence of any feature is fine."""
+    """The error names the feature, its level and the supported range. Level 0, which removes a feature, is accepted."""
     line = f"offset 1: feature {name} is finalized at level {number}, this node supports {supported}"
     with pytest.raises(UnsupportedFeatureLevel, match=re.escape(line)):
         replay(level(21), FeatureLevelRecord(name=name, feature_level=number))
@@ -314,7 +314,7 @@ def test_records_without_effect() -> None:
 
 
 def test_delta_of_partitions() -> None:
-    """The delta holds each partition's first old value, and the offset at which a new partition was created."""
+    """The delta holds each partition from before its first change, and the offset at which a new one was created."""
     state = replay(topic(1), partition(1, 0, [1, 2], directories=[A, B]))
     before = state.partition(T, 0)
     delta = MetadataDelta()
@@ -339,7 +339,7 @@ def test_delta_of_topics() -> None:
 
 
 def test_delta_of_configs_and_features() -> None:
-    """Old values are not affected by later records, and a removed topic's configs count as changed."""
+    """The delta holds the configs and levels from before the records. A removed topic's configs count as changed."""
     state = replay(topic(1, "t"), ConfigRecord(resource_type=2, resource_name="t", name="a", value="1"), level(20))
     delta = MetadataDelta()
     replay(
@@ -358,7 +358,7 @@ def test_delta_of_configs_and_features() -> None:
 
 
 def test_delta_since_an_older_state() -> None:
-    """A snapshot that replaces a state gives the same delta as the records between them, except for exact offsets."""
+    """`delta_since` an older state equals the delta of replaying the records in between, except for the creation offsets."""
     history: tuple[KnownRecord, ...] = (
         level(20),
         register(1, directories=[A]),
@@ -393,7 +393,7 @@ def test_delta_since_an_older_state() -> None:
 
 
 def test_a_topic_created_anew_is_another_topic() -> None:
-    """Same name, different id: one topic removed, one created, both in a replay delta and in one between states."""
+    """A topic recreated under its old name has a new id. Replay and `delta_since` report a removal and a creation."""
     history = (topic(1, "t"), partition(1, 0, [1]))
     later = (RemoveTopicRecord(topic_id=T), topic(2, "t"), partition(2, 0, [1]))
     delta = MetadataDelta()
@@ -405,7 +405,7 @@ def test_a_topic_created_anew_is_another_topic() -> None:
 
 
 def test_replacing_a_state_takes_over_every_field() -> None:
-    """Compares by identity to catch a field that `replace_with` misses. The old content is returned in another object."""
+    """`replace_with` moves every field and returns the old content as a new state. Fields are compared by identity."""
     state = replay(level(20), register(1, directories=[A]), topic(1), partition(1, 0, [1]))
     fresh = replay(level(21), register(2, directories=[B]), topic(2), partition(2, 0, [2]), partition(2, 1, [2]))
     former, following = dict(vars(state)), dict(vars(fresh))

@@ -17,7 +17,7 @@ FIRST, SECOND, THIRD = (TopicRecord(name=name) for name in ("a", "b", "c"))
 
 
 def feed(buffer: TransactionBuffer, *records: KnownRecord) -> list[list[tuple[KnownRecord, int]]]:
-    """Feeds the records at offsets from 10 and returns the output at each one."""
+    """Feeds the records to the buffer at offsets from 10 and returns what the buffer released after each record."""
     return [list(buffer.feed(record, Offset(10 + index))) for index, record in enumerate(records)]
 
 
@@ -30,7 +30,7 @@ def test_records_outside_a_transaction_pass() -> None:
 
 
 def test_a_transaction_comes_out_whole_at_its_end() -> None:
-    """Its records are returned at the end record, in order and with their own offsets."""
+    """The records of a transaction are released at its end record, in order and with their own offsets."""
     buffer = TransactionBuffer()
     assert feed(buffer, FIRST, BeginTransactionRecord(name="x"), SECOND, THIRD) == [[(FIRST, 10)], [], [], []]
     assert (buffer.is_open, buffer.stable_offset) == (True, 10)
@@ -40,7 +40,7 @@ def test_a_transaction_comes_out_whole_at_its_end() -> None:
 
 
 def test_an_aborted_transaction_never_happened() -> None:
-    """None of its records is returned, and later records pass."""
+    """No record of an aborted transaction is released. Records after the abort pass."""
     buffer = TransactionBuffer()
     outcome = feed(buffer, BeginTransactionRecord(), FIRST, AbortTransactionRecord(reason="r"), SECOND)
     assert outcome == [[], [], [], [(SECOND, 13)]]
@@ -63,7 +63,7 @@ def test_marks_that_do_not_pair(records: tuple[KnownRecord, ...]) -> None:
 
 
 def test_a_snapshot_resets_the_buffer() -> None:
-    """Held records are dropped together with the log that they came from."""
+    """Loading a snapshot replaces the log, so the buffer drops the records of a transaction that was open."""
     buffer = TransactionBuffer()
     feed(buffer, BeginTransactionRecord(), FIRST)
     buffer.reset(Offset(99))

@@ -90,7 +90,8 @@ def test_requests_are_answered_whatever_their_order(run: Run) -> None:
 
 
 def test_the_highest_common_version_is_used(run: Run) -> None:
-    # The server advertises less than we support, or the caller asks for an explicit version. Unserved versions are refused.
+    # A request uses the highest version that both sides support, or the version that the caller asks for. A version that
+    # the server does not serve raises ChannelError.
     async def scenario(world: World) -> None:
         used: list[int] = []
 
@@ -118,7 +119,8 @@ def test_the_highest_common_version_is_used(run: Run) -> None:
 
 
 def test_an_older_node_is_asked_again_in_its_version(run: Run) -> None:
-    # The handshake is refused in version 0, and the refusal lists only ApiVersions. The second try returns the other APIs.
+    # An older server refuses ApiVersions version 3 and lists only ApiVersions, up to version 2. The channel repeats the
+    # request in version 2 and gets the list of all APIs.
     async def scenario(world: World) -> None:
         def answer(number: int, correlation_id: int) -> bytes:
             if number == 0:
@@ -178,7 +180,8 @@ def test_losing_the_connection_fails_what_is_in_flight(run: Run) -> None:
 
 
 def test_a_request_that_times_out_costs_the_connection(run: Run) -> None:
-    # The late request fails at its deadline and takes the others with it. The channel continues with a new connection.
+    # A request that is not answered by its deadline fails, and so do the other requests on its connection. The channel
+    # then opens a new connection.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server, Channel(world, server.port) as channel:
@@ -223,7 +226,7 @@ def test_nobody_answering_the_handshake_is_an_error_at_the_deadline(run: Run) ->
     ids=["negative length", "too long", "too short", "unknown correlation id", "garbage", "somebody else's protocol"],
 )
 def test_nonsense_closes_the_connection(run: Run, nonsense: bytes) -> None:
-    # One log line, an error for each waiting request, and no connection left.
+    # Malformed bytes from the server are logged in one line. The waiting request fails, and the connection is closed.
     async def scenario(world: World) -> None:
         def answer(number: int, correlation_id: int) -> bytes:
             return versions_answer(correlation_id, 3, api_keys=ALL_KEYS) if number == 0 else nonsense
@@ -241,7 +244,7 @@ def test_nonsense_closes_the_connection(run: Run, nonsense: bytes) -> None:
 
 
 def test_a_closed_channel_fails_at_once(run: Run) -> None:
-    # Requests in flight, requests waiting for a connection, and later requests all fail.
+    # When a channel is closed, requests in flight, requests waiting for a connection, and later requests all fail.
     async def scenario(world: World) -> None:
         gate = Gate()
         impostor = Impostor(world, lambda number, correlation_id: None)
@@ -282,7 +285,7 @@ def test_a_cancelled_request_disturbs_nobody(run: Run) -> None:
 
 
 def test_records_of_a_response_stay_valid(run: Run) -> None:
-    # Small and large Fetch responses: after all have arrived, the views of their records still hold what was sent.
+    # The record views of small and large Fetch responses are not overwritten by later responses.
     async def scenario(world: World) -> None:
         def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
             records = bytes([request.min_bytes % 251]) * request.min_bytes

@@ -132,7 +132,8 @@ def test_bytes_behind_a_request_are_ignored(run: Run) -> None:
 
 
 def test_responses_leave_in_the_order_of_the_requests(run: Run) -> None:
-    # Three pipelined requests whose handlers finish in reverse. No response is sent before the first; then all go in order.
+    # The handlers of three pipelined requests finish in reverse order. Nothing is sent until the first request's response is
+    # ready, and then all responses are sent in the order of the requests.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
@@ -174,7 +175,7 @@ def test_a_slow_handler_holds_up_its_own_connection_only(run: Run) -> None:
 
 
 def test_a_handler_answers_now_later_or_never(run: Run) -> None:
-    # A message, a coroutine, a future, a completed future, and None for no response.
+    # A handler may return a message, a coroutine, a pending or completed future, or None to send no response.
     async def scenario(world: World) -> None:
         futures: list[asyncio.Future[MetadataResponse]] = []
 
@@ -240,7 +241,7 @@ def test_an_api_error_becomes_an_error_response(run: Run, way: str) -> None:
 
 
 def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> None:
-    # Produce with acks=0: None sends nothing, and closing the connection is the only way to report an error.
+    # A Produce with acks=0 gets no response, so the server reports an error by closing the connection.
     async def scenario(world: World) -> None:
         def handle(context: RequestContext, request: ProduceRequest) -> None:
             if bytes(records_in(request)) == b"bad":
@@ -259,7 +260,7 @@ def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> N
 
 
 def test_an_unexpected_exception_ends_the_task_group(run: Run) -> None:
-    # A bug in a handler reaches the daemon, whether the handler is a coroutine or returned a future.
+    # An unexpected exception of a handler ends the server's TaskGroup, whether it is raised by a coroutine or a future.
     async def scenario(world: World) -> None:
         async def fail(context: RequestContext, request: MetadataRequest) -> None:
             raise ZeroDivisionError
@@ -303,7 +304,8 @@ MALFORMED = {
 
 @pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_input_costs_one_line_and_its_own_connection(run: Run, content: bytes) -> None:
-    # Earlier requests are answered and the connection is closed. Another connection is not affected.
+    # Malformed input is logged in one line and closes its connection. Later requests on it are not answered. Another
+    # connection is not affected.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             good, bad = await server.raw(), await server.raw()
@@ -322,7 +324,7 @@ def test_malformed_input_costs_one_line_and_its_own_connection(run: Run, content
 
 
 def test_a_frame_that_never_ends_costs_one_line(run: Run) -> None:
-    # A peer disconnects in the middle of a request.
+    # A peer that disconnects in the middle of a request is logged in one line.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA) as server:
             peer = await server.raw()
@@ -352,7 +354,8 @@ def test_a_peer_may_go_while_its_requests_are_handled(run: Run) -> None:
 
 
 def test_connections_are_limited_in_all_and_per_host(run: Run) -> None:
-    # A connection above the limit is closed at once with one log line. When another one ends, the next is accepted.
+    # A connection above the limit is closed at once with one log line. After an accepted connection ends, a new one is
+    # accepted.
     async def scenario(world: World) -> None:
         async def try_three(limits: ServerLimits) -> None:
             async with Server(world, METADATA, limits=limits) as server:
@@ -397,7 +400,8 @@ def test_requests_in_flight_are_limited(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
-    # Responses of 100 kB pile up. Only the limit is queued, nothing more is started, and in the end the peer is dropped.
+    # A peer sends requests but does not read its responses of 30 kB. Once the limit of queued bytes is reached, no further
+    # request is started. A peer that reads nothing for too long is disconnected.
     async def scenario(world: World) -> None:
         started: list[int] = []
 
@@ -426,7 +430,8 @@ def test_a_peer_that_does_not_read_is_not_served_and_then_dropped() -> None:
 
 
 def test_responses_that_wait_for_an_earlier_one_are_limited() -> None:
-    # Responses of 30 kB pile up behind a long poll and cannot be sent yet: no more than the limit. Then all are sent.
+    # Responses of 30 kB must wait for the response to a long poll. Once they reach the limit of queued bytes, no further
+    # request is started. After the long poll ends, all responses are sent.
     async def scenario(world: World) -> None:
         gate = Gate()
         started: list[int] = []
@@ -448,7 +453,7 @@ def test_responses_that_wait_for_an_earlier_one_are_limited() -> None:
 
 
 def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
-    # After one response above the limit of queued bytes, the next pipelined request must still be started.
+    # After a single response that exceeds the limit of queued bytes, the next pipelined request must still be started.
     async def scenario(world: World) -> None:
         def handle(context: RequestContext, request: ProduceRequest) -> FetchResponse:
             partition = PartitionData(partition_index=0, records=bytes(3_000_000))
@@ -465,7 +470,8 @@ def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
 
 
 def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
-    # An idle connection is closed after ten minutes without a warning, one with half a request after 30 s with a warning.
+    # An idle connection is closed after ten minutes, without a warning. A connection with an unfinished request is closed
+    # 30 s after the request began, with a warning.
     async def scenario(world: World) -> None:
         gate = Gate()
         async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
@@ -509,8 +515,8 @@ def test_a_negative_idle_time_means_for_ever() -> None:
 
 
 def test_memory_for_requests_is_limited() -> None:
-    # Ten peers send half a request each, more than the limit allows. Reading stops, no peer is forgotten, and when the rest
-    # arrives all are answered. The memory in use never exceeds the limit by more than a frame and a window.
+    # Ten peers each send half a request, together more than the memory limit. When the other halves are sent, all requests
+    # are answered. The memory in use never exceeds the limit by more than one frame and one receive window of 128 KiB.
     async def scenario(world: World) -> None:
         limit, size = 500_000, 200_000
         most = 0
@@ -538,7 +544,8 @@ def test_memory_for_requests_is_limited() -> None:
 
 
 def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> None:
-    # A released request counts little and is freed, another peer can be read meanwhile, and in the end nothing is counted.
+    # When a handler releases a request before answering it, the records are freed and the request counts almost nothing
+    # toward the memory limit, so the request of another peer is read. A second release has no effect.
     async def scenario(world: World) -> None:
         size = 100_000
         releases: list[Callable[[], None]] = []
@@ -574,7 +581,7 @@ def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> 
 
 
 def test_requests_keep_their_memory(run: Run) -> None:
-    # Large and small pipelined produce requests: after all have arrived, the views of their records hold what was sent.
+    # The record views of large and small pipelined Produce requests are not overwritten by later requests.
     async def scenario(world: World) -> None:
         kept: list[tuple[int, memoryview]] = []
 
@@ -622,7 +629,7 @@ def test_a_handler_knows_the_context(run: Run) -> None:
 
 
 def test_authorize_comes_before_the_handler(run: Run) -> None:
-    # A request that is not allowed for the principal never reaches the handler.
+    # A request that `authorize` refuses gets an error response and never reaches the handler.
     async def scenario(world: World) -> None:
         def authorize(context: RequestContext, request: Any) -> None:
             if context.api_key is ApiKey.PRODUCE:

@@ -31,7 +31,7 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class World(Protocol):
-    """The part of a world that these tests use."""
+    """The methods that the network tests need from a world, simulated or real."""
 
     def node(self, name: str) -> Environment: ...
 
@@ -165,7 +165,7 @@ class RawPeer:
         self.is_lost = True
 
     def writable(self) -> None:
-        """Ignored, because tests send little."""
+        """Does nothing: the tests send so little that they need not wait for a full send buffer."""
 
     def send(self, *parts: bytes) -> None:
         self.connection.send(parts)
@@ -199,7 +199,7 @@ METADATA_VERSION = 12
 
 
 def metadata_request(name: str, correlation_id: int = 0) -> bytes:
-    """Builds a small request with a name, for handlers that answer with that name."""
+    """Builds a Metadata request for one topic. The handlers of these tests answer with the topic's name."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=Uuid(bytes(16)))])
     return request_bytes(request, METADATA_VERSION, correlation_id=correlation_id)
 

@@ -43,14 +43,14 @@ class Config:
 
 @dataclass(slots=True)
 class RecordingListener:
-    """Records everything in the order of arrival."""
+    """Records what the driver reports to a listener, in the order of arrival."""
 
     batches: list[CommittedBatch] = field(default_factory=list)
     records: list[KnownRecord] = field(default_factory=list)
     snapshots: list[tuple[Offset, int]] = field(default_factory=list)
     leaders: list[LeaderAndEpoch] = field(default_factory=list)
     next_offset: int = 0
-    # The number of offsets known when this node became leader.
+    # The value of `next_offset` at each leader change that was reported.
     offset_at_leadership: list[int] = field(default_factory=list)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
@@ -169,7 +169,7 @@ class QuorumNode:
         self.crash()
         return await self.start()
 
-    # --- looking -------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
     async def leads(self) -> None:
         """Waits until the listener has been notified that this node leads the newest epoch."""
         await self.world.until(

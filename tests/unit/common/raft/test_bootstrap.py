@@ -31,7 +31,7 @@ def test_the_defaults_of_a_new_cluster() -> None:
 
 
 def test_metadata_version_has_to_come_first() -> None:
-    """Apache's readers derive the versions of all other records from it."""
+    """metadata.version must be the first record, because Apache's readers derive all other record versions from it."""
     other = ApiMessageAndVersion(FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1), 0)
     for records in ([], [other], [ApiMessageAndVersion(NoOpRecord(), 0)]):
         with pytest.raises(ValueError, match=r"metadata\.version"):

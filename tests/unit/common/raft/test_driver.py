@@ -87,7 +87,7 @@ def test_a_sole_voter_elects_itself_and_begins_its_epoch() -> None:
 
 
 def test_records_are_delivered_in_the_order_of_scheduling() -> None:
-    """Offsets are assigned at once without gaps, batches arrive whole, and waiting for one offset covers all before it."""
+    """Offsets are assigned at once without gaps, batches arrive whole, and a commit of one offset covers all before it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -106,7 +106,7 @@ def test_records_are_delivered_in_the_order_of_scheduling() -> None:
 
 
 def test_no_records_give_the_newest_offset() -> None:
-    """An operation that changes nothing waits for everything scheduled before it."""
+    """Scheduling no records returns the newest offset, so that the caller waits for everything scheduled before."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -138,7 +138,7 @@ def test_nothing_is_committed_before_the_sync() -> None:
 
 
 def test_group_commit_joins_what_arrives_during_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred appends scheduled while a sync hangs take one more append and one more sync."""
+    """A hundred batches scheduled while a sync hangs are then written with a single append and a single sync."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -171,7 +171,7 @@ def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
         assert node.driver.leader_and_epoch.epoch == 2
         assert node.listener.topics == ["a", "b", "c"]
         assert [(batch.base_offset, batch.epoch) for batch in node.listener.batches] == [(0, 1), (1, 1), (3, 1), (4, 2)]
-        # Leadership is announced after the whole log.
+        # The listener gets the whole log before it is told of the leadership.
         assert node.listener.offset_at_leadership[-1] == 5
         await node.add("d")
         assert node.listener.topics == ["a", "b", "c", "d"]
@@ -180,7 +180,7 @@ def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
 
 
 def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
-    """The last batch was half written when the power failed. It is dropped, and its offset is reused."""
+    """A last batch that was half written when the power failed is dropped, and its offset is reused."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -199,7 +199,7 @@ def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
 
 
 def test_a_lost_quorum_state_does_not_bring_an_old_epoch_back() -> None:
-    """The next epoch must be higher than the epoch of the newest batch."""
+    """Without quorum-state, the next epoch must still be higher than the epoch of the newest batch in the log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -229,7 +229,7 @@ def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
 
 
 def test_atomic_records_that_fit_no_batch_are_refused() -> None:
-    """None of them is appended. The same records are split if they need not be atomic."""
+    """No record of an atomic append that exceeds a batch is appended. A non-atomic append is split into batches."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -244,7 +244,7 @@ def test_atomic_records_that_fit_no_batch_are_refused() -> None:
 
 
 def test_only_the_leader_of_the_epoch_appends() -> None:
-    """A controller that has not noticed the end of its epoch cannot write into the next one."""
+    """An append for any epoch but the current one raises, so a former leader cannot write into a later epoch."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -287,7 +287,7 @@ def test_resignation_takes_back_what_was_not_appended() -> None:
 
 
 def test_resigning_an_older_epoch_does_nothing() -> None:
-    """A late call must not end the current epoch."""
+    """A late call to resign from an earlier epoch must not end the current one."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -300,7 +300,7 @@ def test_resigning_an_older_epoch_does_nothing() -> None:
 
 @pytest.mark.parametrize("operation", ["append", "fsync"])
 def test_a_failing_metadata_directory_ends_run(operation: str) -> None:
-    """The error reaches on_error first and is then raised by run(). Nothing of the failed group is committed."""
+    """The error reaches on_error first and is then raised by run(). Records that failed to be written are not committed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -318,7 +318,7 @@ def test_a_failing_metadata_directory_ends_run(operation: str) -> None:
 
 
 def test_a_failing_disk_tells_those_who_wait() -> None:
-    """Callers must not wait forever while the daemon shuts down."""
+    """When a sync fails, waiting callers get NotLeader instead of waiting forever while the daemon shuts down."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -348,7 +348,7 @@ def test_an_unknown_record_is_fatal() -> None:
 
 
 def test_two_listeners_hear_the_same() -> None:
-    """A node with both roles has one driver. A listener that registers late starts from the beginning."""
+    """Listeners of one driver, as in a node with both roles, get the same batches, even if one registers late."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -366,7 +366,7 @@ def test_two_listeners_hear_the_same() -> None:
 
 
 def test_a_state_that_is_given_up_is_replaced_by_a_new_listener() -> None:
-    """Like a resigning controller: during the notification the old listener unregisters and a new one starts over."""
+    """When its leadership ends, a listener may replace itself by a new one, which gets the log from the beginning."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -415,7 +415,7 @@ def test_bootstrap_records_come_from_formatting() -> None:
 
 
 def test_a_driver_that_was_closed_does_not_run() -> None:
-    """A node stopped during startup closes its driver before `run` gets its first turn. Then no election takes place."""
+    """A node stopped during startup closes its driver before `run` gets its first turn. No election takes place."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)

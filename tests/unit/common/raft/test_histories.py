@@ -73,7 +73,7 @@ class History:
         node = self.rng.choice(self.observers)
         applied = node.driver.high_watermark
         node.crash()
-        # An observer syncs nothing, so a power cut may take all it has.
+        # An observer does not sync its log, so a power cut may lose any part of it.
         if self.rng.random() < 0.5:
             self.tear(node, self.rng.randrange(applied + 1))
         await node.start()

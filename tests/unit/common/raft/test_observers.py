@@ -62,7 +62,7 @@ def content_of(node: QuorumNode, name: str) -> bytes:
 
 
 def test_observer_catches_up_and_persists() -> None:
-    """It finds the leader, copies the log byte for byte, delivers only committed records, and writes its quorum-state."""
+    """An observer finds the leader, copies its log byte for byte, delivers committed records and writes quorum-state."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -81,7 +81,7 @@ def test_observer_catches_up_and_persists() -> None:
 
 
 def test_observer_goes_on_from_its_own_log_after_a_restart() -> None:
-    """Nothing is delivered until the leader reports the high watermark. Then everything is read from the local disk."""
+    """A restarted observer delivers nothing until the leader reports the high watermark. Then it reads its own log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -104,7 +104,7 @@ def test_long_poll_wakes_at_once() -> None:
         one = await leader(world)
         other = await observer(world)
         await world.until(lambda: other.listener.next_offset == 1)
-        # Move into the middle of a poll.
+        # Wait until the observer is in the middle of a long poll.
         await world.sleep(0.3)
         names = [f"t{number}" for number in range(5)]
         for number, name in enumerate(names):
@@ -117,7 +117,7 @@ def test_long_poll_wakes_at_once() -> None:
 
 
 def test_a_commit_without_new_records_wakes_the_poll_too() -> None:
-    """The records were sent with the old watermark while the sync hung. The next poll returns the new one at once."""
+    """The observer has the records, but they are not committed until the sync ends. Its long poll then ends at once."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -138,7 +138,7 @@ def test_a_commit_without_new_records_wakes_the_poll_too() -> None:
 
 
 def test_an_idle_poll_ends_after_its_wait() -> None:
-    """If nothing changes, the response comes at MaxWaitMs, empty and without an error."""
+    """A long poll during which nothing changes gets an empty response after MaxWaitMs, which is not an error."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await leader(world)
@@ -152,7 +152,7 @@ def test_an_idle_poll_ends_after_its_wait() -> None:
 
 
 def test_observer_diverged_tail_truncated() -> None:
-    """It has fetched a batch that the leader lost unsynced. In the next epoch it truncates and takes the leader's batch."""
+    """An observer has a batch that the leader lost before its sync. It truncates its log and fetches the new batch."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -182,7 +182,7 @@ def test_observer_diverged_tail_truncated() -> None:
 
 
 def test_a_leader_that_lost_committed_records_is_not_followed() -> None:
-    """The controller's disk was replaced. An observer that has applied more stops instead of truncating."""
+    """After the controller's disk was replaced, an observer with more committed records stops instead of truncating."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -202,7 +202,7 @@ def test_a_leader_that_lost_committed_records_is_not_followed() -> None:
 
 
 def test_leader_restart_with_a_higher_epoch_is_followed() -> None:
-    """The observer learns the new epoch from the error, persists it, and continues where it was."""
+    """The observer learns of the new epoch from a failed fetch, persists it, and continues from its log end."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -220,7 +220,7 @@ def test_leader_restart_with_a_higher_epoch_is_followed() -> None:
 
 
 def test_an_observer_waits_for_its_leader() -> None:
-    """Started before the controller, it keeps retrying and logs one line, not one per attempt."""
+    """An observer started before the controller keeps retrying and logs a few lines at most, not one per attempt."""
 
     async def scenario(world: SimulatedWorld) -> None:
         other = await observer(world)
@@ -234,7 +234,7 @@ def test_an_observer_waits_for_its_leader() -> None:
 
 
 def test_many_observers_hear_the_same() -> None:
-    """All are served from the same log, and a restart of one does not disturb the others."""
+    """Four observers get the same records from one leader, although one of them is restarted."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -259,7 +259,7 @@ def test_observer_fetches_a_snapshot_instead_of_the_log() -> None:
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
-        # More than one piece of 1 MiB.
+        # The snapshot is larger than 1 MiB, so it takes more than one FetchSnapshot request.
         names = [f"{number:05d}" + "x" * 200 for number in range(6_000)]
         for start in range(0, len(names), 1_000):
             await one.add(*names[start : start + 1_000])
@@ -284,7 +284,7 @@ def test_observer_fetches_a_snapshot_instead_of_the_log() -> None:
 
 
 def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
-    """While it was down, the log after its end was deleted. Its listener gets the snapshot instead."""
+    """While an observer was down, the leader deleted the log that it needs next. It fetches the snapshot instead."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world, Config(metadata_max_retention_bytes=1))
@@ -308,7 +308,7 @@ def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
 
 
 def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
-    """It was disconnected for a while but not restarted. The running listener loads the snapshot and continues."""
+    """While an observer's disk hung, the leader cut its log. The observer's listener loads the snapshot and continues."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world, Config(metadata_max_retention_bytes=1))
@@ -349,7 +349,7 @@ def test_a_download_that_is_cut_off_starts_again() -> None:
 
 
 def test_an_observer_makes_its_own_snapshots() -> None:
-    """Brokers keep their copies of the log short on their own, with the same triggers as the controller."""
+    """An observer writes its own snapshots, with the same triggers as the controller, to keep its log short."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -365,7 +365,7 @@ def test_an_observer_makes_its_own_snapshots() -> None:
 
 
 def test_a_leader_whose_disk_cannot_be_read_ends_and_is_followed_again() -> None:
-    """A read for another node fails. run() raises the error, and the observer waits for the next leader."""
+    """If the leader cannot read its disk for an observer, its run() raises the error. The observer waits for its restart."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -402,7 +402,7 @@ async def ask(world: SimulatedWorld, request: Struct, *, version: int | None = N
 
 
 def test_a_node_of_another_cluster_is_turned_away() -> None:
-    """Its driver fails with a one-line error that names the problem, and it gets nothing of the log."""
+    """The driver of a node with another cluster id fails with an error that says so, and gets nothing of the log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -417,7 +417,7 @@ def test_a_node_of_another_cluster_is_turned_away() -> None:
 
 
 def test_malformed_fetches_are_refused() -> None:
-    """Wrong topic, no partition, negative numbers: INVALID_REQUEST, at the top level or on the partition."""
+    """A Fetch with a wrong topic, without a partition or with a negative epoch is answered with INVALID_REQUEST."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await leader(world)
@@ -444,7 +444,7 @@ def test_malformed_fetches_are_refused() -> None:
 
 
 def test_a_fetch_by_name_without_endpoints_works_too() -> None:
-    """Version 12 names the topic and has no node endpoints. The records are the same."""
+    """Fetch version 12, which names the topic and has no node endpoints, gets the same records."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -467,7 +467,7 @@ def test_a_fetch_by_name_without_endpoints_works_too() -> None:
 
 
 def test_a_snapshot_fetch_that_fits_nothing_is_refused_with_its_error() -> None:
-    """A missing snapshot, a position beyond its end, an old epoch, another topic, another cluster."""
+    """FetchSnapshot has an error for each of: missing snapshot, bad position, old epoch, other topic, other cluster."""
 
     def request(
         *, offset: int = 2, epoch: int = 1, leader_epoch: int = 1, position: int = 0, name: str = "__cluster_metadata"
@@ -502,7 +502,7 @@ def test_a_snapshot_fetch_that_fits_nothing_is_refused_with_its_error() -> None:
 
 
 def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> None:
-    """It requests 64 pieces at once and reads none: not all are loaded into memory. Later it gets every one of them."""
+    """A peer requests 64 pieces at once and does not read. Few are loaded at a time, and all arrive once it reads."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -542,7 +542,7 @@ def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> 
 
 
 def test_describe_quorum_lists_voters_and_observers() -> None:
-    """Offsets, times and directory ids are filled in the versions that have them. A non-leader answers with an error."""
+    """Offsets, times and directory ids are filled in the versions that have them. An unknown topic gets an error."""
     request = DescribeQuorumRequest(
         topics=[RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData()])]
     )
@@ -574,14 +574,14 @@ def test_describe_quorum_lists_voters_and_observers() -> None:
 
 
 def test_a_node_that_does_not_lead_names_the_leader() -> None:
-    """An observer that gets a Fetch answers with an error and the leader that it knows."""
+    """An observer answers a Fetch with an error and the leader that it knows, so the sender finds the leader."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
         other = await observer(world)
         await one.add("a")
         await other.has("a")
-        # A client mistakes the observer for a voter.
+        # A third node is configured with the observer as its only voter.
         misled = QuorumNode(world, "misled", 102, voters=(QuorumEndpoint(BrokerId(101), other.name, PORT),))
         await misled.start()
         await misled.has("a")
@@ -591,7 +591,7 @@ def test_a_node_that_does_not_lead_names_the_leader() -> None:
 
 
 def test_an_observer_takes_over_as_the_only_voter() -> None:
-    """The controller is gone for good, and the configuration names the observer as voter. It continues with its log."""
+    """After the controller is lost, an observer configured as the only voter becomes leader and keeps its log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)

@@ -69,7 +69,7 @@ def topics_in(node: QuorumNode, snapshot_id: OffsetAndEpoch) -> list[str]:
 
 
 def test_snapshot_then_log_truncation_then_restart() -> None:
-    """The old segment and the older snapshot are deleted. The rest rebuilds the state, and the next epoch continues it."""
+    """The old segment and the older snapshot are deleted. A restart rebuilds the state from the rest of the files."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -96,7 +96,7 @@ def test_snapshot_then_log_truncation_then_restart() -> None:
 
 
 def test_a_snapshot_holds_the_whole_state() -> None:
-    """It has the content of the log before its end offset, and a late listener gets the snapshot instead of the log."""
+    """A snapshot holds the topics of the log before its end offset. A late listener gets it instead of that log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -115,7 +115,7 @@ def test_a_snapshot_holds_the_whole_state() -> None:
 
 
 def test_a_listener_may_take_its_time_to_load() -> None:
-    """Commits wait until the awaitable of handle_load_snapshot is done. Then they arrive completely and in order."""
+    """Batches are delivered only after the awaitable of handle_load_snapshot is done, completely and in order."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -154,7 +154,7 @@ def test_a_listener_may_take_its_time_to_load() -> None:
 
 
 def test_a_snapshot_builds_on_the_one_before() -> None:
-    """If the log before it is gone, the state comes from the older snapshot."""
+    """A new snapshot includes the topics of the previous snapshot, because the log before that is deleted."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -172,7 +172,7 @@ def test_a_snapshot_builds_on_the_one_before() -> None:
 
 
 def test_nothing_new_no_snapshot() -> None:
-    """A second snapshot at the same offset would only replace the first."""
+    """Without new records write_snapshot() writes nothing, because the snapshot would equal the newest one."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -184,7 +184,7 @@ def test_nothing_new_no_snapshot() -> None:
 
 
 def test_only_what_is_committed_is_in_a_snapshot() -> None:
-    """Records that are waiting for the sync are left out."""
+    """A snapshot does not include records that are not committed yet."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -217,7 +217,7 @@ def test_bytes_of_records_trigger_a_snapshot() -> None:
 
 
 def test_time_triggers_a_snapshot() -> None:
-    """With few records the interval decides. Without new records since the last snapshot, none is written."""
+    """New records are written to a snapshot after the interval. Without new records no snapshot is written."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, Config(metadata_log_max_snapshot_interval_ms=60_000))
@@ -286,7 +286,7 @@ async def append(node: QuorumNode, *records: ApiMessageAndVersion) -> None:
 
 
 def test_a_snapshot_never_ends_within_a_transaction() -> None:
-    """It ends before the open transaction. The next snapshot has the completed one in full and nothing of an aborted one."""
+    """A snapshot ends before an open transaction. A later one has completed transactions whole and no aborted ones."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -309,7 +309,7 @@ def test_a_snapshot_never_ends_within_a_transaction() -> None:
 
 
 def test_no_snapshot_where_none_can_end() -> None:
-    """If an open transaction shares its first batch with other records, there is no batch boundary to end at."""
+    """No snapshot is written if an open transaction begins within the first batch, because snapshots end between batches."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -343,7 +343,7 @@ def test_leftovers_of_a_crash_are_removed() -> None:
 
 
 def test_a_crash_while_writing_leaves_the_log_in_charge() -> None:
-    """The snapshot does not have its final name yet, so the next start reads the log."""
+    """After a crash before the snapshot gets its final name, the next start reads the log."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -361,7 +361,7 @@ def test_a_crash_while_writing_leaves_the_log_in_charge() -> None:
 
 
 def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
-    """The snapshot was synced but the log was not, and the power failed. No committed record is missing."""
+    """If a power cut loses the log before the snapshot's end, the log continues after the snapshot and nothing is lost."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -385,7 +385,7 @@ def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
 
 
 def test_a_damaged_newest_snapshot_is_passed_over() -> None:
-    """The older snapshot and the log after it hold the same records."""
+    """If the newest snapshot is damaged, the older snapshot and the log after it are loaded instead."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -428,7 +428,7 @@ def test_a_whole_log_needs_no_snapshot() -> None:
 
 
 def test_a_log_without_its_beginning_is_fatal() -> None:
-    """The only snapshot is damaged and the log before it is gone. Starting would mean an empty cluster."""
+    """The only snapshot is damaged and the log before it is gone. Starting would lose all metadata, so the node fails."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -472,7 +472,7 @@ def test_a_cut_that_was_half_done_is_finished() -> None:
 
 @pytest.mark.parametrize("hung", ["remove", "rename"])
 def test_a_crash_during_the_cut_loses_nothing(hung: str) -> None:
-    """No matter where the crash happens, the newest snapshot and the log after it survive."""
+    """A crash while the log is cut, at a hanging remove or rename, loses no committed record."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)

@@ -25,7 +25,7 @@ def test_version_0_reads_as_apache_kafka_writes_it() -> None:
 
 @pytest.mark.parametrize("state", [LED, VOTED, ElectionState()])
 def test_what_is_written_is_read_back(state: ElectionState) -> None:
-    """Whether there is a leader, a vote or neither."""
+    """A state with a leader, with a vote or with neither is the same after encoding and decoding."""
     assert decode_quorum_state(encode_quorum_state(state, [BrokerId(1)])) == state
 
 
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_back(state: ElectionState) -> None:
     ],
 )
 def test_version_1_is_read(line: bytes, state: ElectionState) -> None:
-    """Apache Kafka writes it under kraft.version 1: a vote names the directory, and a zero uuid means that it names none."""
+    """Apache Kafka writes version 1 under kraft.version 1. A vote has a directory id, where the zero uuid means none."""
     assert decode_quorum_state(line) == state
 
 

@@ -83,7 +83,7 @@ CUT = view([(3, 15), (4, 20)], 30, start=15, earliest=at(15, 3), latest=at(25, 4
 def test_the_leader_judges_a_fetch_by_where_the_logs_agree(
     log: LogView, offset: int, epoch: int, verdict: FetchVerdict
 ) -> None:
-    """Matching positions are read, diverging ones get the common end, and positions before the log need a snapshot."""
+    """The leader reads at a matching position, reports the common end of diverging logs, or refers to a snapshot."""
     assert judge_fetch(log, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(epoch)) == verdict
 
 
@@ -126,7 +126,7 @@ def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: boo
     ],
 )
 def test_a_follower_keeps_no_more_than_both_logs_have_in_common(leaders_end: OffsetAndEpoch, offset: int) -> None:
-    """Never beyond what both logs share: the smaller end of the same epoch, or the end of our lower epoch."""
+    """Truncates at the smaller end of the epoch that both logs have, or at the end of the follower's next lower epoch."""
     assert truncation_offset(WHOLE, leaders_end) == offset
 
 
@@ -137,7 +137,7 @@ def answer(
 
 
 def test_what_a_follower_does_with_an_answer() -> None:
-    """It appends records, truncates on divergence, fetches a snapshot, and retries after an error."""
+    """A follower appends records, truncates on divergence, fetches a snapshot, or retries after an error."""
 
     def judge(fetched: FetchedPartition, *, leader_changed: bool = False) -> object:
         return judge_answer(WHOLE, fetched, leader_changed=leader_changed, high_watermark=Offset(15))
@@ -150,6 +150,6 @@ def test_what_a_follower_does_with_an_answer() -> None:
 
 
 def test_committed_records_are_never_dropped() -> None:
-    """A leader that asks for this belongs to another cluster or lost its disk, so the daemon must stop."""
+    """A leader that asks to truncate committed records is of another cluster or lost its disk, so the daemon must stop."""
     with pytest.raises(TruncationBelowHighWatermark):
         judge_answer(WHOLE, answer(diverging=at(14, 3)), leader_changed=False, high_watermark=Offset(15))

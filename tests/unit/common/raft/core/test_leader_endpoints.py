@@ -17,7 +17,7 @@ def endpoints(*voters: QuorumEndpoint) -> LeaderEndpoints:
 
 
 def test_the_known_leader_is_asked() -> None:
-    """Without a known leader, or without its address, the follower asks the voters."""
+    """The follower asks the leader. Without a known leader, or without its address, it asks the voters."""
     some = endpoints(ONE, TWO)
     assert some.target(None) == ONE
     assert some.target(TWO.node_id) == TWO
@@ -27,7 +27,7 @@ def test_the_known_leader_is_asked() -> None:
 
 
 def test_after_a_failure_the_voters_take_turns() -> None:
-    """The leader gets no preference until a voter answers."""
+    """After a failed request the follower asks the voters in turn. It returns to the leader once a node has answered."""
     some = endpoints(ONE, TWO)
     some.failed()
     assert some.target(ONE.node_id) == TWO
@@ -38,7 +38,7 @@ def test_after_a_failure_the_voters_take_turns() -> None:
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
-    """They double from the configured backoff, with 20 % jitter, and start over after a response."""
+    """Retry pauses double from the configured backoff, with 20 % jitter, and start over after a response."""
     some = endpoints(ONE)
     pauses = [some.failed() for _ in range(12)]
     assert 16 <= pauses[0] <= 24

@@ -15,7 +15,7 @@ SNAPSHOT = OffsetAndEpoch(Offset(300), LeaderEpoch(7))
 
 
 def test_a_snapshot_is_found_again_by_its_name() -> None:
-    """The name holds both numbers, and a partial file is not mistaken for a snapshot."""
+    """The file name holds the snapshot's offset and epoch. A partial file is not mistaken for a snapshot."""
     path = snapshot_path(SNAPSHOT)
     assert path == "__cluster_metadata-0/00000000000000000300-0000000007.checkpoint"
     assert parse_snapshot_name(path.partition("/")[2]) == SNAPSHOT
@@ -34,5 +34,5 @@ def test_a_snapshot_is_found_again_by_its_name() -> None:
     ],
 )
 def test_leftovers_are_told_from_files_in_use(name: str, leftover: bool) -> None:
-    """Apache Kafka's names for half-written and half-deleted snapshots count too."""
+    """Half-written and half-deleted snapshots are leftovers, also under the names that Apache Kafka gives them."""
     assert is_leftover(name) is leftover

@@ -36,7 +36,7 @@ def elect(state: Quorum, log_end: int = 0) -> Ready:
 
 
 def test_a_sole_voter_persists_its_vote_then_its_leadership() -> None:
-    """There are two durable steps, and the new epoch is invisible before the first one."""
+    """The vote and then the leadership are persisted. The new epoch is invisible until the vote is on disk."""
     state = quorum(election=ElectionState(LeaderEpoch(4), ONE))
     assert state.can_elect_itself
     state.campaign()
@@ -56,7 +56,7 @@ def test_a_sole_voter_persists_its_vote_then_its_leadership() -> None:
 
 
 def test_a_candidate_of_three_needs_a_second_vote() -> None:
-    """Its own vote is not a majority of three. Repeated and foreign votes do not count; a second voter's vote decides."""
+    """A candidate needs two votes of three. Its own vote counts once, and the vote of an observer does not count."""
     state = quorum(ONE, TWO, THREE)
     assert not state.can_elect_itself
     state.campaign()
@@ -74,20 +74,20 @@ def test_a_candidate_of_three_needs_a_second_vote() -> None:
 
 
 def test_an_observer_cannot_campaign() -> None:
-    """A node outside the voters never votes."""
+    """A node that is not a voter must not start an election."""
     with pytest.raises(QuorumViolation):
         quorum(node_id=OBSERVER).campaign()
 
 
 def test_a_restarted_leader_does_not_resume_its_epoch() -> None:
-    """The file names this node as leader of epoch 4. After a restart the epoch has no leader, so it must be re-elected."""
+    """quorum-state names this node as leader of epoch 4. After a restart it is not leader and must win a new epoch."""
     state = quorum(election=ElectionState(LeaderEpoch(4), ONE))
     assert state.leader_and_epoch == LeaderAndEpoch(None, LeaderEpoch(4))
     assert elect(state).leader_and_epoch == LeaderAndEpoch(ONE, LeaderEpoch(5))
 
 
 def test_a_voter_does_not_wait_for_a_leader_who_is_no_voter() -> None:
-    """The voters were reconfigured since the file was written, so the sole voter starts a newer epoch. An observer's own
+    """quorum-state names a leader that is no longer a voter, so the sole voter starts a newer epoch. An observer's own
     configuration may be outdated, so it keeps following and never elects itself."""
     stored = ElectionState(LeaderEpoch(4), TWO)
     state = quorum(election=stored)
@@ -109,7 +109,7 @@ def test_a_log_ahead_of_the_file_wins() -> None:
 
 
 def test_one_voter_commits_what_it_flushed_once_its_epoch_began_durably() -> None:
-    """Records of earlier epochs are committed together with the LeaderChange at offset 20, not before."""
+    """Records of earlier epochs are committed only when the new epoch's LeaderChange at offset 20 is flushed."""
     state = quorum(high_watermark=10)
     elect(state, log_end=20)
     state.log_flushed(Offset(20))
@@ -121,7 +121,7 @@ def test_one_voter_commits_what_it_flushed_once_its_epoch_began_durably() -> Non
 
 
 def test_three_voters_commit_with_the_second() -> None:
-    """The leader's own disk is one of three. The median decides, and observers do not count."""
+    """The high watermark is the median of the three voters' log ends. Observers do not count."""
     state = quorum(ONE, TWO, THREE)
     state.campaign()
     state.take_ready()
@@ -160,7 +160,7 @@ def test_an_observer_follows_and_takes_the_watermark_up_to_its_own_end() -> None
 
 
 def test_old_news_of_leaders_changes_nothing() -> None:
-    """Ignored: lower epochs, the known leader again, no leader in the known epoch, and this node itself."""
+    """News is ignored of a lower epoch, of the known leader, of no leader in the known epoch, and of this node as leader."""
     state = quorum(node_id=OBSERVER, election=ElectionState(LeaderEpoch(3), ONE))
     state.take_ready()
     state.leader_discovered(TWO, LeaderEpoch(2))
@@ -171,7 +171,7 @@ def test_old_news_of_leaders_changes_nothing() -> None:
 
 
 def test_an_epoch_without_a_leader_is_followed_by_its_leader() -> None:
-    """First only the epoch is known, then its leader."""
+    """The observer first learns only the epoch, and later which node leads it."""
     state = quorum(node_id=OBSERVER)
     state.leader_discovered(None, LeaderEpoch(3))
     state.take_ready()
@@ -184,14 +184,14 @@ def test_an_epoch_without_a_leader_is_followed_by_its_leader() -> None:
 
 
 def test_two_leaders_of_one_epoch_are_a_violation() -> None:
-    """No correct quorum does this, and continuing would mix two histories."""
+    """A second leader in the same epoch raises, because following both would mix two histories."""
     state = quorum(node_id=OBSERVER, election=ElectionState(LeaderEpoch(3), ONE))
     with pytest.raises(QuorumViolation):
         state.leader_discovered(TWO, LeaderEpoch(3))
 
 
 def test_resigning_leaves_the_epoch_without_a_leader() -> None:
-    """The next election takes a higher epoch. Records that were not yet appended are gone."""
+    """The LeaderChange of the resigned epoch, not yet appended, is dropped. The next election takes a higher epoch."""
     state = quorum()
     state.campaign()
     state.take_ready()
@@ -204,7 +204,7 @@ def test_resigning_leaves_the_epoch_without_a_leader() -> None:
 
 
 def test_a_leader_steps_down_for_a_newer_epoch() -> None:
-    """Another node's leadership in a higher epoch ends this node's."""
+    """A node that learns of another leader in a higher epoch follows it and has no leader progress."""
     state = quorum(ONE, TWO, THREE)
     state.leader_discovered(TWO, LeaderEpoch(6))
     state.take_ready()

@@ -45,7 +45,7 @@ def encode(
 
 
 def test_what_was_encoded_is_decoded() -> None:
-    """Offsets continue across the split, and the decoded batches equal those kept in memory at the append."""
+    """Offsets continue across batches, and the decoded batches equal those that the encoder keeps in memory."""
     records = [topic(number) for number in range(10)]
     encoded = encode(records)
     assert [(entry.batch.base_offset, entry.batch.last_offset) for entry in encoded] == [(100, 103), (104, 107), (108, 109)]
@@ -64,7 +64,7 @@ def test_no_batch_grows_above_the_limit_or_is_split_without_need() -> None:
 
 
 def test_atomic_records_are_not_split() -> None:
-    """They are refused as a whole, by count and by size. Records that fit go into one batch."""
+    """Atomic records go into one batch. If they are too many or too large for one, all of them are refused."""
     assert len(encode([topic(number) for number in range(4)], is_atomic=True)) == 1
     with pytest.raises(RecordsTooLarge):
         encode([topic(number) for number in range(5)], is_atomic=True)
@@ -73,7 +73,7 @@ def test_atomic_records_are_not_split() -> None:
 
 
 def test_a_record_larger_than_a_batch_is_refused() -> None:
-    """It can never be written, no matter how the rest is split."""
+    """A record that exceeds the batch limit alone raises, because no split makes it fit."""
     with pytest.raises(RecordsTooLarge):
         encode([ApiMessageAndVersion(TopicRecord(name="x" * 300), 0)], bytes_max=300)
 
@@ -88,7 +88,7 @@ def test_the_numbering_is_taken_from_the_log() -> None:
 
 
 def test_a_damaged_batch_is_unreadable_at_its_offset() -> None:
-    """A flipped byte fails the checksum, and a value that is not a record is unreadable."""
+    """A flipped byte fails the checksum and makes the record undecodable. Both errors name the batch's offset."""
     buffer = encode([ApiMessageAndVersion(NoOpRecord(), 0)])[0].buffer
     (intact,) = split_batches(bytes(buffer))
     check_batch(*intact)

@@ -43,7 +43,7 @@ def progress() -> LeaderProgress:
 
 
 def test_caught_up_is_judged_by_where_the_leader_was() -> None:
-    """A replica that reaches the log end of its previous fetch was caught up at that fetch, not now."""
+    """A replica that reaches the leader's log end of the previous fetch was caught up at the time of that fetch."""
     leader = progress()
     replica = ReplicaKey(BrokerId(5))
     leader.fetched(replica, end_offset=Offset(0), leader_end=Offset(10), wall_ms=100)
@@ -55,7 +55,7 @@ def test_caught_up_is_judged_by_where_the_leader_was() -> None:
 
 
 def test_an_observer_may_start_over() -> None:
-    """Its disk was replaced. The leader reports the lower offset, under the same or another directory id."""
+    """After its disk was replaced, an observer fetches from a lower offset, with the same or a new directory id."""
     leader = progress()
     leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(9), leader_end=Offset(9), wall_ms=1)
     leader.fetched(ReplicaKey(BrokerId(5)), end_offset=Offset(0), leader_end=Offset(9), wall_ms=2)

@@ -47,13 +47,13 @@ def test_every_cut_is_noticed() -> None:
 
 
 def test_a_missing_header_is_noticed() -> None:
-    """The file is something else, or a snapshot that lost its beginning."""
+    """A file that does not start with a snapshot header is invalid."""
     with pytest.raises(InvalidSnapshot, match="header"):
         parse_snapshot(b"".join(parts()[1:]))
 
 
 def test_a_flipped_byte_is_noticed() -> None:
-    """Checksums cover the records."""
+    """A changed byte in a record fails the batch's checksum."""
     written = bytearray(b"".join(parts()))
     position = len(parts()[0]) + 70
     written[position] ^= 1
