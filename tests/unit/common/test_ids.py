@@ -18,7 +18,7 @@ from common.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_text, uuid_
     ],
 )
 def test_the_text_of_a_uuid_is_kafkas(uuid: Uuid, text: str) -> None:
-    """The well-known ids, and both characters that differ from plain base64."""
+    """The examples are the well-known ids and a uuid with both characters that differ from plain base64."""
     assert uuid_text(uuid) == text
     assert uuid_from_text(text) == uuid
     assert uuid_from_text(text + "==") == uuid
@@ -48,6 +48,7 @@ def test_every_uuid_has_one_text_that_gives_it_back(raw: bytes) -> None:
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    """Too short, too long, foreign characters, plain base64, a line end: ValueError, which names the text."""
+    """Text that is too short or too long, has foreign characters, is plain base64 or has a line end raises a ValueError,
+    which names the text."""
     with pytest.raises(ValueError, match=r"is not a base64url uuid|a uuid has 16"):
         uuid_from_text(text)

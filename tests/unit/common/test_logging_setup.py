@@ -21,7 +21,7 @@ def _restored_logging() -> object:
 
 
 def test_events_of_both_kinds_are_json_lines() -> None:
-    """Logs once through structlog and once through the standard library."""
+    """One event is logged through structlog and one through the standard library."""
     stream = io.StringIO()
     configure_logging(log_format="json", stream=stream)
     directory_id = bytes(range(16))
@@ -35,8 +35,8 @@ def test_events_of_both_kinds_are_json_lines() -> None:
 
 
 def test_a_line_is_one_write() -> None:
-    """A process can be killed after any write, and its next life goes on behind what is there: the file then still holds
-    one event a line."""
+    """A process can be killed between two writes, and after its restart it appends to the same file. The file still holds
+    one event per line, because each line is a single write."""
 
     class Writes(io.StringIO):
         def __init__(self) -> None:

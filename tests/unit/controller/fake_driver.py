@@ -54,7 +54,7 @@ class FakeDriver:
         return Offset(len(self.log) - 1)
 
     def resign(self, epoch: int) -> None:
-        """Like the real driver, elects the sole voter again at once."""
+        """Gives up the leadership. As with the real driver, the sole voter is elected again at once."""
         assert epoch == self.epoch
         self.lose()
         self.lead()
@@ -97,5 +97,5 @@ class FakeDriver:
 
     @property
     def records(self) -> list[KnownRecord]:
-        """All records of the log except control batches."""
+        """Returns all records of the log except control batches."""
         return [record for record in self.log if record is not None]

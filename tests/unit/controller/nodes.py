@@ -45,7 +45,7 @@ class ControllerNode:
         self.driver: QuorumDriver
 
     async def start(self) -> "ControllerNode":
-        """Returns when the node is the active controller and has committed its bootstrap records, if any."""
+        """Starts the controller and returns when it is active and has committed its bootstrap records, if any."""
         disk = self.world.disk(self.config.metadata_log_dir)
         if "bootstrap.checkpoint" not in disk.files():
             disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records()))

@@ -124,8 +124,8 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
 
 
 def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
-    """Stopped for 20 s (SIGSTOP, a suspended VM). Brokers may have sent heartbeats that the controller could not receive, so
-    that time does not count; the silence before and after it does."""
+    """The controller is stopped for 20 s (SIGSTOP, a suspended VM). Brokers may have sent heartbeats that it could not
+    receive, so that time does not count; the silence before and after it does."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -167,8 +167,8 @@ def test_a_slow_commit_is_no_absence() -> None:
 
 
 def test_a_cluster_lives_and_a_disk_dies() -> None:
-    """Registration, topic, assignments, directory failure: the other replica leads once the heartbeat is answered. Every
-    response follows its commit, and another listener rebuilds the same state from the log."""
+    """Brokers register, a topic is created, replicas are assigned, and a directory fails: the other replica leads once the
+    heartbeat is answered. Every response follows its commit, and another listener rebuilds the same state from the log."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -219,7 +219,8 @@ class Follower:
 
 
 def test_a_restarted_controller_knows_everything_it_knew() -> None:
-    """kill -9 and a restart: the state is equal, the brokers' sessions start over, the quorum's epoch is higher."""
+    """After kill -9 and a restart, the state is equal, the brokers' sessions start over, and the quorum's epoch is
+    higher."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -325,7 +326,7 @@ def test_alter_partition_and_deletion_over_the_wire() -> None:
     ],
 )
 def test_disabled_deletion_has_a_code_that_the_client_knows(version: int, code: ErrorCode) -> None:
-    """TOPIC_DELETION_DISABLED exists since version 3. Sent directly and through a broker."""
+    """TOPIC_DELETION_DISABLED exists since version 3 of DeleteTopics. The request is sent directly and through a broker."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -346,7 +347,7 @@ def test_disabled_deletion_has_a_code_that_the_client_knows(version: int, code: 
 
 
 def test_versions_features_and_cluster() -> None:
-    """What a broker or a tool asks the controller first."""
+    """The client sends the requests that a broker or a tool sends to a controller first."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         response = await client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
@@ -371,7 +372,8 @@ def test_versions_features_and_cluster() -> None:
 
 @pytest.mark.parametrize(("version", "is_listed"), [(3, False), (4, True)])
 def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_listed: bool) -> None:
-    """Like on a broker: older clients reject a minimum level of 0 (KIP-1022)."""
+    """Only ApiVersions version 4 lists features with a minimum level of 0, as on a broker: older clients reject that level
+    (KIP-1022)."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -401,7 +403,7 @@ def test_a_topic_that_is_not_committed_in_time() -> None:
 
 
 def test_an_idle_log_keeps_moving() -> None:
-    """Covers metadata.max.idle.interval.ms."""
+    """The controller writes NoOp records to an idle log, one per metadata.max.idle.interval.ms."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         follower = Follower()
@@ -475,7 +477,7 @@ def test_a_forwarded_creation_is_answered_in_the_inner_requests_version(version:
 
 
 def test_an_error_inside_is_not_an_error_of_the_envelope() -> None:
-    """UnregisterBroker of an unknown broker fails as a whole, and the client gets this error as its response."""
+    """A forwarded UnregisterBroker of an unknown broker fails as a whole, and the client gets this error as its response."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         answer = await client.send(envelope(UnregisterBrokerRequest(broker_id=9), 0))
@@ -504,7 +506,7 @@ BAD_ENVELOPES = {
 
 @pytest.mark.parametrize("name", list(BAD_ENVELOPES))
 def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None:
-    """Each gets an error on the Envelope, and the controller keeps working."""
+    """The Envelope is answered with an error, and the controller keeps working."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -518,7 +520,8 @@ def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None
 
 
 def test_every_request_is_refused_while_not_active() -> None:
-    """With NOT_CONTROLLER. A forwarded request gets it on the Envelope, so that the broker looks for another controller."""
+    """The error is NOT_CONTROLLER. A forwarded request gets it on the Envelope, so that the broker looks for another
+    controller."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")

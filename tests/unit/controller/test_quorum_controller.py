@@ -86,7 +86,7 @@ def run(
 
 
 class Finished(Exception):
-    """Ends the TaskGroup of a scenario that is done."""
+    """Raised to end the TaskGroup of a scenario that is done."""
 
 
 def write(_turn: Turn, records: Sequence[KnownRecord]) -> ControllerResult[str]:
@@ -95,7 +95,7 @@ def write(_turn: Turn, records: Sequence[KnownRecord]) -> ControllerResult[str]:
 
 
 def look(turn: Turn, _request: None) -> ControllerResult[list[str]]:
-    """An operation that responds with the names of the topics."""
+    """An operation that writes nothing and responds with the names of the topics."""
     return ControllerResult([], sorted(turn.state.topic_ids))
 
 
@@ -155,7 +155,7 @@ def test_a_reader_waits_for_what_it_may_have_read() -> None:
 
 
 def test_answers_go_out_one_by_one_as_they_are_committed() -> None:
-    """Committing the first does not release the second."""
+    """The commit of the first operation's records does not release the response of the second."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -173,7 +173,7 @@ def test_answers_go_out_one_by_one_as_they_are_committed() -> None:
 
 
 def test_an_error_of_the_operation_is_answered_at_once() -> None:
-    """Nothing is written, so there is nothing to wait for."""
+    """The operation wrote no records, so its error need not wait for a commit."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -207,7 +207,7 @@ def test_an_event_that_waited_too_long_is_not_carried_out() -> None:
 
 
 def test_a_standby_follows_and_refuses() -> None:
-    """It replays committed records and responds NOT_CONTROLLER."""
+    """A standby controller replays committed records and responds NOT_CONTROLLER."""
     driver = FakeDriver([*FEATURES, topic("t")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -221,7 +221,7 @@ def test_a_standby_follows_and_refuses() -> None:
 
 
 def test_the_first_active_controller_writes_the_bootstrap_records() -> None:
-    """In one transaction, metadata.version first."""
+    """The bootstrap records are written in one transaction, metadata.version first."""
     driver = FakeDriver()
     driver.bootstrap = [ApiMessageAndVersion(record, 0) for record in FEATURES]
 
@@ -245,7 +245,7 @@ def test_the_first_active_controller_writes_the_bootstrap_records() -> None:
 
 
 def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
-    """The uncommitted change also disappears from the state, which is rebuilt from the log. A new term starts clean."""
+    """The state is rebuilt from the log, so it no longer has the uncommitted change. The next term starts clean."""
     driver = FakeDriver([*FEATURES, topic("kept")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -338,7 +338,7 @@ def test_more_than_one_batch_becomes_a_transaction() -> None:
 
 
 def test_a_replay_that_contradicts_the_state_ends_the_process() -> None:
-    """None of its records reaches the log."""
+    """The operation's records contradict the state. None of them reaches the log."""
     driver = FakeDriver([*FEATURES, topic("t")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -376,7 +376,7 @@ def partition(replicas: list[int], leader: int, isr: list[int], *, index: int = 
 
 
 def test_unfenced_brokers_get_one_full_session_from_a_new_controller() -> None:
-    """No broker is fenced before it ends. Afterwards all silent brokers are, each in its own batch."""
+    """No broker is fenced before the session ends. Afterwards all silent brokers are fenced, each in its own batch."""
     driver = FakeDriver([*FEATURES, registered(1), registered(2), registered(3, fenced=True)])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -417,7 +417,7 @@ def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None)
 
 
 def test_an_idle_log_gets_no_op_records() -> None:
-    """One per interval without other appends, and none on a standby."""
+    """An active controller writes one NoOp record per interval without other appends. A standby writes none."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -439,7 +439,7 @@ def test_an_idle_log_gets_no_op_records() -> None:
 
 
 def test_the_no_op_timer_rests_where_it_may_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below 3.3-IV1 NoOp records do not exist: the timer wakes up once per interval and writes nothing."""
+    """Below 3.3-IV1 there are no NoOp records, so the timer only wakes up once per interval and writes nothing."""
     driver = FakeDriver([FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=NO_OP_LEVEL - 1)])
     sleep_until = SimulatedEnvironment.sleep_until
     sleeps: list[int] = []
@@ -487,7 +487,7 @@ def test_the_leaderless_sweep_follows_changes_of_the_metadata() -> None:
 
 
 def test_preferred_leaders_are_restored_by_their_timer() -> None:
-    """Covers auto.leader.rebalance.enable."""
+    """With auto.leader.rebalance.enable, a timer moves leadership back to the preferred leaders."""
     driver = FakeDriver(
         [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), partition([1, 2], 2, [1, 2])]
     )
@@ -527,7 +527,8 @@ def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_in
 
 
 def test_the_events_of_a_disk_failure_name_the_directory() -> None:
-    """The report is logged at once, the moved leaders at the commit, each with directory_id and broker_id."""
+    """The failed directory is logged at once and the moved leaders at the commit. Each event has directory_id and
+    broker_id."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:

@@ -54,7 +54,7 @@ def test_a_controller_has_only_its_controller_listener() -> None:
 
 
 def test_unknown_keys_and_keys_without_effect_are_warnings() -> None:
-    """Both kinds are reported by name, sorted, and do not prevent the start."""
+    """Unknown keys and keys without effect are reported by name, sorted, and do not prevent the start."""
     config = load_server_config(BROKER | {"no.such.key": "1", "num.io.threads": "8"})
     assert config.warnings == (
         "no.such.key is not a known key; it is ignored",
@@ -104,7 +104,8 @@ def test_missing_keys_are_named(key: str) -> None:
 
 
 def test_environment_variables_follow_the_official_image() -> None:
-    """Dots, underscores and dashes are restored; variables of the image's scripts are skipped."""
+    """Variable names of the official Docker image are turned into keys with dots, underscores and dashes. Variables that
+    only the image's scripts use are skipped."""
     variables = {"KAFKA_LOG_DIRS": "/a", "KAFKA_X__Y___Z": "1", "KAFKA_HEAP_OPTS": "-Xmx1g", "HOME": "/"}
     assert properties_from_environment(variables) == {"log.dirs": "/a", "x_y-z": "1"}
 

@@ -9,7 +9,8 @@ from tests.unit.common.configuration.test_server import BROKER
 
 
 def test_overrides_beat_the_servers_defaults() -> None:
-    """The server's keys and the topic's have different names. Overrides use the topic's."""
+    """Some settings have one name in server.properties and another in a topic's configuration. Overrides use the topic's
+    name."""
     server = load_server_config(BROKER | {"log.retention.minutes": "5", "min.insync.replicas": "2"})
     defaults = default_topic_config(server)
     assert defaults.retention_ms == 300_000
@@ -35,12 +36,12 @@ def test_the_class_defaults_are_kafkas() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fragment: str) -> None:
-    """Storing a key that has no effect would mislead the operator."""
+    """A key that has no effect is refused, because storing it would mislead the operator."""
     with pytest.raises(ConfigError) as caught:
         validate_topic_overrides(overrides)
     assert fragment in str(caught.value)
 
 
 def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
-    """Tools routinely send cleanup.policy=delete and compression.type=producer."""
+    """Tools routinely send cleanup.policy=delete and compression.type=producer, so both are accepted."""
     validate_topic_overrides({"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "1"})

@@ -61,8 +61,8 @@ def test_an_idle_disk_that_dies_is_found_by_the_probe() -> None:
 
 
 def test_whoever_awaits_a_failed_operation_finds_the_directory_offline() -> None:
-    """The state changes as soon as the error arrives, before the consumer has run. The effects are carried out once, when it
-    runs."""
+    """The directory's state changes as soon as the error arrives, before the channel's consumer has run. The effects are
+    carried out once, when the consumer runs."""
     world = SimulatedWorld(seed=1)
     world.disk("/d1").fail_with(errno.EIO)
 

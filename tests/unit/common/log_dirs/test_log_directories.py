@@ -23,7 +23,7 @@ SPACE = SpaceStat(total_bytes=1000, usable_bytes=10, free_inodes=5)
 
 
 def directories(*, metadata_dir: str = "/m", unreadable: str = "") -> LogDirectories:
-    """/d1 and /d2 are the data directories. The metadata directory is a separate one, or one of them."""
+    """The state with data directories /d1 and /d2. The metadata directory is a separate one, or one of the two."""
     found = [LogDirectory(path="/d1", directory_id=D1), LogDirectory(path="/d2", directory_id=D2)]
     if metadata_dir == "/m":
         found.append(LogDirectory(path="/m", directory_id=META))
@@ -46,7 +46,8 @@ def test_the_first_report_of_a_directory_wins() -> None:
 
 
 def test_the_last_data_directory_takes_the_node_with_it() -> None:
-    """So does the metadata directory, whatever else is online."""
+    """The node halts when its last data directory fails. It also halts when the metadata directory fails, whatever else is
+    online."""
     known = directories()
     known.step(LogDirError("/d1", "append", errno.EIO))
     assert [type(effect) for effect in known.step(LogDirError("/d2", "read", errno.EIO))] == [WentOffline, HaltNode]
@@ -78,12 +79,12 @@ def test_a_metadata_directory_that_holds_data_too_halts_once() -> None:
     ],
 )
 def test_whose_fault_an_error_is(operation: str, code: int, kinds: list[type]) -> None:
-    """One row for each class of errno and operation."""
+    """The cases are one for each class of errno and operation."""
     assert [type(effect) for effect in directories().step(LogDirError("/d1", operation, code))] == kinds
 
 
 def test_a_full_directory_goes_offline_with_that_cause() -> None:
-    """An append that finds no space takes it offline. A probe that finds none does not."""
+    """An append that finds no free space takes the directory offline. A probe that finds no free space does not."""
     known = directories()
     known.step(LogDirError("/d1", "probe", errno.ENOSPC))
     assert known.is_online(D1)
@@ -92,7 +93,8 @@ def test_a_full_directory_goes_offline_with_that_cause() -> None:
 
 
 def test_the_order_of_the_configuration_whatever_is_online() -> None:
-    """An unreadable directory has only a path and a cause."""
+    """Directories are listed in the order of the configuration. A directory that could not be read at start has only a path
+    and a cause."""
     known = directories(unreadable="/d3")
     assert [each.path for each in known.data_dirs] == ["/d1", "/d2", "/d3"]
     assert list(known.online.items()) == [(D1, "/d1"), (D2, "/d2")]
@@ -103,7 +105,8 @@ def test_the_order_of_the_configuration_whatever_is_online() -> None:
 
 
 def test_space_is_what_the_last_look_said() -> None:
-    """The space is ignored if the directory went offline during the probe."""
+    """The free space is the one that the last probe reported. A report is ignored if the directory went offline during the
+    probe."""
     known = directories()
     assert known.space(D1) is None
     assert known.step(SpaceSeen(D1, SPACE)) == []
@@ -149,7 +152,8 @@ def test_gaining_the_last_missing_directory_leaves_none_offline() -> None:
     ],
 )
 def test_what_cannot_be_gained(path: str, directory_id: DirectoryId, why: str) -> None:
-    """A path that is online, an id that failed in this incarnation or is in use elsewhere, the metadata directory."""
+    """These cannot be gained: a path that is online, an id that failed in this incarnation or is in use elsewhere, and the
+    metadata directory."""
     known = directories()
     known.step(LogDirError("/d1", "append", errno.EIO))
     with pytest.raises(AssertionError, match=why):

@@ -19,8 +19,7 @@ async def attached(world: SimulatedWorld) -> LogDir:
 
 
 def test_a_full_disk_is_probed_on_and_its_space_stays_known() -> None:
-    """From some moment on the probe finds no space. Placement must be notified of that, and of space that becomes free
-    later."""
+    """The disk becomes full, and later has free space again. Each time, the probe reports the change of its free space."""
 
     async def scenario(world: SimulatedWorld) -> None:
         seen: list[SpaceStat] = []

@@ -22,7 +22,7 @@ def formatted(path: str, *, node_id: int = 1, cluster_id: str = CLUSTER, with_id
 
 
 def world_with(contents: Mapping[str, bytes | None]) -> SimulatedWorld:
-    """A world whose disks hold these meta.properties. None means an empty disk."""
+    """Makes a world whose disks hold these meta.properties. None means an empty disk."""
     world = SimulatedWorld(seed=1)
     for path, content in contents.items():
         disk = world.disk(path)
@@ -49,7 +49,7 @@ def refused(world: SimulatedWorld) -> str:
 
 
 def test_good_directories_are_all_online() -> None:
-    """Three formatted directories, two for data and one for metadata. None is offline."""
+    """The scan of three formatted directories, two for data and one for metadata, finds none offline."""
     directories = scan(world_with({path: formatted(path) for path in IDS}))
     assert list(directories.known.online) == [IDS["/d1"], IDS["/d2"]]
     assert directories.metadata.path == "/m"
@@ -93,7 +93,7 @@ def test_a_read_only_disk_starts_offline_though_it_reads_well() -> None:
 
 
 def test_the_metadata_directory_must_work() -> None:
-    """Without it the node cannot run at all."""
+    """Without a working metadata directory the node cannot run at all."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/m").fail_with(errno.EIO)
     assert "/m" in refused(world)
@@ -115,7 +115,7 @@ def test_an_unformatted_directory_among_formatted_ones_is_fatal() -> None:
 
 
 def test_a_directory_of_another_cluster_or_node_is_fatal() -> None:
-    """The error names both and what was found in them."""
+    """The error names the directory's cluster or node and the expected one."""
     other_cluster = {"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": formatted("/d2", cluster_id="another")}
     assert "/d2" in refused(world_with(other_cluster))
     other_node = {"/m": formatted("/m"), "/d1": formatted("/d1", node_id=9), "/d2": formatted("/d2")}
@@ -125,7 +125,7 @@ def test_a_directory_of_another_cluster_or_node_is_fatal() -> None:
 
 
 def test_a_copied_directory_is_fatal() -> None:
-    """Two paths with the same directory.id. The error names both."""
+    """Two paths have the same directory.id. The error names both paths."""
     text = refused(world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": formatted("/d1")}))
     assert "/d1" in text
     assert "/d2" in text
@@ -133,7 +133,7 @@ def test_a_copied_directory_is_fatal() -> None:
 
 
 def test_a_directory_in_use_is_fatal_and_the_others_are_released() -> None:
-    """A second node on the same disk is refused with one line. It can start after the first has stopped."""
+    """A second node on the same disk is refused with an error of one line. It can start after the first node has stopped."""
     world = world_with({path: formatted(path) for path in IDS})
 
     async def scenario(_: SimulatedWorld) -> None:
@@ -158,7 +158,7 @@ def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
 
 
 def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
-    """A clean shutdown of the whole broker, then one marker missing."""
+    """All directories have the marker of a clean shutdown. Then the marker of one directory is missing."""
     world = world_with({path: formatted(path) for path in IDS})
     for path in ("/d1", "/d2"):
         world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))
@@ -173,7 +173,8 @@ def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
 
 
 def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
-    """The probe does not fit, but all data on the disk can be read. Placement knows from the start to avoid it."""
+    """There is no space for the probe's file, but all data on the disk can be read. Placement knows from the start to avoid
+    the disk."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").capacity_bytes = world.disk("/d2").used_bytes()
     directories = scan(world)
@@ -196,8 +197,8 @@ def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: st
 
 @pytest.mark.parametrize("operation", ["attach", "lock", "read_file", "probe"])
 def test_a_process_that_is_short_of_files_does_not_start_without_a_healthy_disk(operation: str) -> None:
-    """Otherwise it would run without that disk until the next restart, and the disk's replicas would each have lost a
-    copy."""
+    """The process has too many open files (EMFILE), so the start fails. Otherwise the node would run without a healthy disk
+    until the next restart, and each partition on that disk would lack a replica."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_next(operation, errno.EMFILE)
 

@@ -63,11 +63,11 @@ def test_a_message_ends_where_its_buffer_ends() -> None:
 @pytest.mark.parametrize(
     ("tags", "reason"),
     [
-        ("02 05 00 05 00", "tag 5"),  # twice the same
-        ("02 06 00 05 00", "tag 5"),  # not sorted
-        ("02 00 01 01 00 01 01", "tag 0"),  # a known one twice
-        ("01 00 02 01 00", "does not have the size"),  # shorter than announced
-        ("01 00 03 02 0000000000000000000000000000000000", "does not have the size"),  # longer than announced
+        ("02 05 00 05 00", "tag 5"),  # tag 5 twice
+        ("02 06 00 05 00", "tag 5"),  # tag 6 before tag 5
+        ("02 00 01 01 00 01 01", "tag 0"),  # tag 0, which is declared, twice
+        ("01 00 02 01 00", "does not have the size"),  # value shorter than its size
+        ("01 00 03 02 0000000000000000000000000000000000", "does not have the size"),  # value longer than its size
         ("01 00 01 00", "must not be null"),
         ("01 808080808001 00", "varint"),
         ("01 ffffffff7f 00", "varint"),
@@ -80,7 +80,7 @@ def test_malformed_tagged_fields_are_refused(tags: str, reason: str) -> None:
 
 
 def test_a_tagged_field_beyond_the_end() -> None:
-    """The size of an unknown tagged field is checked before its bytes are read."""
+    """The announced size of an unknown tagged field is checked before the field's bytes are read."""
     with pytest.raises(BufferUnderflow):
         decode(BrokerHeartbeatRequest, HEARTBEAT_FIXED + bytes.fromhex("01 05 7f 00"), 1)
 
@@ -119,7 +119,7 @@ def test_a_compact_string_longer_than_kafka_allows() -> None:
 
 
 def test_more_elements_than_a_request_may_have() -> None:
-    """A request within the frame size limit must still not become millions of objects."""
+    """A request within the frame size limit must not become millions of objects in memory."""
     count = 600_000
     # Three topics of 600,000 partitions each; 600,001 is the varint c1 cf 24.
     topic = b"\x02t" + b"\xc1\xcf\x24" + bytes(4 * count) + b"\x00"
@@ -131,7 +131,7 @@ def test_more_elements_than_a_request_may_have() -> None:
 
 
 def test_an_unknown_version_of_a_stored_message() -> None:
-    """A newer release stored it. The bytes are refused like malformed ones."""
+    """The message was stored by a newer release. Its bytes are refused like malformed ones."""
     with pytest.raises(RemoteProtocolError):
         decode_with_version(DefaultPrincipalData, b"\x00\x01\x01\x01\x00\x00")
     with pytest.raises(BufferUnderflow):
@@ -177,7 +177,7 @@ def test_ignorable_fields_are_left_out() -> None:
 
 
 def test_a_number_out_of_range_among_many() -> None:
-    """The column encoder checks ranges like the loop does."""
+    """The column encoder, which handles long arrays, checks number ranges like the loop for short arrays does."""
     for count in (2, 20):
         partitions = [ListOffsetsPartition(partition_index=index) for index in range(count)]
         partitions[-1].timestamp = 2**63
@@ -186,7 +186,7 @@ def test_a_number_out_of_range_among_many() -> None:
 
 
 def test_undeclared_versions_are_refused_both_ways() -> None:
-    """A version that is not declared is our own bug, in both directions."""
+    """To encode or decode a version that is not declared is our own bug."""
     for refused in (-1, 2):
         with pytest.raises(UnsupportedVersion, match="versions 0-1"):
             encode(BrokerHeartbeatRequest(), refused)
@@ -220,7 +220,7 @@ def test_records_are_not_copied() -> None:
 
 
 def test_regions_of_files_pass_through() -> None:
-    """A region counts with its size and stays in its place among the parts. Only `encode` has to refuse it."""
+    """A file region counts with its size and stays in its place among the encoded parts. Only `encode` has to refuse it."""
     region = Region(1000)
     partitions = [FetchedPartition(records=[b"ab", region]), FetchedPartition(partition_index=1, records=b"")]
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])

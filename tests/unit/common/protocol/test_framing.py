@@ -44,8 +44,8 @@ def test_request_header_follows_the_flexible_versions(version: int, header: int)
 
 
 def test_api_versions_response_has_header_0_always() -> None:
-    """Its response must be readable before the two sides know each other's versions. All other responses follow their
-    version."""
+    """The ApiVersions response must be readable before the two sides know each other's versions. For all other APIs the
+    response header follows the version."""
     assert [response_header_version(ApiVersionsResponse, version) for version in range(5)] == [0] * 5
     assert [response_header_version(MetadataResponse, version) for version in (8, 9)] == [0, 1]
     response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, max_version=12)])
@@ -89,7 +89,7 @@ def test_frames_too_short_for_a_header() -> None:
 
 
 def test_header_of_another_message() -> None:
-    """Encoding a header with another API or version than the message is our own bug."""
+    """To encode a header whose API or version is not the message's is our own bug."""
     with pytest.raises(EncodeError):
         encode_request_frame(RequestHeader(request_api_key=3, request_api_version=0), ApiVersionsRequest(), 0)
     with pytest.raises(EncodeError):
@@ -104,7 +104,8 @@ def test_frames_bigger_than_a_length_can_say() -> None:
 
 
 def test_a_claimed_length_is_not_allocated() -> None:
-    """The buffer grows with the bytes that arrive. A length above the limit is refused after its four bytes."""
+    """The receive buffer grows only with the bytes that arrive. A length above the limit is refused as soon as its four
+    bytes are read."""
     framer = RequestFramer(100_000_000)
     framer.receive_data(b"\x05\xf5\xe1\x00" + b"x" * 10)
     assert framer.next_frame() is None
@@ -116,7 +117,8 @@ def test_a_claimed_length_is_not_allocated() -> None:
 
 
 def test_produce_is_advertised_from_0() -> None:
-    """For librdkafka. Every other API is advertised with the versions that are served."""
+    """librdkafka needs Produce advertised from version 0. Every other API is advertised with the versions that are
+    served."""
     assert str(APIS[ApiKey.PRODUCE].advertised) == "0-11"
     assert str(APIS[ApiKey.PRODUCE].versions) == "3-11"
     assert all(api.advertised == api.versions for key, api in APIS.items() if key is not ApiKey.PRODUCE)

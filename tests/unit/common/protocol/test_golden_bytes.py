@@ -25,7 +25,7 @@ def wire(annotated: str) -> bytes:
 
 
 def test_heartbeat_with_offline_directories() -> None:
-    """OfflineLogDirs is tagged field 0, a compact array of uuids."""
+    """In a BrokerHeartbeat request, OfflineLogDirs is tagged field 0, a compact array of uuids."""
     message = BrokerHeartbeatRequest(
         broker_id=5, broker_epoch=300, current_metadata_offset=1000, want_shut_down=True, offline_log_dirs=[DIRECTORY, LOST]
     )
@@ -77,7 +77,7 @@ def assignments_on_the_wire(*directory_ids: str) -> bytes:
 
 
 def test_assigned_directories_in_the_seeds_numbering() -> None:
-    """KIP-858, the default: UNASSIGNED 0, LOST 1, MIGRATING 2."""
+    """The default numbering of reserved directory ids is KIP-858's: UNASSIGNED 0, LOST 1, MIGRATING 2."""
     message = assignments_to(DIRECTORY, UNASSIGNED, LOST, MIGRATING)
     expected = assignments_on_the_wire(DIRECTORY.hex(), "00" * 16, "00" * 15 + "01", "00" * 15 + "02")
     assert encode(message, 0) == expected
@@ -85,7 +85,8 @@ def test_assigned_directories_in_the_seeds_numbering() -> None:
 
 
 def test_assigned_directories_in_apaches_numbering() -> None:
-    """Apache Kafka: MIGRATING 0, UNASSIGNED 1, LOST 2. In memory the numbers are always those of KIP-858."""
+    """Apache Kafka numbers the reserved directory ids MIGRATING 0, UNASSIGNED 1, LOST 2. In memory the numbers are always
+    those of KIP-858."""
     message = assignments_to(DIRECTORY, UNASSIGNED, LOST, MIGRATING)
     expected = assignments_on_the_wire(DIRECTORY.hex(), "00" * 15 + "01", "00" * 15 + "02", "00" * 16)
     assert encode(message, 0, numbering=Numbering.APACHE) == expected
@@ -93,7 +94,7 @@ def test_assigned_directories_in_apaches_numbering() -> None:
 
 
 def test_many_partitions_take_the_columns_path() -> None:
-    """A thousand partitions get the same bytes as a thousand encoded one by one."""
+    """A thousand partitions encoded together, column by column, get the same bytes as a thousand encoded one by one."""
     topic = RequestTopicData(
         topic_id=TOPIC, partitions=[RequestPartitionData(partition_index=index * 3) for index in range(1000)]
     )
@@ -109,7 +110,7 @@ def test_many_partitions_take_the_columns_path() -> None:
 
 
 def test_one_partition_with_an_unknown_tag_among_many() -> None:
-    """If an element has tagged fields, the loop is used instead of the columns, in both directions."""
+    """If an element has tagged fields, the array is encoded and decoded element by element, not column by column."""
     partitions = [RequestPartitionData(partition_index=index) for index in range(20)]
     partitions[13].unknown_tagged_fields = {9: b"later"}
     message = AssignReplicasToDirsRequest(

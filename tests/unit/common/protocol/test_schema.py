@@ -59,7 +59,7 @@ def test_types_that_no_message_uses_yet() -> None:
 
 
 def test_a_nullable_struct_is_one_byte_when_absent() -> None:
-    """KIP-893: -1 means null, 1 precedes the fields."""
+    """KIP-893: the byte -1 means that the struct is null. The byte 1 precedes the fields of a struct that is present."""
     assert encode(Drawing(), 1) == b"\xff\xff\xff\xff" + b"\xff" + bytes(4) + bytes(4)
     assert encode(Drawing(centre=Point()), 1) == b"\xff\xff\xff\xff" + b"\x01" + bytes(8) + b"\xff\xff" + bytes(4) + bytes(4)
 
@@ -74,7 +74,8 @@ class Placement(Struct):
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 200])
 @pytest.mark.parametrize("version", [0, 1])
 def test_arrays_of_any_length(count: int, version: int) -> None:
-    """Short and long arrays take different code paths to the same bytes. Only assigned directory ids are renumbered."""
+    """Short and long arrays take different code paths but get the same bytes. Only fields with assigned directory ids are
+    renumbered."""
     uuids = [Uuid((number % 5).to_bytes(16, "big")) for number in range(count)]
     apaches = [Uuid((1, 2, 0, 3, 4)[number % 5].to_bytes(16, "big")) for number in range(count)]
     placement = Placement(replicas=list(range(-1, count - 1)), directories=uuids, log_dirs=uuids)
@@ -88,7 +89,7 @@ def test_arrays_of_any_length(count: int, version: int) -> None:
 
 
 def test_versions_are_read_in_all_four_forms() -> None:
-    """The four forms of a version range."""
+    """A version range can be written in four forms."""
     assert version_range("3") == VersionRange(3, 3)
     assert version_range("3-7") == VersionRange(3, 7)
     assert 1000 in version_range("3+")

@@ -69,7 +69,7 @@ GOLDEN_RECORDS = [
 
 
 def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
-    """Changes bytes of the batch at some positions and corrects the checksum."""
+    """Returns the batch with the bytes at some positions changed and the checksum corrected."""
     changed = bytearray(batch)
     for position, replacement in changes.items():
         changed[position : position + len(replacement)] = replacement
@@ -131,7 +131,7 @@ def test_values_batch_equals_the_general_encoder() -> None:
 
 
 def test_control_bit_is_carried() -> None:
-    """The attributes end up in the header."""
+    """The control bit passed to the encoder ends up in the header's attributes."""
     header = read_header(encode_batch([Record(b"k", b"v", 0)], attributes=CONTROL_BIT))
     assert header.is_control
 
@@ -159,7 +159,8 @@ def test_wrong_magic_is_told_apart() -> None:
 
 @pytest.mark.parametrize("size", [1, 16, 17, 60, 61, 82])
 def test_a_cut_batch_is_truncated(size: int) -> None:
-    """Every proper prefix is truncated. At the end of a fetch response it is simply dropped."""
+    """Every proper prefix of a batch raises the error for truncation. At the end of a fetch response, a truncated batch is
+    simply dropped."""
     with pytest.raises(TruncatedBatch):
         split_batches(GOLDEN[:size])
     assert [header.base_offset for header, _ in split_batches(GOLDEN + GOLDEN[:size], allow_partial_tail=True)] == [5]
@@ -206,7 +207,7 @@ def test_a_batch_cannot_count_more_records_than_its_bytes_can_hold(compression: 
 
 
 def test_the_smallest_records_are_all_counted() -> None:
-    """Each takes seven bytes, so counting one more is refused."""
+    """Each of the smallest records takes seven bytes, so a header that counts one more record is refused."""
     batch = encode_batch([Record(None, None)] * 64)
     assert len(batch) == BATCH_OVERHEAD + 64 * 7
     validate_batch(read_header(batch), batch)
@@ -220,7 +221,8 @@ def test_the_smallest_records_are_all_counted() -> None:
     [(1, gzip.compress), (2, cramjam.snappy.compress_raw), (3, cramjam.lz4.compress), (4, cramjam.zstd.compress)],
 )
 def test_no_compression_is_too_good_for_the_count(compression: int, compress: Callable[[bytes], bytes]) -> None:
-    """The smallest records, as many as fit into 16 MiB, in bytes that compress better than real records do."""
+    """The batch has as many of the smallest records as fit into 16 MiB. They compress better than real records do, and still
+    the count is accepted."""
     size = 1 << 24
     batch = encode_batch([Record(None, None)], attributes=compression, compress=lambda _: bytes(compress(bytes(size))))
     count = size // 7
@@ -236,7 +238,7 @@ def test_an_unknown_compression_code_is_invalid() -> None:
 
 
 def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
-    """Batches that are valid in the log but not from a client."""
+    """These batches are valid in the log but are refused from a client."""
     control = encode_batch(GOLDEN_RECORDS, attributes=CONTROL_BIT)
     validate_batch(read_header(control), control)
     with pytest.raises(InvalidRecordBatch, match="control"):
@@ -338,8 +340,8 @@ def test_an_empty_batch_is_never_made() -> None:
 
 
 def test_the_quick_way_through_values_agrees_with_the_general_one() -> None:
-    """Offsets and values are the same as from `iterate_records`, for all sizes of varints and for records with keys and
-    headers."""
+    """The fast reader returns the same offsets and values as `iterate_records`, for all sizes of varints and for records
+    with keys and headers."""
     sizes = [0, 1, 63, 64, 8190, 8191, 8192, 20_000]
     plain = encode_values_batch([b"v" * size for size in sizes] * 1100, base_offset=9, leader_epoch=1, timestamp_ms=5)
     mixed = encode_batch(
@@ -358,7 +360,7 @@ def test_the_quick_way_through_values_agrees_with_the_general_one() -> None:
 
 
 def test_the_quick_way_finds_the_same_damage() -> None:
-    """It refuses what `iterate_records` refuses, always with a subclass of BatchError."""
+    """The fast reader refuses what `iterate_records` refuses, always with a subclass of BatchError."""
     batch = bytes(encode_values_batch([b"one", b"", b"three" * 20], base_offset=0, leader_epoch=0, timestamp_ms=0))
     rng = random.Random(113)
     refused = 0

@@ -122,7 +122,7 @@ def test_several_records_in_one_batch() -> None:
 
 
 def test_unknown_types_are_kept() -> None:
-    """A transaction marker in a partition's log is no error for a tool that prints it."""
+    """A tool that prints a partition's log also meets transaction markers. They are decoded without an error."""
     record = Record(b"\x00\x00\x00\x01", b"abc")
     assert decode_control_message(record) == UnknownControlRecord(1, b"abc")
 
@@ -147,6 +147,6 @@ def test_damaged_control_records_are_invalid(record: Record) -> None:
 
 
 def test_data_is_no_control_batch() -> None:
-    """A batch without the control bit is refused."""
+    """A batch without the control bit is refused by the decoder of control records."""
     with pytest.raises(InvalidRecordBatch):
         list(iterate_control_records(encode_batch([Record(b"\x00\x00\x00\x04", b"\x00\x00\x00")])))

@@ -42,7 +42,8 @@ def test_what_was_compressed_is_opened_up_to_the_bound(code: int, compress: Call
 
 @pytest.mark.parametrize(("code", "compress"), CODECS)
 def test_damage_is_one_error(code: int, compress: Callable[[bytes], Any]) -> None:
-    """Truncated anywhere or with any byte changed, it either raises NotDecompressed or yields at most `size_max` bytes."""
+    """If the data is truncated anywhere or any byte is changed, decompression either raises NotDecompressed or yields at
+    most `size_max` bytes."""
     payload = bytes(compress(PLAIN))
     for position in range(len(payload)):
         for damaged in (
@@ -68,7 +69,8 @@ def test_an_unknown_code_is_told(code: int) -> None:
 
 @pytest.mark.parametrize(("code", "compress"), CODECS)
 def test_memory_goes_by_what_is_there(code: int, compress: Callable[[bytes], Any]) -> None:
-    """Neither oversized nor damaged data takes much more memory than it has to."""
+    """Decompression takes little memory for data that exceeds the size limit, and also for damaged data with a high
+    limit."""
     large, damaged = bytes(compress(bytes(20_000_000))), bytearray(compress(PLAIN))
     damaged[len(damaged) // 2 :] = b"something else"
     for payload, size_max in ((large, 1_000_000), (bytes(damaged), 100_000_000)):

@@ -480,7 +480,7 @@ def test_each_record_is_written_as_and_read_from_its_golden_bytes(record: KnownR
 
 
 def test_every_version_has_golden_bytes() -> None:
-    """Every type and version has a listing."""
+    """Every version of every record type has a listing of golden bytes."""
     listed = {(type(record), version) for _, record, version, _ in GOLDEN}
     declared = {
         (record_class, version)
@@ -495,7 +495,8 @@ def test_every_version_has_golden_bytes() -> None:
     ("directory_id", "kip858", "apache"), [(UNASSIGNED, 0, 1), (LOST, 1, 2), (MIGRATING, 2, 0), (ID_2, None, None)]
 )
 def test_numberings_differ_in_the_reserved_ids_only(directory_id: Uuid, kip858: int | None, apache: int | None) -> None:
-    """One record in memory, two numbers on the wire. Real ids, and ids in registrations, are the same in both."""
+    """A reserved directory id is one value in memory but has a different number in each numbering. Real ids, and ids in
+    registrations, have the same bytes in both."""
     records = (
         (partition(directories=[ID_3, directory_id]), 1),
         (PartitionChangeRecord(partition_id=1, topic_id=ID_1, directories=[directory_id]), 1),
@@ -512,7 +513,7 @@ def test_numberings_differ_in_the_reserved_ids_only(directory_id: Uuid, kip858: 
 
 
 def test_unknown_types_and_versions() -> None:
-    """A daemon must not skip them; a tool keeps their bytes."""
+    """A daemon must not skip records of an unknown type or version. A tool keeps their bytes."""
     for frame, expected in (
         (bytes.fromhex("01 0f 00 aa bb"), UnknownRecord(15, 0, b"\xaa\xbb")),
         (bytes.fromhex("01 03 09 cc"), UnknownRecord(3, 9, b"\xcc")),
@@ -562,13 +563,14 @@ def test_unknown_tagged_fields_survive() -> None:
 
 
 def test_what_an_old_version_cannot_say_is_not_written() -> None:
-    """Directories in version 0 are a bug of the controller and are not dropped silently."""
+    """Directories in a record of version 0 are a bug of the controller. Encoding raises an error and does not drop them
+    silently."""
     for record in (partition(directories=[ID_1, ID_2]), PartitionChangeRecord(topic_id=ID_1, directories=[ID_1])):
         with pytest.raises(ProtocolError):
             encode_record(record, 0, Numbering.KIP858)
 
 
 def test_a_record_travels_with_its_version() -> None:
-    """The pair compares by value, so tests can compare whole lists of records."""
+    """A record and its version form a pair that compares by value, so tests can compare whole lists of records."""
     assert ApiMessageAndVersion(NoOpRecord(), 0) == ApiMessageAndVersion(NoOpRecord(), 0)
     assert ApiMessageAndVersion(NoOpRecord(), 0) != ApiMessageAndVersion(EndTransactionRecord(), 0)

@@ -53,7 +53,7 @@ def test_records_of_any_layout_come_back_whole(numbering: Numbering) -> None:
     ],
 )
 def test_everything_else_is_left_to_the_codec(extraordinary: bytes) -> None:
-    """It returns nothing for tagged fields, long arrays, null arrays and wrong sizes."""
+    """The fast decoder returns nothing for tagged fields, long arrays, null arrays and wrong sizes."""
     assert PartitionLayouts().decode(extraordinary, Numbering.KIP858) is None
 
 

@@ -120,7 +120,7 @@ class ControllerContext:
         return Offset(len(self.log))
 
     def turn(self) -> Turn:
-        """Makes the turn of the next operation."""
+        """Returns the `Turn` that the next operation gets: the state, the settings, the time and so on."""
         return Turn(
             state=self.state,
             sessions=self.sessions,
@@ -246,7 +246,8 @@ class ControllerContext:
         directories: Mapping[int, str] | None = None,
         configs: Mapping[str, str | None] | None = None,
     ) -> TopicId:
-        """Makes a topic with this layout. `directories` names one directory per broker for all its replicas of the topic."""
+        """Creates a topic with these replica lists. `directories` names one directory per broker for all its replicas of the
+        topic."""
         response = self.create(name, assignments, configs=configs)
         assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
         topic_id = TopicId(response.topics[0].topic_id)
@@ -319,7 +320,7 @@ class ControllerContext:
     def prefer(self) -> int:
         return self.apply(elect_preferred_leaders(self.turn(), None))
 
-    # --- what there is ------------------------------------------------------------------------------------------
+    # --- look-ups of the state -----------------------------------------------------------------------------------
 
     def epoch(self, broker_id: int) -> BrokerEpoch:
         return self.state.brokers[BrokerId(broker_id)].epoch
@@ -333,11 +334,11 @@ class ControllerContext:
 
     @property
     def records(self) -> list[KnownRecord]:
-        """The records that the last operation wrote."""
+        """Returns the records that the last operation wrote."""
         return [written.record for written in self.last_records]
 
     def event(self, name: str) -> Mapping[str, object]:
-        """The fields of the one event with this name in the last operation."""
+        """Returns the fields of the one event with this name in the last operation."""
         (found,) = [event.fields for event in self.last_events if event.name == name]
         return found
 
@@ -387,7 +388,8 @@ class ControllerContext:
     def _check_only_failed_directories_change(
         self, result: ControllerResult[BrokerHeartbeatResponse], broker_id: int, offline: Sequence[Uuid]
     ) -> None:
-        """I12: a heartbeat that only reports directories changes no partitions but those with a replica in them."""
+        """Checks I12: a heartbeat that only reports failed directories changes no partitions but those with a replica in
+        these directories."""
         registration = self.state.brokers[BrokerId(broker_id)]
         if result.response.is_fenced != registration.fenced:
             return

@@ -18,8 +18,8 @@ from tests.unit.controller.core.context import ControllerContext
 
 
 def cluster() -> tuple[ControllerContext, TopicId]:
-    """A partition on 1, 2 and 3 with leader epoch 1 and partition epoch 3. Broker 3 has left the ISR, broker 4 is not a
-    replica."""
+    """Makes a partition with replicas 1, 2 and 3, leader epoch 1 and partition epoch 3. Broker 3 has left the ISR, and
+    broker 4 is not a replica."""
     controller = ControllerContext()
     for broker_id, names in ((1, "ab"), (2, "cd"), (3, "ef"), (4, "g")):
         controller.start(broker_id, list(names))
@@ -42,7 +42,7 @@ def test_a_new_isr_is_recorded_and_answered() -> None:
 
 
 def test_the_isr_that_is_there_already_changes_nothing() -> None:
-    """No record is written, and the response describes the present state."""
+    """The requested ISR is the present one: no record is written, and the response describes the present state."""
     controller, topic_id = cluster()
     result = controller.alter(topic_id, 0, [1, 2])
     assert controller.records == []
@@ -95,7 +95,7 @@ def test_a_member_with_its_present_epoch_is_eligible() -> None:
 
 
 def test_version_2_names_no_epochs() -> None:
-    """The plain list of ids gets the same checks, except for the epochs."""
+    """Version 2 of the request has a plain list of broker ids. It gets the same checks, except for the epochs."""
     controller, topic_id = cluster()
     wish = RequestPartitionData(partition_index=0, leader_epoch=1, partition_epoch=3, new_isr=[1, 2, 3])
     response = controller.alter_request(1, topic_id, wish)
@@ -118,14 +118,14 @@ def test_a_leaving_replica_may_not_join() -> None:
 
 
 def test_an_unregistered_replica_may_not_join() -> None:
-    """Being in the replica list does not make it registered."""
+    """A broker in the replica list may be unregistered, and then it may not join the ISR."""
     controller, topic_id = cluster()
     controller.unregister(3)
     assert controller.alter(topic_id, 0, [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_replica_in_an_offline_directory_may_not_join() -> None:
-    """Stricter than Kafka: `has_online_directory` decides here too."""
+    """This check is stricter than Kafka's: a replica may join only if `has_online_directory` holds for it."""
     controller, topic_id = cluster()
     controller.assign(3, {"e": [TopicIdPartition(topic_id, 0)]})
     controller.heartbeat(3, offline=["e"])
@@ -133,7 +133,8 @@ def test_a_replica_in_an_offline_directory_may_not_join() -> None:
 
 
 def test_a_partition_named_twice_is_answered_once() -> None:
-    """The second change was requested without knowing the outcome of the first."""
+    """Only the first change is made. The second one is refused, because it was requested without knowing the first one's
+    outcome."""
     controller, topic_id = cluster()
     wish = RequestPartitionData(partition_index=0, leader_epoch=1, partition_epoch=3, new_isr=[1])
     response = controller.alter_request(1, topic_id, wish, wish)
@@ -154,7 +155,8 @@ def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
 
 
 def test_an_unclean_leader_reports_its_recovery() -> None:
-    """It stays RECOVERING until the leader reports otherwise. Then other replicas may join."""
+    """The partition stays RECOVERING until its leader reports that it has recovered. Then other replicas may join the
+    ISR."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a"])
     controller.start(2, ["b"])

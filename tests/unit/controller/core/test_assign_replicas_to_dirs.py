@@ -17,7 +17,7 @@ def two_brokers() -> ControllerContext:
 
 
 def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> None:
-    """The record has the whole list, with the directories of the other replicas unchanged."""
+    """The record has the whole list of directories, with those of the other replicas unchanged."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[2, 1]])
     controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]})
@@ -49,7 +49,7 @@ def test_an_assignment_to_an_offline_directory_elects() -> None:
 
 @pytest.mark.parametrize("directory_id", [LOST, directory("never registered"), directory("c")])
 def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> None:
-    """LOST, an unregistered id, and another broker's id all mean that the replica is not online here."""
+    """LOST, an unregistered id, and another broker's id all mean that this broker's replica is not online."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]], {2: "d"})
     response = controller.assign(1, {}, ids={directory_id: [TopicIdPartition(topic_id, 0)]})  # type: ignore[dict-item]
@@ -58,7 +58,7 @@ def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> No
 
 
 def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
-    """It leads again as soon as it is assigned to an online directory."""
+    """The replica leads again as soon as it is assigned to an online directory."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
     controller.assign(1, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
@@ -106,7 +106,7 @@ def test_another_brokers_lost_replica_is_revived_at_once() -> None:
 
 
 def test_a_fenced_broker_may_assign() -> None:
-    """It stays fenced until its assignments are known, so it must be able to send them."""
+    """A broker stays fenced until its assignments are known, so a fenced broker must be able to send them."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.fence(1)
@@ -116,7 +116,8 @@ def test_a_fenced_broker_may_assign() -> None:
 
 
 def test_errors_are_per_partition() -> None:
-    """Unknown topic, unknown partition and not a replica, next to one that is accepted. The response mirrors the request."""
+    """One request names an unknown topic, an unknown partition, a partition without a replica on the broker, and a valid
+    one. The response mirrors the request."""
     controller = two_brokers()
     controller.start(3, ["e"])
     topic_id = controller.topic("t", [[1, 2], [2, 3]])
@@ -144,7 +145,7 @@ def test_errors_are_per_partition() -> None:
 
 
 def test_the_last_word_on_a_partition_counts() -> None:
-    """If one request names it twice, one record has the later directory."""
+    """If one request names a partition twice, a single record with the later directory is written."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1]])
     controller.assign(1, {"a": [TopicIdPartition(topic_id, 0)], "b": [TopicIdPartition(topic_id, 0)]})
@@ -163,7 +164,7 @@ def test_a_stale_broker_epoch_writes_nothing() -> None:
 
 
 def test_assignments_need_level_17() -> None:
-    """Older record versions have no field for them."""
+    """Below metadata.version 17, the partition records have no field for directories."""
     controller = ControllerContext(level=16)
     controller.start(1)
     topic_id = controller.topic("t", [[1]])

@@ -7,7 +7,7 @@ ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 
 
 def test_a_session_lasts_for_the_timeout_after_the_last_contact() -> None:
-    """It is valid until just before the timeout, and expired exactly at it."""
+    """A session is valid until just before the timeout, and expired exactly at the timeout."""
     sessions = BrokerSessions(100)
     sessions.touch(ONE, Offset(5), 1_000)
     assert sessions.is_valid(ONE, 1_099)
@@ -18,7 +18,8 @@ def test_a_session_lasts_for_the_timeout_after_the_last_contact() -> None:
 
 
 def test_a_new_active_controller_gives_every_unfenced_broker_a_full_session() -> None:
-    """None expires for the time before the new controller was active; all expire if no heartbeat arrives."""
+    """The time before the new controller was active does not count. All sessions expire one timeout later if no heartbeat
+    arrives."""
     sessions = BrokerSessions(100)
     sessions.begin([ONE, TWO], 5_000)
     assert sessions.longest_silent([ONE, TWO], 5_099) is None
@@ -27,7 +28,7 @@ def test_a_new_active_controller_gives_every_unfenced_broker_a_full_session() ->
 
 
 def test_the_longest_silent_broker_comes_first() -> None:
-    """The brokers come one at a time, in order of expiry, the lower id first if two are equal."""
+    """Brokers are returned in order of expiry. If two expire at the same time, the lower id comes first."""
     sessions = BrokerSessions(100)
     sessions.touch(THREE, Offset(0), 10)
     sessions.touch(TWO, Offset(0), 20)
@@ -45,8 +46,8 @@ def test_an_unfenced_broker_without_a_session_counts_as_expired() -> None:
 
 
 def test_the_controllers_own_absence_is_no_silence_of_the_brokers() -> None:
-    """After a stop of 500, both sessions have as much time left as before. The broker that has sent a heartbeat since gets
-    no extension."""
+    """The controller was stopped for 500 ns. Broker 1 was last heard before the stop, and its session is extended by that
+    time. Broker 2 has sent a heartbeat since, so its session is not extended by all of it."""
     sessions = BrokerSessions(100)
     sessions.touch(ONE, Offset(0), 40)
     sessions.touch(TWO, Offset(0), 560)
@@ -68,7 +69,7 @@ def test_next_expiry_is_the_earliest_end_of_a_session() -> None:
 
 
 def test_the_controlled_shutdown_offset_goes_with_the_session() -> None:
-    """It is set and cleared for a known broker, and ignored for an unknown one."""
+    """The offset is set and cleared for a broker with a session, and ignored for an unknown broker."""
     sessions = BrokerSessions(100)
     sessions.set_controlled_shutdown_offset(ONE, Offset(7))
     assert sessions.controlled_shutdown_offset(ONE) is None

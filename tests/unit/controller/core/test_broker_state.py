@@ -11,7 +11,8 @@ UNFENCED = BrokerControlState.UNFENCED
 LEAVING = BrokerControlState.CONTROLLED_SHUTDOWN
 NOW = BrokerControlState.SHUTDOWN_NOW
 
-# For each present state: (wants fence, wants shut down, caught up, leads) -> next state. The shutdown has been seen.
+# For each present state: (wants fence, wants shut down, caught up, leads) -> next state.
+# All rows assume that the other brokers have seen the shutdown.
 TABLE = {
     FENCED: {
         (False, False, False, False): FENCED,
@@ -76,7 +77,8 @@ def test_every_state_and_request(
 
 
 def test_controlled_shutdown_waits_until_the_others_have_seen_it() -> None:
-    """A broker in controlled shutdown without leaderships still waits until the active brokers have applied their move."""
+    """A broker in controlled shutdown that leads nothing any more still waits until the active brokers have applied the
+    records that moved its leaderships."""
     wish = BrokerWish(wants_fence=False, wants_shut_down=True, is_caught_up=True, is_shutdown_seen=False)
     assert calculate_next_broker_state(LEAVING, wish) is LEAVING
 

@@ -62,7 +62,7 @@ ALL = (broker(1, [A]), broker(2, [B]), broker(3, [C]))
 
 
 def test_a_leader_that_may_stay_stays() -> None:
-    """Every change holds an election, so elections must not move a leader without reason."""
+    """Every partition change holds an election, so an election must not move a leader without reason."""
     assert elect(*ALL, directories=[A, B, C], isr=[1, 2, 3], leader=3) == Election(BrokerId(3))
 
 
@@ -89,7 +89,7 @@ def test_preferring_the_first_moves_leadership_only_to_the_first() -> None:
     ],
 )
 def test_who_may_not_lead(registration: BrokerRegistration, where: DirectoryId) -> None:
-    """The next ISR member leads instead. If it is alone in the ISR, there is no leader."""
+    """The next ISR member leads instead. If the leader was alone in the ISR, the partition has no leader."""
     others = (broker(2, [B]), broker(3, [C]))
     assert elect(registration, *others, directories=[where, B, C], isr=[1, 2], leader=1) == Election(BrokerId(2))
     assert elect(registration, *others, directories=[where, B, C], isr=[1], leader=1) == Election(NO_LEADER)
@@ -97,18 +97,19 @@ def test_who_may_not_lead(registration: BrokerRegistration, where: DirectoryId) 
 
 @pytest.mark.parametrize("where", [A, UNASSIGNED, MIGRATING])
 def test_which_directories_count_as_online(where: DirectoryId) -> None:
-    """A registered directory, UNASSIGNED and MIGRATING. If none is registered, any id except LOST."""
+    """A registered directory, UNASSIGNED and MIGRATING count as online. If the broker has no registered directories, every
+    id except LOST does."""
     assert elect(*ALL, directories=[where, B, C], isr=[1]) == Election(BrokerId(1))
     assert elect(broker(1, []), directories=[GONE, B, C], isr=[1]) == Election(BrokerId(1))
 
 
 def test_an_unregistered_broker_may_not_lead() -> None:
-    """Whatever its directory is."""
+    """An unregistered broker may not lead even if its replica's directory would count as online."""
     assert elect(broker(2, [B]), directories=[UNASSIGNED, B, C], isr=[1]) == Election(NO_LEADER)
 
 
 def test_unclean_elections_take_an_online_replica_outside_the_isr() -> None:
-    """Only if they are allowed, and only if no ISR member can lead."""
+    """Such a replica is elected only if unclean elections are allowed, and only if no ISR member can lead."""
     fenced = broker(1, [A], fenced=True)
     assert elect(fenced, *ALL[1:], directories=[A, GONE, C], isr=[1]) == Election(NO_LEADER)
     assert elect(fenced, *ALL[1:], directories=[A, GONE, C], isr=[1], unclean=True) == Election(BrokerId(3), is_unclean=True)
@@ -116,7 +117,7 @@ def test_unclean_elections_take_an_online_replica_outside_the_isr() -> None:
 
 
 def test_an_unclean_election_may_revive_a_lost_replica() -> None:
-    """The last resort: no replica is online, but one is LOST on an active broker."""
+    """This is the last resort: no replica is online, but one is LOST on an active broker."""
     fenced = broker(1, [A], fenced=True)
     assert elect(fenced, *ALL[1:], directories=[LOST, GONE, LOST], isr=[2], unclean=True) == Election(
         BrokerId(3), is_unclean=True, revives_lost=True

@@ -13,7 +13,7 @@ def two_brokers() -> ControllerContext:
 
 
 def test_nobody_is_fenced_within_the_session() -> None:
-    """Just before the timeout nothing happens."""
+    """Just before the session timeout no broker is fenced."""
     controller = two_brokers()
     controller.advance(8.9)
     assert controller.fence_stale() is None
@@ -37,7 +37,7 @@ def test_a_silent_broker_is_fenced() -> None:
 
 
 def test_two_brokers_that_expire_together_are_fenced_one_after_the_other() -> None:
-    """KAFKA-13173: the second one is the last ISR member by then and stays in the ISR."""
+    """KAFKA-13173: when the second broker is fenced, it is the last ISR member, so it stays in the ISR."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.advance(10)
@@ -49,7 +49,7 @@ def test_two_brokers_that_expire_together_are_fenced_one_after_the_other() -> No
 
 
 def test_a_fenced_broker_is_not_fenced_again() -> None:
-    """Its session no longer matters."""
+    """The session of a fenced broker no longer matters."""
     controller = two_brokers()
     controller.fence(1)
     controller.fence(2)

@@ -18,7 +18,7 @@ ONE = BrokerId(1)
 
 
 def three_brokers() -> ControllerContext:
-    """Brokers 1, 2 and 3 with directories a and b, c and d, e and f."""
+    """Registers brokers 1, 2 and 3 with directories a and b, c and d, e and f."""
     controller = ControllerContext()
     for broker_id, names in ((1, "ab"), (2, "cd"), (3, "ef")):
         controller.start(broker_id, list(names))
@@ -29,7 +29,7 @@ def three_brokers() -> ControllerContext:
 
 
 def test_a_caught_up_broker_is_unfenced() -> None:
-    """It must have applied its own registration, and no more than that (KAFKA-13959)."""
+    """The broker must have applied its own registration. It need not have applied later records (KAFKA-13959)."""
     controller = ControllerContext()
     controller.register(1, ["a"])
     registered_at = controller.next_write_offset - 1
@@ -89,8 +89,8 @@ def test_levels_below_6_fence_with_their_own_records() -> None:
 
 
 def test_a_failed_directory_moves_its_leaders_and_no_others() -> None:
-    """Partition changes come first, then the registration change with the remaining directories. Other directories are
-    untouched."""
+    """Partition changes come first, then the registration change with the remaining directories. Partitions in other
+    directories are untouched."""
     controller = three_brokers()
     layout = [[1, 2, 3], [2, 1, 3]]
     on_a = controller.topic("on-a", layout, {1: "a"})
@@ -221,7 +221,7 @@ def test_a_heartbeat_that_loses_the_last_directory_fences_in_the_same_batch() ->
 
 
 def test_a_single_directory_broker_that_loses_it_is_fenced() -> None:
-    """The same holds if it was the broker's only directory from the start."""
+    """A broker that had only one directory from the start is fenced when it loses it."""
     controller = ControllerContext()
     controller.start(1, ["a"])
     topic_id = controller.topic("t", [[1]])
@@ -248,7 +248,7 @@ def test_a_failure_reported_while_fenced_is_recorded() -> None:
 
 
 def test_a_heartbeat_that_asks_for_the_fence_and_reports_a_failure() -> None:
-    """Each partition is changed only once, although both reasons apply to it."""
+    """Each partition is changed only once, although both the fencing and the failed directory are reasons to change it."""
     controller = three_brokers()
     on_a = controller.topic("on-a", [[1, 2]], {1: "a"})
     on_b = controller.topic("on-b", [[1, 2]], {1: "b"})
@@ -298,7 +298,7 @@ def test_a_broker_is_not_unfenced_by_a_heartbeat_with_an_unknown_directory() -> 
 
 
 def test_below_17_offline_directories_mean_nothing() -> None:
-    """The registration has no directories, so none counts as unknown."""
+    """Below metadata.version 17 a registration has no directories, so no reported directory counts as unknown."""
     controller = ControllerContext(level=16)
     controller.register(1, ["a"])
     response = controller.heartbeat(1, offline=["a"])
@@ -309,7 +309,8 @@ def test_below_17_offline_directories_mean_nothing() -> None:
 
 
 def test_controlled_shutdown_from_first_wish_to_go() -> None:
-    """Leaders move at once. The broker stays until the others have applied that; then it is fenced and may exit."""
+    """Leaders move at once. The broker stays until the other brokers have applied the moves. Then it is fenced and may
+    exit."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2, 3], [2, 1, 3]])
     alone = controller.topic("alone", [[1]])

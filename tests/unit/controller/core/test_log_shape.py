@@ -31,7 +31,7 @@ def test_what_fits_one_batch_is_one_batch() -> None:
 
 
 def test_more_than_one_batch_is_a_transaction() -> None:
-    """They keep their order, between a begin and an end record."""
+    """The records keep their order, between a begin and an end record."""
     begin = ApiMessageAndVersion(BeginTransactionRecord(name="n"), 0)
     end = ApiMessageAndVersion(EndTransactionRecord(), 0)
     planned = plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=2)
@@ -51,7 +51,7 @@ def test_few_large_records_are_a_transaction_too() -> None:
 
 
 def test_below_13_there_are_no_transactions() -> None:
-    """Only the order of the records remains."""
+    """Below metadata.version 13 the records keep their order but are not in a transaction."""
     assert plan_append(NO_OPS, is_atomic=True, level=12, name="n", batch_max=2) == Append(NO_OPS, is_atomic=False)
 
 
@@ -67,7 +67,8 @@ def feature(name: str, level: int) -> FeatureLevelRecord:
 
 
 def test_an_empty_log_gets_the_bootstrap_records() -> None:
-    """Like Kafka's: in a transaction, metadata.version first, then the other features and ZkMigrationState NONE."""
+    """As in Kafka, the bootstrap records are in a transaction: metadata.version first, then the other features and
+    ZkMigrationState NONE."""
     bootstrap = [feature(DIRECTORY_NUMBERING_FEATURE, 1), feature("a.feature", 2), feature(METADATA_VERSION_FEATURE, 19)]
     assert records(MetadataState(), bootstrap) == [
         BeginTransactionRecord(name="Bootstrap records"),
@@ -81,7 +82,7 @@ def test_an_empty_log_gets_the_bootstrap_records() -> None:
 
 @pytest.mark.parametrize(("level", "count"), [(12, 2), (7, 1)])
 def test_old_levels_get_what_they_know(level: int, count: int) -> None:
-    """No transaction below 13, no migration state below 8."""
+    """Below metadata.version 13 there is no transaction, and below 8 there is no ZkMigrationState record."""
     assert len(records(MetadataState(), [feature(METADATA_VERSION_FEATURE, level)])) == count
 
 
@@ -93,7 +94,7 @@ def test_a_bootstrap_without_metadata_version_is_refused(bootstrap: list[Feature
 
 
 def test_a_log_in_order_gets_nothing_and_an_open_transaction_is_aborted() -> None:
-    """The controller that began it is gone."""
+    """An open transaction is aborted because the controller that began it is gone."""
     state = MetadataState()
     for offset, record in enumerate(records(MetadataState(), [feature(METADATA_VERSION_FEATURE, 21)])):
         state.replay(record, offset=offset)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def heartbeat(controller: ControllerContext, broker_id: int, offline: Sequence[U
 
 
 def test_a_registration_beside_a_broker_with_many_directories() -> None:
-    """Checking the owner of each directory takes one look-up."""
+    """The controller checks with one look-up per directory that no other broker owns it."""
     controller = context()
     register(controller, 1, ids(1_000, COUNT))
     register(controller, 2, ids(1_000 + COUNT, COUNT))
@@ -73,7 +73,7 @@ def test_a_registration_beside_a_broker_with_many_directories() -> None:
 
 
 def test_a_registration_that_leaves_many_directories_out() -> None:
-    """The same incarnation registers again with half of them, then once more with all."""
+    """The same incarnation registers again with half of its directories, then once more with all."""
     controller = context()
     register(controller, 1, ids(1_000, COUNT))
     register(controller, 1, ids(1_000, COUNT // 2))
@@ -84,7 +84,8 @@ def test_a_registration_that_leaves_many_directories_out() -> None:
 
 
 def test_a_heartbeat_that_reports_many_directories() -> None:
-    """It reports half of them, then the same half plus as many unknown ids."""
+    """The first heartbeat reports half of the broker's directories as offline. The second reports the same half and many
+    unknown ids."""
     controller = context()
     register(controller, 1, ids(1_000, COUNT))
     assert heartbeat(controller, 1, ids(1_000, COUNT // 2)).error_code == ErrorCode.NONE

@@ -94,7 +94,8 @@ def test_a_smaller_isr_leaves_the_leader_alone() -> None:
 
 
 def test_a_smaller_isr_names_the_leader_again_below_3_6() -> None:
-    """This bumps the leader epoch. ISR growth does not."""
+    """Below 3.6, a record that shrinks the ISR also names the unchanged leader, which bumps the leader epoch. ISR growth
+    does not."""
     assert change(partition(), level=11, isr=[1, 3]) == record(isr=[1, 3], leader=1, version=0)
     assert change(partition(isr=[1]), level=11, isr=[1, 2]) == record(isr=[1, 2], version=0)
 
@@ -128,14 +129,14 @@ def test_an_assignment_changes_directories_and_leader_in_one_record() -> None:
 
 
 def test_an_unclean_leader_is_alone_and_recovering() -> None:
-    """It stays RECOVERING through a second unclean election."""
+    """The partition stays RECOVERING through a second unclean election."""
     dead = (broker(1, [A], fenced=True), *EVERYBODY[1:])
     assert change(partition(isr=[1]), dead, isr=[], unclean=True) == record(isr=[2], leader=2, leader_recovery_state=1)
     assert change(partition(isr=[1], recovery=1), dead, isr=[], unclean=True) == record(isr=[2], leader=2)
 
 
 def test_a_lost_replica_is_revived_in_one_record() -> None:
-    """UNASSIGNED, leader and RECOVERING all in one record."""
+    """One record sets the replica's directory to UNASSIGNED, makes the replica the leader and sets RECOVERING."""
     dead = (broker(1, [A], fenced=True), broker(3, [C]))
     assert change(partition(isr=[1], leader=-1, directories=[A, B, LOST]), dead, unclean=True) == record(
         isr=[3], leader=3, directories=[A, B, UNASSIGNED], leader_recovery_state=1

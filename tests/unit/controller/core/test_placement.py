@@ -32,7 +32,7 @@ THREE_RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_replica_is_on_another_broker(seed: int) -> None:
-    """For any seed."""
+    """No two replicas of a partition are on the same broker, for any seed."""
     for replicas in place(NO_RACKS, 40, 3, seed=seed):
         assert len(set(replicas)) == 3
 
@@ -69,7 +69,8 @@ def test_neighbouring_leaders_are_in_different_racks() -> None:
 
 
 def test_unusable_brokers_are_the_last_choice() -> None:
-    """Only if there is no other broker, and never first, even if that puts two replicas into one rack."""
+    """An unusable broker gets a replica only if no usable broker is left, even if that puts two replicas into one rack. It
+    is never the first replica."""
     for replicas in place(THREE_RACKS, 20, 3, unusable=(5, 6)):
         assert not set(replicas) & {5, 6}
     for replicas in place(THREE_RACKS, 20, 5, unusable=(5, 6)):
@@ -84,7 +85,7 @@ def test_the_same_draw_gives_the_same_placement() -> None:
 
 
 def test_too_few_brokers() -> None:
-    """More replicas than registered brokers, and no usable broker at all."""
+    """Placement fails if more replicas than registered brokers are requested, or if no broker is usable."""
     for arguments in ((NO_RACKS, 1, 6, ()), (NO_RACKS, 1, 1, (1, 2, 3, 4, 5)), ({}, 1, 1, ())):
         racks, partitions, factor, unusable = arguments
         with pytest.raises(ApiError) as caught:
@@ -93,7 +94,8 @@ def test_too_few_brokers() -> None:
 
 
 def test_default_directories() -> None:
-    """The only directory of a broker, else UNASSIGNED. MIGRATING below 17. UNASSIGNED for an unregistered broker."""
+    """A broker's only directory is the default. With several directories, or for an unregistered broker, it is UNASSIGNED.
+    Below metadata.version 17 it is MIGRATING."""
     controller = ControllerContext()
     controller.register(1, ["a"])
     controller.register(2, ["b", "c"])

@@ -116,7 +116,7 @@ def test_refused_registrations_write_nothing(name: str) -> None:
 
 
 def test_features_that_are_not_finalized_need_not_be_supported() -> None:
-    """For example kraft.version, or any feature that the broker can do without, up to any level."""
+    """The broker may list features that are not finalized in the cluster, such as kraft.version or group.version."""
     controller = ControllerContext()
     features = [(METADATA_VERSION_FEATURE, 21, 21), (DIRECTORY_NUMBERING_FEATURE, 1, 1), ("kraft.version", 0, 1)]
     assert controller.register(1, ["a"], features=[*features, ("group.version", 0, 1)]).broker_epoch > 0
@@ -200,7 +200,7 @@ def test_the_same_incarnation_keeps_epoch_fencing_and_shutdown() -> None:
 
 
 def test_the_same_incarnation_cannot_revive_a_lost_directory() -> None:
-    """The record has the directories in the request minus the lost ones."""
+    """The record has the directories of the request except the lost ones."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.heartbeat(1, offline=["b"])
@@ -211,7 +211,7 @@ def test_the_same_incarnation_cannot_revive_a_lost_directory() -> None:
 
 
 def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() -> None:
-    """Leaders and ISRs leave the directory in the same batch, before the registration without it."""
+    """Leaders and ISRs leave the missing directory in the same batch, before the registration without this directory."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.start(2, ["c"])
@@ -235,7 +235,7 @@ def test_the_same_incarnation_may_not_register_lost_directories_only() -> None:
 
 
 def test_below_17_one_directory_is_normal_and_not_recorded() -> None:
-    """Below 17 the record has no field for it, and partitions are MIGRATING."""
+    """Below metadata.version 17 the registration record has no field for directories, and partitions are MIGRATING."""
     controller = ControllerContext(level=16)
     controller.register(1, ["a"])
     controller.register(2, [])

@@ -38,7 +38,7 @@ def test_the_sweep_finds_what_nobody_reported() -> None:
 
 
 def test_the_sweep_leaves_alone_what_cannot_be_led() -> None:
-    """The only ISR member is fenced, so nothing is written."""
+    """The only ISR member is fenced, so the partition stays leaderless and nothing is written."""
     controller = two_brokers()
     controller.topic("t", [[1]])
     controller.fence(1)
@@ -47,7 +47,8 @@ def test_the_sweep_leaves_alone_what_cannot_be_led() -> None:
 
 
 def test_the_sweep_elects_uncleanly_once_that_is_allowed() -> None:
-    """The topic's configuration changes after the partition lost its leader. The cluster default counts too."""
+    """Unclean elections are allowed after the partition lost its leader, once by the topic's configuration and once by the
+    cluster's default."""
     for resource_type, name in ((2, "t"), (4, "")):
         controller = two_brokers()
         topic_id = controller.topic("t", [[1, 2]])
@@ -65,8 +66,8 @@ def test_the_sweep_elects_uncleanly_once_that_is_allowed() -> None:
 
 
 def test_a_lost_replica_is_revived_by_the_sweep() -> None:
-    """Every replica is offline, one of them LOST on an active broker, and unclean elections are allowed. That one leads and
-    starts empty."""
+    """Every replica is offline, one of them LOST on an active broker, and unclean elections are allowed. The LOST replica
+    becomes the leader and starts empty."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a", "b"])
     controller.start(2, ["c", "d"])
@@ -87,7 +88,7 @@ def test_a_lost_replica_is_revived_by_the_sweep() -> None:
 
 
 def test_one_sweep_takes_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest waits for the next sweep."""
+    """The remaining partitions wait for the next sweep."""
     monkeypatch.setattr(leaderless, "ELECTIONS_PER_SWEEP_MAX", 2)
     controller = two_brokers()
     controller.topic("t", [[1], [1], [1]])
@@ -131,7 +132,7 @@ def test_an_unregistered_broker_leaves_everything_but_the_replica_lists() -> Non
 
 
 def test_an_unregistered_brokers_directories_are_free() -> None:
-    """Another broker may register a disk that was moved to it."""
+    """After a disk was moved to another broker, that broker may register the disk's directory."""
     controller = two_brokers()
     controller.unregister(1)
     assert controller.register(3, ["a"]).error_code == ErrorCode.NONE

@@ -23,7 +23,7 @@ from tests.unit.controller.core.context import CLUSTER_ID, SESSION_TIMEOUT_NS, C
 
 
 def cluster(brokers: int = 3) -> ControllerContext:
-    """Brokers with two directories each, and broker 9 with only one."""
+    """Registers brokers with two directories each, and broker 9 with only one."""
     controller = ControllerContext()
     for broker_id in range(1, brokers + 1):
         controller.start(broker_id, [f"{broker_id}-a", f"{broker_id}-b"])
@@ -34,8 +34,8 @@ def cluster(brokers: int = 3) -> ControllerContext:
 
 
 def test_a_manual_assignment_is_followed() -> None:
-    """Configuration comes first, then the topic, then its partitions. A broker's only directory is assigned; with several,
-    none is. The response has the topic's id, its size and the whole effective configuration."""
+    """The topic's configuration records come first, then the topic record, then its partitions. A replica gets its broker's
+    directory if the broker has only one. The response has the topic's id, its size and the whole effective configuration."""
     controller = cluster()
     controller.start(9, ["only"])
     response = controller.create("t", [[1, 9], [9, 2]], configs={"retention.ms": "5"})
@@ -73,7 +73,7 @@ def test_a_manual_assignment_is_followed() -> None:
 
 
 def test_minus_one_means_the_servers_defaults() -> None:
-    """-1 for both numbers means the server's defaults."""
+    """A partition count and a replication factor of -1 mean the server's defaults."""
     controller = cluster()
     controller.settings = ControllerSettings(
         cluster_id=CLUSTER_ID,
@@ -89,7 +89,7 @@ def test_minus_one_means_the_servers_defaults() -> None:
 
 
 def test_fenced_replicas_are_not_in_the_first_isr() -> None:
-    """KAFKA-13083. The leader is the first replica that can lead."""
+    """KAFKA-13083: the first ISR has only unfenced replicas. The leader is the first replica that can lead."""
     controller = cluster()
     controller.fence(1)
     topic_id = controller.topic("t", [[1, 2, 3]])
@@ -97,7 +97,7 @@ def test_fenced_replicas_are_not_in_the_first_isr() -> None:
 
 
 def test_below_17_partitions_are_migrating() -> None:
-    """Below 17 the record has no directories."""
+    """Below metadata.version 17 the partition record has no directories."""
     controller = ControllerContext(level=16)
     controller.start(1)
     topic_id = controller.topic("t", [[1]])
@@ -128,7 +128,7 @@ BAD_NUMBERS = [
 
 @pytest.mark.parametrize(("partitions", "factor", "code"), BAD_NUMBERS)
 def test_impossible_numbers_are_refused_and_write_nothing(partitions: int, factor: int, code: ErrorCode) -> None:
-    """Zero, negative, more replicas than brokers, and more records than one request may write."""
+    """The numbers are zero, negative, more replicas than brokers, and more records than one request may write."""
     controller = cluster()
     response = controller.create("t", partitions=partitions, replication_factor=factor)
     assert response.topics[0].error_code == code
@@ -147,7 +147,8 @@ BAD_ASSIGNMENTS: list[tuple[Sequence[Sequence[int]], ErrorCode]] = [
 
 @pytest.mark.parametrize(("assignments", "code"), BAD_ASSIGNMENTS)
 def test_impossible_assignments_are_refused_and_write_nothing(assignments: Sequence[Sequence[int]], code: ErrorCode) -> None:
-    """Empty, uneven, a broker twice, an unknown broker, and only a fenced broker (3)."""
+    """The bad assignments are empty, of uneven length, or name a broker twice, an unknown broker, or only a fenced broker
+    (3)."""
     controller = cluster()
     controller.fence(3)
     assert controller.create("t", assignments).topics[0].error_code == code
@@ -155,7 +156,7 @@ def test_impossible_assignments_are_refused_and_write_nothing(assignments: Seque
 
 
 def test_assignments_leave_the_numbers_at_minus_one() -> None:
-    """Kafka refuses requests that give both."""
+    """Like Kafka, the controller refuses requests that give both an assignment and a number."""
     controller = cluster()
     assert controller.create("t", [[1]], partitions=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
     assert controller.create("t", [[1]], replication_factor=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
@@ -163,7 +164,7 @@ def test_assignments_leave_the_numbers_at_minus_one() -> None:
 
 @pytest.mark.parametrize("indexes", [[0, 0], [1, 2], [0, 2]])
 def test_partitions_are_numbered_from_zero_without_gaps(indexes: list[int]) -> None:
-    """The same index twice, not from zero, with a gap."""
+    """These indexes are refused: the same index twice, indexes that do not start at zero, and indexes with a gap."""
     controller = cluster()
     topic = CreatableTopic(
         name="t",
@@ -188,7 +189,8 @@ def test_partitions_are_numbered_from_zero_without_gaps(indexes: list[int]) -> N
     ],
 )
 def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: ErrorCode) -> None:
-    """Illegal, taken, taken except for '.' and '_', and the name of the metadata log."""
+    """These names are refused: illegal ones, existing ones, ones that differ from an existing one only in '.' and '_', and
+    that of the metadata log."""
     controller = cluster()
     controller.topic("there_is", [[1]])
     assert controller.create(name, [[1]]).topics[0].error_code == code
@@ -200,7 +202,8 @@ def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: E
     [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"cleanup.policy": "compact"}],
 )
 def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, str | None]) -> None:
-    """Unknown, malformed, without a value, and without effect in this version."""
+    """These configuration keys are refused: unknown ones, and ones with a malformed value, without a value, or without
+    effect in this version."""
     controller = cluster()
     response = controller.create("t", [[1]], configs=configs)
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
@@ -208,8 +211,8 @@ def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, 
 
 
 def test_a_configuration_that_asks_for_what_is_done_anyway_is_kept() -> None:
-    """cleanup.policy=delete changes nothing, but the topic sets it. In the response, settings that the topic does not set
-    are defaults."""
+    """cleanup.policy=delete has no effect, but it is stored as the topic's own setting. In the response, all settings that
+    the topic does not have are marked as defaults."""
     controller = cluster()
     configs = {"cleanup.policy": "delete", "leader.replication.throttled.replicas": ""}
     result = controller.create("t", [[1]], configs=configs).topics[0]
@@ -227,8 +230,8 @@ def test_a_configuration_that_asks_for_what_is_done_anyway_is_kept() -> None:
 
 
 def test_topics_of_one_request_stand_for_themselves() -> None:
-    """The bad topic and the one named twice get errors, and the good one is created. Name collisions within the request
-    count."""
+    """The bad topic and the topic named twice get errors, and the good topic is created. Names may not collide within the
+    request either."""
     controller = cluster()
     assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
     names = ["good_one", "twice", "good.one", "twice", "bad/"]
@@ -263,8 +266,8 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
 
 
 def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The partitions of each large topic just fit, but not together with its own record, so no replicas are placed for
-    it."""
+    """The partition records of each large topic alone just fit into one request, but not with the topic's own record. The
+    topic is refused before any replicas are placed."""
     controller = cluster()
     placed: list[int] = []
 
@@ -285,7 +288,8 @@ def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_are_compared_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work is linear in the number of existing and new topics, not proportional to their product."""
+    """The number of name comparisons is linear in the number of existing and new topics, not proportional to their
+    product."""
     controller = cluster()
     for number in range(300):
         record = TopicRecord(name=f"t_{number}", topic_id=TopicId(Uuid(number.to_bytes(16, "big"))))
@@ -333,7 +337,8 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
 
 
 def test_a_deletion_that_fails_leaves_the_others_alone() -> None:
-    """Unknown name, unknown id, neither of them. The valid topic next to them is deleted."""
+    """Entries with an unknown name, with an unknown id, and with neither get errors. The valid topic in the same request is
+    deleted."""
     controller = cluster()
     one = controller.topic("one", [[1]])
     response = controller.delete("none", "one", ids=[TopicId(Uuid(b"?" * 16)), TopicId(ZERO_UUID)])
@@ -348,7 +353,7 @@ def test_a_deletion_that_fails_leaves_the_others_alone() -> None:
 
 @pytest.mark.parametrize(("names", "has_id"), [(["t", "t"], False), (["t"], True), (["t", "t"], True)])
 def test_a_topic_named_twice_is_not_deleted(names: list[str], has_id: bool) -> None:
-    """All entries for it are refused, whether by name or by id. The topic next to it is deleted."""
+    """All entries for this topic are refused, whether by name or by id. The other topic in the request is deleted."""
     controller = cluster()
     topic_id, other = controller.topic("t", [[1]]), controller.topic("other", [[1]])
     response = controller.delete(*names, "other", ids=[topic_id] if has_id else [])
