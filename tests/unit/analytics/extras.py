@@ -6,7 +6,7 @@ import pytest
 
 
 def need(*missing: str | None) -> None:
-    """Call this at the top of a module with the results of `analytics.requirements`."""
+    """Skips the calling module, or fails in CI, if a requirement is missing. Takes results of `analytics.requirements`."""
     lines = [line for line in missing if line is not None]
     if lines and os.environ.get("CI"):
         raise RuntimeError(f"CI runs every test: {'; '.join(lines)}")

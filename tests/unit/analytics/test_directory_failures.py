@@ -33,7 +33,7 @@ def step(
     lost: Sequence[str] | None = None,
     source: str = "segment",
 ) -> Step:
-    """Returns a record at this offset, written at the same number of seconds."""
+    """Returns a record at this offset. Its time in seconds is the same number."""
     return Step(
         type=type_,
         offset=offset,
@@ -62,7 +62,8 @@ def told(*steps: Step) -> list[tuple[str, int, int, int | None]]:
 
 
 def test_what_a_change_drops_has_failed() -> None:
-    """One directory fails, then two at once. Each is reported once. A change without directories changes none."""
+    """One directory fails, then two at once. Each failure is reported once. A registration change that leaves the
+    directories unchanged reports nothing."""
     steps = (registered(1, "A", "B", "C", "D"), changed(2), changed(5, "A", "C", "D"), changed(6, "A"), changed(7, "A"))
     assert told(*steps) == [("B", 1, 5, None), ("C", 1, 6, None), ("D", 1, 6, None)]
 
@@ -73,21 +74,21 @@ def test_brokers_do_not_mix() -> None:
 
 
 def test_the_same_incarnation_that_leaves_one_out_has_lost_it() -> None:
-    """A repeated registration that lacks a directory reports it as lost. One without any directory comes from an older
-    metadata.version and reports nothing."""
+    """If an incarnation registers again without one of its directories, that directory is reported as lost. A registration
+    without any directory comes from an older metadata.version, and nothing is reported."""
     assert told(registered(1, "A", "B"), registered(4, "B")) == [("A", 1, 4, None)]
     assert told(registered(1, "A", "B"), registered(4)) == []
 
 
 def test_a_new_incarnation_begins_anew_and_ends_the_failure() -> None:
-    """A directory that it lacks was dead before it started, which is not a new failure. A directory that it has again may
-    fail again."""
+    """A directory that the new incarnation does not register died before its start, which is not a new failure. A directory
+    that it registers may fail again."""
     steps = (registered(1, "A", "B"), changed(2, "A"), registered(5, "B", incarnation="j"), changed(8, "C"))
     assert told(*steps) == [("B", 1, 2, 5), ("B", 1, 8, None)]
 
 
 def test_a_removed_broker_ends_the_failure() -> None:
-    """Later changes are not caused by the directory."""
+    """The failure ends when the broker is unregistered: later partition changes are not caused by the failed directory."""
     assert told(registered(1, "A", "B"), changed(2, "A"), step(UNREGISTER, 6)) == [("B", 1, 2, 6)]
 
 

@@ -114,7 +114,7 @@ def fail_11(made: MetadataDir) -> int:
         change(0, isr=[2, 3], leader=2),
         change(1, isr=[2, 3]),
         change(3, leader=-1),
-        change(2, isr=[2], leader=2),  # in directory 12: for some other reason
+        change(2, isr=[2], leader=2),  # a change in directory 12, which has not failed
         online(1, 12, 13),
     )
     failed_ms = made.now_ms
@@ -151,7 +151,8 @@ def test_a_failed_directory_and_exactly_what_it_disturbed(spark: SparkSession, t
 
 
 def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSession, tmp_path: Path) -> None:
-    """A long history. Each later event adds its own row or changes and leaves the earlier rows as they are."""
+    """In a long history, each later event adds a row of its own to the report, or changes to a row, and leaves the earlier
+    rows as they are."""
     made = begin(tmp_path / "metadata")
     fail_11(made)
     # Directory 22 does not fail: the transaction is aborted.

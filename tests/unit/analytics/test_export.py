@@ -81,7 +81,8 @@ def test_one_row_for_each_record(made: MetadataDir, tmp_path: Path) -> None:
 
 
 def test_a_second_export_continues(made: MetadataDir, tmp_path: Path) -> None:
-    """Without new records it writes no file. New records get a file of their own, and no offset occurs twice."""
+    """Without new records the second export writes no file. New records get a file of their own, and no offset occurs
+    twice."""
     out = tmp_path / "out"
     export_metadata(made.path, out)
     assert export_metadata(made.path, out) == Summary(first_offset=6, next_offset=6)
@@ -95,7 +96,7 @@ def test_a_second_export_continues(made: MetadataDir, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_a_continued_export_knows_numbering_and_transaction(tmp_path: Path, numbering: Numbering) -> None:
-    """Both come from records that only the first export has read."""
+    """The numbering and the open transaction come from records that only the first export has read."""
     made = MetadataDir(tmp_path / "metadata", numbering=numbering)
     made.append(*numbered(numbering), topic(1), BeginTransactionRecord())
     begin = made.next_offset - 1
@@ -180,7 +181,8 @@ def test_what_a_killed_export_left_is_removed(made: MetadataDir, tmp_path: Path)
 
 
 def test_what_comes_before_damage_is_exported(made: MetadataDir, tmp_path: Path) -> None:
-    """Each export then reports the damage. Once it is repaired, the next export continues after the last exported offset."""
+    """Each export writes the records before the damage and then reports the damage. Once the log is repaired, the next
+    export continues after the last exported offset."""
     good = made.segment.read_bytes()
     made.append(partition(1))
     whole = made.segment.read_bytes()

@@ -78,7 +78,7 @@ def test_an_unfinished_batch_at_the_end_is_left_for_the_next_time(tmp_path: Path
 
 
 def test_a_wrong_checksum_ends_the_reading_with_the_place(tmp_path: Path) -> None:
-    """The reader yields the batches before it, then raises with the position."""
+    """The reader yields the batches before the damaged one, then raises an error with the position of the damage."""
     made = three_segments(tmp_path)
     path = made.folder / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
@@ -91,7 +91,8 @@ def test_a_wrong_checksum_ends_the_reading_with_the_place(tmp_path: Path) -> Non
 
 
 def test_damage_that_mends_itself_is_none(tmp_path: Path) -> None:
-    """A reader may see garbage once, between a truncation and the next append. It reads again before it reports damage."""
+    """A reader may see garbage between a truncation and the next append. It therefore reads the batch again before it
+    reports damage."""
     made = three_segments(tmp_path)
     good = made.segment.read_bytes()
     made.segment.write_bytes(good[:-1] + b"\xff")
@@ -104,7 +105,7 @@ def test_damage_that_mends_itself_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [bytes(100), b"\xff" * 100], ids=["zeros", "ones"])
 def test_garbage_behind_the_last_batch_is_damage(tmp_path: Path, garbage: bytes) -> None:
-    """A power cut can leave garbage there. The node truncates it on its next start."""
+    """A power cut can leave garbage after the last batch. The node truncates the garbage on its next start."""
     made = three_segments(tmp_path)
     made.append_bytes(garbage, 1)
     with pytest.raises(DamagedLog, match="form no batch"):

@@ -98,7 +98,8 @@ def test_what_a_change_does_not_name_is_null() -> None:
 
 
 def test_brokers_say_what_changed_of_them() -> None:
-    """A registration has all columns. A change has null for "no change". Old clusters fence with separate record types."""
+    """The row of a broker's registration has all columns. In the row of a registration change, null means "no change". Old
+    clusters fence with separate record types."""
     registered, lost, fenced, unfenced = rows_of(
         RecordRows(),
         frame(register(1, directories=[directory(1), directory(2)], epoch=5)),

@@ -27,7 +27,7 @@ def only_line(captured: pytest.CaptureFixture[str]) -> str:
 def test_a_missing_package_is_named(
     arguments: list[str], package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The package is checked before anything else."""
+    """The command checks for the package before it checks anything else."""
     monkeypatch.setattr(requirements, "find_spec", lambda _name: None)
     assert main(arguments) == 1
     line = only_line(capsys)
@@ -74,7 +74,7 @@ def test_the_java_of_java_home_is_asked_for_its_version(
 
 
 def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's launcher does not fall back to PATH."""
+    """If JAVA_HOME has no Java, that is an error: Spark's launcher does not fall back to PATH."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert "cannot be run" in (requirements.missing_java() or "")
 

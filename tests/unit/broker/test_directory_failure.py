@@ -27,7 +27,7 @@ async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> 
 
 
 def assign_all(cluster: Cluster) -> None:
-    """Does what AssignReplicasToDirs would do: records in the metadata where each replica is."""
+    """Does what AssignReplicasToDirs would do: commits records that name each replica's directory."""
     for broker in list(cluster.brokers.values()):
         for (topic_id, index), directory_id in broker.replicas.wished_assignments().items():
             known = cluster.controller.partition(index, topic_id)
@@ -89,8 +89,8 @@ def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
 
 
 def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
-    """Several requests are joined into one write, of which the disk takes a part. No request is acknowledged, no record of
-    the write can be read, and all records acknowledged before are still there after a restart with a healed disk."""
+    """Several requests are joined into one write, and the disk writes only a part of it. No request is acknowledged, and no
+    record of the write can be read. After a restart with a healed disk, all records acknowledged before are still there."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)
@@ -372,8 +372,8 @@ def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
 
 
 def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
-    """The deleted topic's log goes, and its folder name belongs to the next topic: the reload must neither load nor delete
-    that folder."""
+    """The deleted topic's log is removed, and its folder name belongs to the next topic of that name: the reload must
+    neither load nor delete that folder."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

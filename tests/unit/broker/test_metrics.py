@@ -110,7 +110,7 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
 
 
 def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
-    """Each online directory shows its id, its replicas and the known part of its space."""
+    """Each online directory shows its id, its replicas, and its space as far as that is known."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}

@@ -134,8 +134,7 @@ class Chaos:
         raise AssertionError([self.cluster.controller.partition(index) for index in range(PARTITIONS)])
 
     def check(self) -> None:
-        """Checks at every step that a hosted replica is in one place, and that no high watermark is above the end of its
-        log."""
+        """Checks that no high watermark is above the log's written end, and no written end above the log's end."""
         for broker in self.cluster.brokers.values():
             for key in broker.replicas.hosted_directories():
                 partition = broker.partition(key.partition)

@@ -155,7 +155,7 @@ def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_re
 
 
 def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None:
-    """The log's records were never synced, so the next start must recover the log."""
+    """The records of a log that waits to be loaded again were never synced, so the next start must recover the log."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1)
@@ -177,7 +177,8 @@ def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None
 
 
 def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
-    """Readers are waiting, and there may never be another write that would find the log broken."""
+    """The log must be loaded again without another write: readers are waiting, and there may never be a write that would
+    find the log broken."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200")

@@ -274,7 +274,7 @@ def test_losing_the_leadership_answers_what_waits() -> None:
 
 
 def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
-    """When the old leader dies, the followers abandon their waiting fetch at it, so the new leader's first record is
+    """When the old leader dies, the followers abandon the fetch that waits there. So the new leader's first record is
     acknowledged long before replica.fetch.wait.max.ms has passed."""
 
     async def scenario(cluster: Cluster) -> None:

@@ -14,7 +14,8 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def test_it_can_be_imported_anywhere() -> None:
-    """It has a fixed uid, so that a second import replaces it. It has no id, because ids belong to one Grafana instance."""
+    """The dashboard has a fixed uid, so that a second import replaces it. It has no id, because ids belong to one Grafana
+    instance."""
     assert DASHBOARD["uid"] == "diskraft-disks"
     assert "id" not in DASHBOARD
     assert DASHBOARD["schemaVersion"] >= 36

@@ -25,7 +25,8 @@ def test_a_good_command_line() -> None:
 
 @pytest.mark.parametrize("given", [[], ["--bootstrap-server", "h:1", "--top", "x"], ["--boot", "h:1"], ["act"]])
 def test_a_wrong_command_line_is_status_1(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The status is Kafka's. Abbreviated options are refused, because a later option could make them ambiguous."""
+    """The exit status is 1, as in Kafka's tools. Abbreviated options are refused, because a later option could make them
+    ambiguous."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(given)
     assert caught.value.code == 1

@@ -1,4 +1,4 @@
-"""The tables that `diskraft reports` prints for people."""
+"""The human-readable tables that `diskraft reports` prints."""
 
 from typing import Any
 

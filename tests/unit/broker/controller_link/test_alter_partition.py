@@ -51,7 +51,8 @@ def accept(request: AlterPartitionRequest) -> AlterPartitionResponse:
 
 
 class ScriptedController:
-    """A controller that answers one request with each entry of `script`, then accepts everything."""
+    """A controller that answers requests with the entries of `script`, one entry for each request, and accepts all later
+    requests."""
 
     def __init__(self, world: SimulatedWorld, *script: Answer | Exception) -> None:
         self.requests: list[AlterPartitionRequest] = []
@@ -110,7 +111,8 @@ def test_a_request_carries_epochs_and_everything_that_waits() -> None:
 
 
 def test_failures_of_the_whole_request_are_repeated() -> None:
-    """After a missing answer and an error of the whole request, the partitions only get the third attempt's result."""
+    """The first attempt gets no answer, the second an error for the whole request. The partitions only get the result of the
+    third."""
 
     def stale(request: AlterPartitionRequest) -> AlterPartitionResponse:
         return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)

@@ -25,7 +25,7 @@ AGES_NS = 10**15
 
 
 class Places:
-    """Stands in for Replicas: where each replica is, and which assignments the broker wishes for."""
+    """Stands in for Replicas: holds the directory of each replica and the assignments that the broker wishes for."""
 
     def __init__(self) -> None:
         self.hosted: dict[TopicIdPartition, DirectoryId] = {}
@@ -86,7 +86,7 @@ class Broker:
         self.assignments.published(moved)
 
     async def look(self) -> None:
-        """Tells that the wishes changed, and lets the comparison with the metadata run."""
+        """Announces that the wishes changed, and lets the comparison with the metadata run."""
         self.assignments.wishes_changed()
         await self.world.sleep(0.2)
 
@@ -129,7 +129,8 @@ def test_a_wish_is_told_once() -> None:
 
 
 def test_a_wish_is_told_again_when_the_metadata_of_its_replica_moved_and_does_not_agree() -> None:
-    """A changed replica whose metadata still disagrees is sent again. A change of another replica repeats nothing."""
+    """If a replica's metadata changes and still disagrees with its wish, the assignment is sent again. A change of another
+    replica does not cause a resend."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P1: D2}
@@ -173,7 +174,8 @@ def test_a_changed_wish_replaces_the_one_before() -> None:
 
 
 def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
-    """The first change is looked at immediately. Of the thousands that follow while logs are created, only a few are."""
+    """The first change of the wishes is compared with the metadata at once. Thousands of changes follow while logs are
+    created, and they cause only a few more comparisons."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2}

@@ -66,8 +66,8 @@ def test_an_answer_comes_back_whatever_its_error_code() -> None:
 
 
 def test_not_controller_is_asked_again_until_it_leads() -> None:
-    """A controller that restarted refuses requests until it has loaded its log. The request is repeated until its
-    deadline."""
+    """A controller that restarted refuses requests until it has loaded its log. The broker repeats its request until the
+    request's deadline."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse

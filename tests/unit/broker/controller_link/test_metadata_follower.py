@@ -319,7 +319,8 @@ def test_a_large_snapshot_does_not_stop_the_loop() -> None:
 
 
 def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:
-    """What changed before the snapshot and again in it is in the delta once, with the value published last."""
+    """A value that commits changed before the snapshot, and that the snapshot changes again, is in the delta once. The old
+    value in the delta is the one published last."""
     resource = (int(ConfigResourceType.TOPIC), "topic-1")
 
     def config(value: str) -> ConfigRecord:
@@ -341,7 +342,7 @@ def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:
 
 
 def test_waiting_for_the_image() -> None:
-    """Three conditions: one holds already, one holds after a commit, and one does not hold before the deadline."""
+    """Waits for three conditions: one holds already, one holds after a commit, and one does not hold before the deadline."""
 
     async def scenario(follower: Follower) -> None:
         env = follower.world.node("broker-1")

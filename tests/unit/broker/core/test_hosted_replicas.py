@@ -181,7 +181,8 @@ def test_what_was_created_before_the_registration_is_not_newer() -> None:
     ],
 )
 def test_a_replica_that_has_no_place(broker: Broker, expected: Action) -> None:
-    """An ISR member is reported LOST unless the controller already has that. A replica outside the ISR holds nothing up."""
+    """An ISR member without a place is reported LOST unless the controller already has that. A replica outside the ISR is
+    not reported."""
     assert broker.known.decide_unplaceable(P0) == Decision(expected)
 
 
@@ -269,5 +270,6 @@ OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=No
     ],
 )
 def test_what_is_settled(place: ReplicaPlace, settled: bool) -> None:
-    """Lists the states in which a replica no longer keeps a new incarnation fenced, and those in which it does."""
+    """Lists the states in which a replica no longer keeps a new incarnation fenced, and the states in which it still
+    does."""
     assert is_settled(place) is settled

@@ -7,7 +7,7 @@ SESSION = 9 * NS_PER_S
 
 
 def running(lease: Lease, from_ns: int, to_ns: int) -> None:
-    """Looks at the lease as often as a process that keeps running, so that it never comes into doubt."""
+    """Checks the lease as often as a process that keeps running does, so that the lease never comes into doubt."""
     for now_ns in range(from_ns, to_ns + 1, ABSENCE_MIN_NS // 4):
         lease.look(now_ns)
 

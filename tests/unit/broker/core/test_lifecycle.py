@@ -188,7 +188,7 @@ def test_a_failure_before_the_registration_is_told_by_not_being_named() -> None:
 
 def test_registration_is_retried_until_its_deadline() -> None:
     """The back-off doubles from 100 ms up to the heartbeat interval. A killed broker may register once its old session ends,
-    so a longer back-off would only delay it. In the end the broker gives up with one line."""
+    so a longer back-off would only delay the registration. At the deadline the broker halts."""
     context = Context()
     context.step(Start())
     delays_ms = []

@@ -21,7 +21,7 @@ class Described:
 
 
 def test_sizes_by_replica_and_directory() -> None:
-    """One directory has two replicas. The other has none and is shown with size 0."""
+    """One directory has two replicas. The other directory has none, and its size is shown as 0."""
 
     online = {FIRST: "/a", SECOND: "/b"}
     replicas = Described()

@@ -30,7 +30,7 @@ async def error_of(cluster: Cluster, value: str) -> ErrorCode:
 
 
 async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
-    """Makes on disk b what a future replica that has caught up would hold."""
+    """Creates on disk b the log that a future replica would have after it has caught up."""
     partition = cluster[1].partition()
     for name, content in cluster.world.disk(path(1, "a")).files_in("t-0").items():
         cluster.world.disk(path(1, "b")).write(name, content)
@@ -82,7 +82,8 @@ def test_produces_wait_on_when_a_log_in_another_directory_takes_over() -> None:
 
 
 def test_produces_fail_that_the_new_log_does_not_hold() -> None:
-    """Records that no log holds must not be acknowledged. Records that the new log holds are."""
+    """A produce request must not be acknowledged if no log holds its records any more. It is acknowledged if the new log
+    holds them."""
 
     async def scenario(cluster: Cluster) -> None:
         [first] = await leader_with_waiting_produces(cluster, "first")

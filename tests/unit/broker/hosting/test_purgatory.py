@@ -8,7 +8,8 @@ from tests.simulation.environment import SimulatedWorld
 
 
 def test_replication_waiters_are_completed_in_order() -> None:
-    """The high watermark completes waiters whose offset is at or below it, with the error of that call."""
+    """An advance of the high watermark completes the waiters whose offset it has reached, with the error passed in that
+    call."""
     done: list[tuple[int, ErrorCode]] = []
     waiters = ReplicationWaiters()
     for offset in (3, 5, 9):

@@ -165,8 +165,8 @@ def test_leftover_deletions_are_finished_after_the_delay() -> None:
 
 
 def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
-    """Deleting all files of a large partition in one operation could outlast its deadline, so files are deleted one by one.
-    A folder that was removed by hand is not a disk error."""
+    """Deleting all files of a large partition in one disk operation could exceed the operation's deadline, so files are
+    deleted one by one. A folder that was removed by hand is not a disk error."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))

@@ -247,7 +247,8 @@ def test_the_cluster_wide_defaults_are_empty() -> None:
 
 @pytest.mark.parametrize("name", ["2", "one", "1" * 32_767])
 def test_another_brokers_configuration_is_asked_elsewhere(name: str) -> None:
-    """Another broker's id gets INVALID_REQUEST, with a message that fits into a string however long the name is."""
+    """A question for another broker's id gets INVALID_REQUEST, with a message that fits into a string however long the name
+    is."""
     result = Broker().describe(BROKER, name)
     assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
     assert "this is broker 1" in (result.error_message or "")

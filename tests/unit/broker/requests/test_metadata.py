@@ -176,7 +176,7 @@ def test_an_invalid_name_is_refused_and_never_created(name: str | None) -> None:
 
 
 def test_internal_topics_are_marked() -> None:
-    """Clients hide internal topics from their users."""
+    """Internal topics are marked, so that clients can hide them from their users."""
     broker = Broker(*THREE, topic(1, "__consumer_offsets"), topic(2, "plain"))
     assert [each.is_internal for each in broker.ask(everything=True).topics] == [True, False]
 
@@ -217,7 +217,7 @@ def test_brokers_are_the_unfenced_ones_with_their_endpoint_on_the_clients_listen
 
 
 def test_the_rack_is_told() -> None:
-    """Rack-aware clients read from nearby replicas."""
+    """The answer has each broker's rack, because rack-aware clients read from nearby replicas."""
     assert [each.rack for each in Broker(*THREE).ask().brokers] == [None, "r", None]
 
 
@@ -232,7 +232,7 @@ def test_the_controller_is_a_broker_that_the_client_can_reach() -> None:
 
 
 def test_the_cluster_id_is_told() -> None:
-    """kafka-cluster and every client's log show the cluster id."""
+    """The answer has the cluster id, which kafka-cluster prints and clients log."""
     assert Broker(*THREE).ask().cluster_id == "the-cluster"
 
 

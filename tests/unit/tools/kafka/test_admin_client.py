@@ -29,7 +29,7 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def nobody() -> HostPort:
-    """An address where nothing listens."""
+    """Returns an address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return HostPort(*taken.getsockname()[:2])
 
@@ -69,7 +69,7 @@ def test_a_bootstrap_server_that_is_none(text: str) -> None:
 
 
 def test_an_api_that_is_not_served(broker: FakeBroker) -> None:
-    """The API is missing, or there is no version that both sides know."""
+    """The broker does not serve the API, or serves no version of it that the client knows."""
     del broker.answers[ApiKey.CREATE_TOPICS]
     with AdminClient(str(broker.address)) as client, pytest.raises(ToolError, match="does not support CREATE_TOPICS"):
         client.send(CreateTopicsRequest())
@@ -99,8 +99,8 @@ def test_a_node_that_refuses_to_name_its_versions(broker: FakeBroker) -> None:
     ],
 )
 def test_something_that_is_not_kafka(broker: FakeBroker, answer: bytes | None, reason: str) -> None:
-    """A web server, nonsense, a response to another request, an early end: one line, no traceback, and no socket left
-    open."""
+    """The server is a web server, sends nonsense or a response to another request, or closes the connection early. The error
+    is one line without a traceback, and no socket is left open."""
     broker.answers[ApiKey.API_VERSIONS] = lambda _: answer
     with pytest.raises(ToolError, match=reason):
         NodeConnection(broker.address)

@@ -44,7 +44,7 @@ def test_a_broker_is_unregistered_or_its_error_named(broker: FakeBroker, capsys:
     "arguments", [[], ["cluster-id"], ["unregister", "-b", "h:1"], ["unregister", "-b", "h:1", "-i", "x"]]
 )
 def test_a_wrong_command_line_gives_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 1, the usage on stderr."""
+    """The exit status is 1, and the usage is on stderr."""
     with pytest.raises(SystemExit, match="1"):
         main(arguments)
     assert "usage: kafka-cluster" in capsys.readouterr().err

@@ -131,13 +131,13 @@ def test_other_errors_of_a_directory(cluster: Cluster, code: int, shown: str) ->
 
 
 def test_brokers_that_do_not_exist(cluster: Cluster) -> None:
-    """Kafka's error line, before any directory is asked for, even if only some of the brokers are unknown."""
+    """If some of the brokers are unknown, Kafka's error line is printed before any broker is asked for its directories."""
     line = "ERROR: The given brokers do not exist from --broker-list: 9,8. Current existent brokers: 1,2"
     assert cluster("--broker-list", "1,9,8") == (1, [], [line])
 
 
 def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
-    """The error is one line."""
+    """The only output is one line of error that quotes the list."""
     assert cluster("--broker-list", "one") == (
         1,
         [],

@@ -220,7 +220,8 @@ def test_nothing_that_could_be_formatted() -> None:
 def test_directories_that_contradict_are_refused(
     contents: dict[str, bytes], texts: list[str], ignore_formatted: bool
 ) -> None:
-    """A directory of another cluster or node, a copied one, or one with a reserved id: one line, and nothing is written."""
+    """A directory belongs to another cluster or node, is a copy, or has a reserved id. The error is one line, and nothing is
+    written."""
     disks = Disks(contents)
     line = disks.refused(ignore_formatted=ignore_formatted)
     assert all(text in line for text in texts), line
@@ -351,7 +352,8 @@ def test_formatting_twice_is_an_error_unless_ignored(tool: Tool) -> None:
 
 
 def test_format_with_an_unreadable_directory(tool: Tool) -> None:
-    """A file stands where a directory should: Kafka's line on stdout, the reason on stderr, status 0."""
+    """A file stands where a directory should. Kafka's line is on stdout, the reason is on stderr, and the exit status is
+    0."""
     Path(tool.d1).write_text("no directory")
     status, out, err = tool.format()
     assert status == 0
@@ -361,7 +363,7 @@ def test_format_with_an_unreadable_directory(tool: Tool) -> None:
 
 
 def test_format_for_another_cluster(tool: Tool) -> None:
-    """One line and status 1, no traceback."""
+    """The error is one line without a traceback, and the exit status is 1."""
     tool.format()
     status, out, (line,) = tool("format", "-c", str(tool.config), "-t", OTHER_CLUSTER, "-g")
     assert (status, out) == (1, [])
@@ -398,7 +400,7 @@ def test_format_with_a_release_or_a_level(tool: Tool, flags: list[str], level: s
     ],
 )
 def test_format_with_a_level_that_is_none(tool: Tool, flags: list[str], text: str) -> None:
-    """One line and status 1. No directory is created."""
+    """The error is one line, the exit status is 1, and no directory is created."""
     status, out, (line,) = tool.format(*flags)
     assert (status, out) == (1, [])
     assert text in line
@@ -424,7 +426,7 @@ def test_a_wrong_command_line(tool: Tool, arguments: list[str], text: str) -> No
 
 
 def test_a_configuration_that_cannot_be_used(tool: Tool) -> None:
-    """An unreadable file, a missing role, or a bad value: one line that names the file or the key."""
+    """The file is unreadable, lacks a role, or has a bad value. The error is one line that names the file or the key."""
     status, _, (line,) = tool("info", "-c", str(tool.folder / "missing"))
     assert (status, "cannot read the configuration" in line) == (1, True)
     tool.write(process_roles="")
@@ -436,7 +438,7 @@ def test_a_configuration_that_cannot_be_used(tool: Tool) -> None:
 
 
 def test_info_of_directories_that_are_missing_or_none(tool: Tool) -> None:
-    """Each problem in Kafka's words, and status 1. An unformatted directory still counts as found."""
+    """Prints each problem in Kafka's words and exits with status 1. An unformatted directory still counts as found."""
     Path(tool.d1).write_text("no directory")
     Path(tool.m).mkdir()
     assert tool.info() == (
@@ -474,7 +476,7 @@ def test_info_of_a_file_that_cannot_be_read(tool: Tool) -> None:
     ],
 )
 def test_info_of_directories_that_disagree(tool: Tool, content: bytes, problem: str) -> None:
-    """Kafka's line if it has one, else the reason why the node would not start."""
+    """The problem is described by Kafka's line for it, or, if Kafka has none, by the reason why the node would not start."""
     tool.format()
     tool.put(tool.d2, content)
     status, out = tool.info()

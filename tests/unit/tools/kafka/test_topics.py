@@ -203,7 +203,7 @@ def test_topics_are_listed_sorted_and_by_pattern(tool: Tool, flags: list[str], n
 
 
 def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
-    """The header with the topic's own configuration, then a line for each partition, all with tabs."""
+    """Prints a header with the topic's own configuration, then a line for each partition, with tabs between the fields."""
     tail = "Elr: N/A\tLastKnownElr: N/A"
     assert tool("--describe", "--topic", "order.*") == (
         0,
@@ -239,7 +239,7 @@ def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[s
 
 @pytest.mark.parametrize("action", ["--describe", "--delete"])
 def test_a_topic_that_does_not_exist(tool: Tool, action: str) -> None:
-    """Kafka's error line and status 1. With --if-exists there is no output and no error."""
+    """Prints Kafka's error line and exits with status 1. With --if-exists there is no output and no error."""
     assert tool(action, "--topic", "unknown") == (
         1,
         [],

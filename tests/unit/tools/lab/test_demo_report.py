@@ -29,5 +29,6 @@ def failure(*partitions: tuple[str, int], broker_id: int = 2, directory_id: str 
     ],
 )
 def test_every_difference_is_told(failures: list[dict[str, Any]], told: list[str]) -> None:
-    """None, another directory, one too many, a partition too few, one too many."""
+    """The report equals the expected one, names no failure, another directory, or one failure too many, or has one partition
+    too few or too many."""
     assert compare(failures, EXPECTED) == told

@@ -65,7 +65,7 @@ def test_every_node_gets_directories_and_a_configuration_that_loads(
 
 @pytest.mark.usefixtures("tool_calls")
 def test_a_later_command_finds_the_same_cluster(tmp_path: Path) -> None:
-    """Everything that it needs stands in cluster.json."""
+    """Everything that a later command needs is in cluster.json."""
     made = make(tmp_path / "cluster")
     loaded = LocalCluster.load(tmp_path / "cluster")
     assert (loaded.cluster_id, loaded.loop) == (made.cluster_id, made.loop)
@@ -76,7 +76,7 @@ def test_a_later_command_finds_the_same_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"nodes": [{}]}'])
 def test_a_folder_without_a_readable_cluster_is_an_error(tmp_path: Path, content: str | None) -> None:
-    """One line that names the folder or the file."""
+    """The error says that the folder holds no cluster, or that its description cannot be read."""
     if content is not None:
         (tmp_path / CLUSTER_FILE).write_text(content)
     with pytest.raises(ToolError, match="holds no cluster" if content is None else "cannot be read"):
@@ -98,7 +98,7 @@ def test_a_cluster_is_not_made_over_another_one_or_over_somebodys_files(tmp_path
 
 
 def test_a_cluster_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second format fails: directories, configurations and the description are gone again."""
+    """The second format fails. The directories, the configurations and the description of the cluster are removed again."""
     formats = 0
 
     def tool(_module: str, *arguments: str) -> str:
@@ -115,7 +115,7 @@ def test_a_cluster_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatc
 
 
 def test_free_ports_are_distinct() -> None:
-    """As many as asked for, none twice, all above the privileged ones."""
+    """The requested number of ports is returned, none of them twice, and all above the privileged ports."""
     ports = free_ports(10)
     assert len(set(ports)) == 10
     assert min(ports) > 1023
@@ -126,7 +126,7 @@ def test_free_ports_are_distinct() -> None:
 
 @pytest.mark.usefixtures("tool_calls")
 def test_delete_removes_what_the_cluster_made(tmp_path: Path) -> None:
-    """Directories with what is in them, logs and the folder itself."""
+    """Removes the directories with their contents, the logs, and the folder of the cluster itself."""
     cluster = make(tmp_path / "cluster")
     (Path(cluster.brokers[0].files.data_dirs[0]) / "t-0").mkdir()
     Path(cluster.controller.files.log).write_text("{}\n")
@@ -136,7 +136,7 @@ def test_delete_removes_what_the_cluster_made(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tool_calls")
 def test_delete_leaves_other_files(tmp_path: Path) -> None:
-    """Somebody put notes into the folder: they stay, and so does the folder."""
+    """A file that somebody else put into the cluster's folder stays, and so does the folder."""
     cluster = make(tmp_path / "cluster")
     (tmp_path / "cluster" / "notes").write_text("mine")
     cluster.delete()
@@ -145,7 +145,7 @@ def test_delete_leaves_other_files(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tool_calls")
 def test_delete_stops_at_a_mounted_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody mounted a disk there by hand: nothing on it is removed."""
+    """If a disk is mounted at one of the directories, the deletion is refused, and the disk's files stay."""
     cluster = make(tmp_path / "cluster")
     disk = Path(cluster.brokers[0].files.data_dirs[1])
     (disk / "data").write_text("precious")
@@ -160,7 +160,7 @@ def test_delete_stops_at_a_mounted_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def node(tmp_path: Path) -> LocalNode:
-    """A node whose files are in tmp_path and whose process does not run."""
+    """Returns a node whose files are in tmp_path and whose process does not run."""
     return LocalNode(
         NodeFiles(
             name="broker-1",
@@ -181,7 +181,8 @@ Run = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Starts a process that waits, with these arguments on its command line; all are gone after the test."""
+    """Returns a function that starts a waiting process with these arguments. All these processes are ended after the
+    test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str, code: str = "") -> "subprocess.Popen[bytes]":
@@ -199,7 +200,7 @@ def run() -> Iterator[Run]:
 
 
 def test_events_are_whole_json_lines(node: LocalNode) -> None:
-    """Of what a node prints, the events count; the last line may still be on its way."""
+    """Lines of a node's output that are not JSON are skipped, and so is a last line that is not complete yet."""
     assert list(node.events()) == []
     Path(node.files.log).write_text('not json\n{"event": "a", "n": 1}\n{"event": "b"}\n{"event": "unfini')
     assert [event["event"] for event in node.events()] == ["a", "b"]
@@ -207,7 +208,7 @@ def test_events_are_whole_json_lines(node: LocalNode) -> None:
 
 
 def test_waiting_for_a_node_that_does_not_run(node: LocalNode) -> None:
-    """Its last line is the reason."""
+    """The error gives the last line that the node printed as the reason."""
     with pytest.raises(ToolError, match="broker-1 ended before broker_running: it printed nothing"):
         node.wait_for("broker_running")
     Path(node.files.log).write_text('{"event": "a"}\nport 9092 is taken\n')
@@ -216,7 +217,7 @@ def test_waiting_for_a_node_that_does_not_run(node: LocalNode) -> None:
 
 
 def test_the_process_of_an_earlier_command_is_known_by_its_pid_file(node: LocalNode, run: Run) -> None:
-    """It counts only if it is this node's: numbers of processes are used again."""
+    """The process in the pid file counts only if it is this node's, because the system uses process ids again."""
     assert node.pid is None
     process = run(node.files.config)
     Path(node.files.pid_file).write_text(f"{process.pid}\n")
@@ -230,18 +231,18 @@ def test_the_process_of_an_earlier_command_is_known_by_its_pid_file(node: LocalN
 
 
 def test_ending_the_process_of_an_earlier_command(node: LocalNode, run: Run) -> None:
-    """It is not our child, so its end is awaited by a descriptor and its status is not known."""
+    """The process is not a child of this command, so `stop` cannot learn its exit status and returns None."""
     process = run(node.files.config)
     Path(node.files.pid_file).write_text(f"{process.pid}\n")
     assert node.stop() is None
     assert process.wait() == -signal.SIGTERM
     assert node.pid is None
-    # Once more is harmless.
+    # Killing a process that has already ended is harmless.
     node.kill()
 
 
 def test_a_process_that_does_not_end_is_an_error(node: LocalNode, run: Run) -> None:
-    """SIGTERM is ignored; after the time for it one line says which process stays."""
+    """The process ignores SIGTERM. When the time to wait is over, the error names the process that is still running."""
     process = run(node.files.config, code="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); ")
     Path(node.files.pid_file).write_text(f"{process.pid}\n")
     node.signal(signal.SIGTERM)
@@ -251,7 +252,8 @@ def test_a_process_that_does_not_end_is_an_error(node: LocalNode, run: Run) -> N
 
 @pytest.mark.slow
 def test_a_node_that_cannot_start_says_why(node: LocalNode) -> None:
-    """The real daemon with a configuration that is missing: its line on stderr is in the log and in the error."""
+    """Starts the real daemon with a configuration file that is missing. The daemon's line on stderr is in the log and in the
+    error."""
     Path(node.files.log).write_text('{"event": "broker_running"}\n')
     node.start()
     with pytest.raises(ToolError, match="ended before broker_running: cannot read the configuration"):

@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_read_as_java_reads_it(file: Path) -> None:
-    """Comments, both separators, blanks around them, continued lines, escapes and UTF-8."""
+    """The file has comments, both separators, blanks around separators, continued lines, escapes and UTF-8."""
     file.write_text(GOOD + "broker.rack=gr\\u00fcn \\\\ größe\n", encoding="utf-8")
     found = read_properties(str(file))
     assert found["process.roles"] == "broker"
@@ -57,7 +57,7 @@ def test_the_environment_beats_the_file(file: Path, monkeypatch: pytest.MonkeyPa
     ("content", "text"), [(b"a=\\u12", "is not a properties file"), (b"broker.rack=gr\xfcn", "is not a properties file")]
 )
 def test_a_file_that_is_none(file: Path, content: bytes, text: str) -> None:
-    """Broken escapes, and bytes that are not UTF-8."""
+    """The file has broken escapes, or bytes that are not UTF-8."""
     file.write_bytes(content)
     with pytest.raises(ToolError, match=text) as caught:
         read_properties(str(file))

@@ -28,7 +28,7 @@ FRESH = "diskraft_metrics_snapshot_age_seconds 0.5\n"
     ],
 )
 def test_every_state_of_a_node_is_judged(exposition: str, is_broker: bool, problem: str | None) -> None:
-    """Every state that a health check can meet."""
+    """Checks the verdict for every state that a health check can meet."""
     assert judge(exposition, is_broker=is_broker) == problem
 
 

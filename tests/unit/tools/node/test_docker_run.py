@@ -64,7 +64,7 @@ def test_an_empty_volume_among_formatted_ones_is_named(tmp_path: Path) -> None:
 
 
 def test_a_damaged_volume_among_formatted_ones_is_left_to_the_broker(tmp_path: Path) -> None:
-    """The broker starts without it and reports it offline."""
+    """The broker starts without the damaged volume and reports it offline."""
     format_all(tmp_path)
     (tmp_path / "data-1" / "meta.properties").write_bytes(b"version=1\nnode.id=x\n")
     assert not is_first(tmp_path)
@@ -121,7 +121,7 @@ def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> No
 
 
 def test_variables_beat_the_mounted_file_and_either_replaces_the_default(tmp_path: Path) -> None:
-    """As in Kafka's official image."""
+    """Variables override the mounted file. Either of the two replaces the default. Kafka's official image does the same."""
     mounted = tmp_path / "server.properties"
     mounted.write_text("node.id=1\nnum.partitions=3\n")
     assert node_properties({"KAFKA_NODE_ID": "2"}, mounted) == {"node.id": "2", "num.partitions": "3"}
@@ -136,7 +136,7 @@ def test_listeners_follow_from_the_advertised_ones(tmp_path: Path) -> None:
 
 
 def test_a_controller_advertises_nothing(tmp_path: Path) -> None:
-    """The error names the variable."""
+    """Advertised listeners of a controller are an error that names the variable."""
     given = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://c:9093"}
     with pytest.raises(ToolError, match="KAFKA_ADVERTISED_LISTENERS"):
         node_properties(given, tmp_path / "absent")
