@@ -4,14 +4,14 @@ import pytest
 
 from tests.property.profiles import register_profiles
 
-# Four times what a test may take without its mark: a busy machine alone should put none on the list.
+# Four times the time allowed for a test without the mark `slow`, so that load on the machine alone lists no test.
 SLOW_SECONDS = 1.0
 
 register_profiles()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists the tests that took long and are not marked `slow`. A list and no failure: time is the machine's too."""
+    """Lists the tests that took long and are not marked `slow`. They do not fail: a busy machine also makes tests slow."""
     unmarked = [
         report
         for report in terminalreporter.getreports("passed")

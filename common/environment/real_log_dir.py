@@ -411,8 +411,8 @@ class RealLogDir(LogDir):
             self._lanes.remove(finished)
 
     def _expired(self, queued: Queued) -> None:
-        # If an operation that expired just before took the directory offline, `take_offline` has already failed this
-        # operation.
+        # Several operations can expire together. If the first one made the owner take the directory offline, `take_offline`
+        # has already failed this one.
         if not self._given_up:
             error = LogDirError(self.path, queued.method, errno.ETIMEDOUT, queued.name, "the operation's deadline passed")
             self._fail(queued.future, error)

@@ -3,7 +3,7 @@
 In pages it checks relative links with their anchors, and in backticks paths, `path::symbol`, `Class.attribute` and
 `make target`. In comments and docstrings it checks paths, pages with the headings that follow in quotation marks, dotted
 module names, and identifiers in backticks, which must occur somewhere in the code. Paths are relative to the root of the
-repository; a path that starts in the middle ("core/lease") must be the end of one.
+repository; a path without its first folders ("core/lease") must be the end of an existing path.
 """
 
 import ast
@@ -25,7 +25,7 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 _HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
 _PATH = re.compile(r"\.?[A-Za-z_][\w.*-]*(?:/[\w.*-]+)*/?")
 _CLASS_ATTRIBUTE = re.compile(r"([A-Z]\w+)\.([a-z_]\w*)(?:\(.*\))?")
-# Names in Java's camelCase are Kafka's.
+# Does not match names in Java's camelCase: those are Kafka's.
 _IDENTIFIER = re.compile(r"_?[a-z][a-z0-9]*_\w+|_?[A-Z]\w*[a-z][A-Z]\w*|[A-Z]+_\w+")
 _MAKE = re.compile(r"make ([a-z][a-z-]*)\b")
 _MAKE_LINE = re.compile(r"^ {4}make ([a-z][a-z-]*)\b", re.MULTILINE)
@@ -90,7 +90,7 @@ class Repository:
         self.names.update(path.removesuffix(".py").split("/"))
 
     def has_path(self, path: str) -> bool:
-        """Whether such a file or folder exists, relative to the root or as the end of a path."""
+        """Whether a file or folder has this path, or a path that ends in it."""
         if path.startswith(GENERATED):
             return True
         wanted = path.rstrip("/")
@@ -159,7 +159,7 @@ def _set_on_self(node: ast.ClassDef) -> Iterator[str]:
 
 
 def wrong_in_page(repository: Repository, path: str, page: str) -> list[str]:
-    """Returns what a page cites and does not exist, each with its line."""
+    """Returns the citations in a page whose targets do not exist, each with its line."""
     found: list[str] = []
 
     def report(position: int, what: str) -> None:
@@ -222,7 +222,7 @@ def _wrong_in_span(repository: Repository, page: str, span: str) -> str | None:
 
 
 def wrong_in_code(repository: Repository, path: str, source: str) -> list[str]:
-    """Returns what comments and docstrings of a module cite and does not exist, each with its line."""
+    """Returns the citations in a module's comments and docstrings whose targets do not exist, each with its line."""
     return [f"{path}:{line} {wrong}" for line, text in prose(source) for wrong in _wrong_in_prose(repository, text)]
 
 
@@ -270,7 +270,7 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def read_repository(root: Path, files: Iterable[str]) -> Repository:
-    """Reads the repository. `files` are its paths."""
+    """Reads the repository at `root`. `files` are the paths of its files, relative to the root."""
     paths = set(files)
     folders = {"/".join(path.split("/")[:length]) + "/" for path in paths for length in range(1, path.count("/") + 1)}
     repository = Repository(

@@ -34,7 +34,7 @@ def documented_events() -> set[str]:
 
 
 def first_arguments() -> set[str]:
-    """Returns every string that is the first argument of some call in production code. Some events are logged by helpers."""
+    """Returns every string that is the first argument of a call in production code. Helpers log some of the events."""
     return {
         node.args[0].value
         for _, tree in modules(*DAEMON_PACKAGES, "tools")

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DAEMON_PACKAGES = ("common", "controller", "broker")
 PACKAGES = (*DAEMON_PACKAGES, "analytics", "tools")
-# Request handlers, the network and protocol layers, and the forwarding of requests.
+# The modules that may look at a request's version: request handlers, the network and protocol layers, and forwarding.
 KNOW_VERSIONS = (
     "broker/controller_link/forwarding.py",
     "broker/requests/",
@@ -26,7 +26,7 @@ KNOW_VERSIONS = (
 # The only package that may access the clock, files, the network and randomness.
 ENVIRONMENT = "common/environment/"
 
-# Yields to other tasks without looking at a clock.
+# The only allowed call of asyncio.sleep: it yields to other tasks without looking at a clock.
 GIVES_WAY = "asyncio.sleep(0)"
 BANNED_CALLS = {
     "asyncio.create_task": "tasks live in a TaskGroup",
@@ -60,7 +60,7 @@ def _parsed(package: str) -> list[tuple[str, ast.Module]]:
 
 
 def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
-    """Relative path and syntax tree of every module, sorted by path. The trees are shared: no rule may change them."""
+    """Yields path and syntax tree of every module, sorted by path. The trees are cached: no test may change them."""
     for package in packages:
         yield from _parsed(package)
 
@@ -105,7 +105,7 @@ def test_no_broad_exception_handler() -> None:
 
 
 def is_core(path: str) -> bool:
-    """Whether the import contract "core" covers the module, alone or with its package."""
+    """Whether the import contract "core" lists the module or a package that contains it."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return any(module == each or module.startswith(f"{each}.") for each in core_modules())
 

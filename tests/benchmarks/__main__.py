@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks [--quick] [NAME …]
 
-Each prints its figures as JSON lines and as lines for people, along with what they are compared to and the interpreter's
-build. A failing benchmark does not stop the others; the exit status is then 1.
+Each prints its figures as JSON and as human-readable lines, with figures to compare them with and the interpreter's build.
+A failing benchmark does not stop the others; the exit status is then 1.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Every message goes through each codec that has it (kafka-python only has what clients send), in alternating rounds, so that a
 busy moment of the machine affects all alike. Each codec uses its own classes; ours creates an object per partition. Prints
-one line for people and one line of JSON per message and direction; `ratio_to_*` is our median over theirs.
+one human-readable line and one line of JSON per message and direction; `ratio_to_*` is our median over theirs.
 """
 
 import argparse

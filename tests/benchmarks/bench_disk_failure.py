@@ -1,13 +1,13 @@
-"""The effect of a dead disk: time to directory offline, to leaders moved, to the first produce acknowledged by a new leader.
+"""How long after a disk dies its directory is offline, its leaders have moved, and a new leader acknowledges a produce.
 
     python -m tests.benchmarks.bench_disk_failure [--quick] [--kills 30] [--large 2000] [--folder FOLDER]
 
 Needs root and loop devices. A controller and three brokers run in their own processes on loop-mounted ext4 disks, and
-librdkafka writes with acks=all. The victim's file system is shut down in the kernel; zero is the return of that ioctl, so
-anything seen before it returns is negative. Times come from the daemons' events and the client's delivery callbacks. Between
-two kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker is started, and the
-benchmark waits for all replicas. Then one kill follows in a separate cluster with 2,000 partitions in the lost directory.
-The goal is a p99 below 1.5 s.
+librdkafka writes with acks=all. The victim's file system is shut down in the kernel by an ioctl. Times count from its
+return, so anything seen before it returns has a negative time. Times come from the daemons' events and the client's delivery
+callbacks. Between two kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker is
+started, and the benchmark waits for all replicas. Then one kill follows in a separate cluster with 2,000 partitions in the
+lost directory. The goal is a p99 below 1.5 s.
 """
 
 import argparse
@@ -35,18 +35,19 @@ TOPIC = "bench"
 BROKERS = 3
 PARTITIONS = 30
 RATE = 1000
-# Every follower fetch names all its partitions, so a broker with thousands of them sustains less.
+# Lower than RATE: a follower's fetch lists all its partitions, so a broker with thousands of them sustains less.
 LARGE_RATE = 300
 SECONDS_MAX = 120.0
 GOAL_MS = 1500.0
 DISK_MIB = 256
-# The partitions of a large topic that the client writes to: enough for an early first response, too few to be the load.
+# The most partitions led from the lost directory that the client writes to. That many show the first acknowledgement early
+# and do not load the brokers by themselves.
 WRITTEN_PARTITIONS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One kill, in milliseconds since then."""
+    """The milliseconds from one kill of a disk to each event, and the numbers of replicas and leaders affected."""
 
     offline_ms: float
     moved_ms: float
@@ -139,7 +140,7 @@ class Writer:
 
 
 def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
-    """Returns the directory with the most leaders, the first if several."""
+    """Returns the directory with the most leaders, or the first of several with as many."""
     (topic,) = admin.metadata([TOPIC]).topics
     leaders = {part.partition_index: part.leader_id for part in topic.partitions}
     victims: list[Victim] = []
@@ -154,14 +155,14 @@ def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
 
 
 def fail(cluster: LocalCluster, victim: Victim, rate: int) -> Failure:
-    """Kills the disk during writes and follows what happens."""
+    """Kills the victim's disk during writes and returns how long the failover took."""
     broker, controller = cluster.broker(victim.broker_id), cluster.controller
     directory_id = victim.directory_id
     led = sorted(victim.led)[:WRITTEN_PARTITIONS_MAX]
     others = [partition for partition in range(PARTITIONS) if partition not in victim.led]
     writer = Writer(cluster.bootstrap, rate)
     with writer.writing_to((*led, *others)):
-        # The client knows the leaders and writes steadily before the kill.
+        # Before the kill, let the client find the leaders and write steadily.
         writer.wait_for_acknowledgement(victim.led, 0.0)
         time.sleep(0.5)
         broker_events, controller_events = EventTail(broker), EventTail(controller)
@@ -229,7 +230,8 @@ def many_kills(folder: Path, kills: int) -> list[Failure]:
 
 
 def large_kill(folder: Path, partitions_in_directory: int) -> Failure:
-    """Two disks per broker and a replica of every partition on each broker: half of them in each directory."""
+    """Kills a disk of a cluster with two disks per broker. Every broker has a replica of every partition, half of them in
+    each directory."""
     disks = 2
     with running_cluster(folder, disks=disks, partitions=disks * partitions_in_directory) as cluster:
         with AdminClient(cluster.bootstrap) as admin:

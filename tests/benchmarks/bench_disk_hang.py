@@ -5,8 +5,8 @@
 One log directory hangs with a write and a consumer's cold read pending on it. On another one, appends of a produce's size
 arrive at a fixed rate. Their latency and the event loop's lag are measured before and during the hang. As root, the write
 really hangs (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it); otherwise it is blocked in the writer thread.
-The read, which a frozen file system would serve, is always blocked in the reader thread. The millisecond to which timers
-round up is subtracted. Prints one line of JSON and one for people.
+The read, which a frozen file system would serve, is always blocked in the reader thread. Timers round up to the next
+millisecond, so one millisecond is subtracted. Prints one line of JSON and one human-readable line.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Hold:
 
 
 class ColdConsumer:
-    """Sends one region of the hung directory once connected, and tolerates the end of the connection."""
+    """The sending end of a connection to a consumer. It expects no data and tolerates the end of the connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -121,7 +121,7 @@ async def measure(env: RealEnvironment, log_dir: RealLogDir, *, seconds: float, 
 
 @contextmanager
 def hanging_disk(folder: Path, reason: str | None) -> Iterator[Path]:
-    """A disk that can be frozen, or a plain folder without loop devices."""
+    """Yields the path of a disk that can be frozen, or a plain path if there is a `reason` why no such disk can be made."""
     path = folder / "hung"
     if reason is not None:
         yield path
@@ -199,7 +199,7 @@ def residency_is_known() -> bool:
 
 
 async def cold_consumer(env: RealEnvironment) -> tuple[ColdConsumer, socket.socket]:
-    """A connection whose other end reads nothing."""
+    """Returns the sending end of a new connection, and the client's socket, from which nothing is read."""
     accepted: asyncio.Future[ColdConsumer] = asyncio.get_running_loop().create_future()
 
     def accept(connection: Connection) -> Receiver:

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.bench_export [--partitions 100000] [--rounds 3]
 
-The log is that of `bench_metadata_replay`: a record for each partition, then a change for each one that lost a directory.
-Needs the extra `analytics`. Prints one line of JSON and one for people.
+The log is that of `bench_metadata_replay`: a record for each partition, then a change for each one with a lost replica.
+Needs the extra `analytics`. Prints one line of JSON and one human-readable line.
 """
 
 import argparse

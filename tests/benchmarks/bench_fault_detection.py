@@ -1,11 +1,11 @@
-"""How long each disk fault takes to be noticed: time to directory offline, to leaders moved, to writing again.
+"""How long after each disk fault the directory is offline, its leaders have moved, and clients can write again.
 
     python -m tests.benchmarks.bench_fault_detection [--quick] [--rounds 5] [--only TEXT] [--folder FOLDER]
 
 Needs root, loop devices and FUSE. The cluster is that of the fault matrix: three brokers in their own processes with four
 disks each, under load from two librdkafka clients with acks=all, one for the partitions in the directory and one for all
-others. Zero is when the fault is complete. An operation's deadline is 2 s, the probe interval 1 s. Goals: a busy disk 50 ms
-(p99), an idle one 2 s, a hung one its deadline plus 1 s.
+others. Times count from the moment the fault is complete. An operation's deadline is 2 s, the probe interval 1 s. Goals: a
+busy disk 50 ms (p99), an idle one 2 s, a hung one its deadline plus 1 s.
 """
 
 import argparse

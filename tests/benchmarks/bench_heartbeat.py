@@ -36,7 +36,7 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Bytes on the wire, including the length prefix, and the directories that it reports."""
+    """A heartbeat's size on the wire, including the length prefix, and the offline directories that it reports."""
 
     size: int
     offline_log_dirs: tuple[str, ...]
@@ -103,7 +103,7 @@ class Relay:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[tuple[LocalCluster, Relay]]:
-    """One broker that reaches its controller through the relay."""
+    """Runs a cluster with one broker that reaches its controller through the relay."""
     cluster = LocalCluster.create(folder, brokers=1, disks=DISKS, loop=False)
     relay = Relay(cluster.controller.files.port)
     try:

@@ -5,7 +5,7 @@
 The records are those of a cluster of that size: a PartitionRecord per partition, then a PartitionChangeRecord for each
 partition with a replica in the one lost directory of each broker. `replay` starts from decoded records, `decode_replay` from
 the bytes of the metadata log's batches (as on startup), `snapshot_load` from the bytes of a snapshot's records. Prints one
-line of JSON and one for people.
+line of JSON and one human-readable line.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def directory(broker: int, disk: int) -> DirectoryId:
 
 
 def make_records(partitions: int, brokers: int, disks: int) -> list[KnownRecord]:
-    """Returns features, registrations, and topics with replication factor 3."""
+    """Returns records of features, broker registrations, and topics with replication factor 3."""
     records: list[KnownRecord] = [
         FeatureLevelRecord(name="metadata.version", feature_level=21),
         FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=1),
@@ -72,7 +72,8 @@ def make_records(partitions: int, brokers: int, disks: int) -> list[KnownRecord]
 
 
 def make_failures(state: MetadataState, brokers: int) -> list[KnownRecord]:
-    """Returns one lost directory per broker: its replicas leave the ISR and the next member leads."""
+    """Returns the changes made when every broker loses its first directory: the replicas in it leave the ISR unless they are
+    the last member, and the first remaining member leads."""
     records: list[KnownRecord] = []
     remaining: dict[TopicIdPartition, list[int]] = {}
     for broker in range(brokers):

@@ -4,9 +4,9 @@
 
 librdkafka writes and reads records of 1 KB in one partition. Rounds alternate between the sink, a broker with replication
 factor 1 (acks=1) and, in a separate cluster, replication factor 3 with acks=all. The sink checks and stores nothing, so its
-MB/s are the client's ceiling on this machine. What counts is the ratio, both of the medians and round by round, and the
-broker's CPU time per MB. Client and brokers share the machine. One MB is 10^6 bytes of values. Latency is measured for
-single records at a low rate, from `produce` to the delivery callback.
+MB/s are the client's ceiling on this machine. What counts is the ratio of the medians, and the broker's CPU time per MB.
+Client and brokers share the machine. One MB is 10^6 bytes of values. Latency is measured for single records at a low rate,
+from `produce` to the delivery callback.
 
 Before each round, as much memory as the round writes is used and freed again. A virtual machine that returns its free memory
 to the host pays for every page that it gets back (`fresh_page_write_mb_s` is a plain file's speed in that case). Without
@@ -39,7 +39,7 @@ LATENCY_RATE = 500
 
 @dataclass(slots=True)
 class Target:
-    """What is measured, and the results."""
+    """The sink or a cluster, and the results of its measurements."""
 
     name: str
     bootstrap: str
@@ -89,7 +89,7 @@ def produce(target: Target, topic: str, megabytes: float) -> None:
         if error is not None:
             failures.append(str(error))
 
-    # The first record finds the leader and warms up the connection.
+    # Before the measurement, one record makes the client find the leader and connect to it.
     producer.produce(topic, b"first", partition=0, on_delivery=delivered)
     assert producer.flush(SECONDS_MAX) == 0
     value = os.urandom(VALUE_BYTES)
@@ -131,7 +131,7 @@ def fetch(target: Target, topic: str, megabytes: float) -> None:
     assert first[0].error() is None, first[0].error()
     read, cpu, started = 1, target.cpu(), time.perf_counter()
     while read < count:
-        # Returns once it has as many messages as requested.
+        # `consume` waits for all requested messages, so do not request more than are left.
         messages = consumer.consume(min(1_000, count - read), timeout=1.0)
         assert messages or time.monotonic() < deadline, f"{read} of {count} messages came"
         for message in messages:
@@ -183,7 +183,7 @@ def sink() -> Iterator[Target]:
 
 @contextmanager
 def cluster(folder: Path, brokers: int, *, acks: str) -> Iterator[Target]:
-    """A separate cluster with one disk per broker, deleted at the end."""
+    """Runs a separate cluster with one disk per broker, and deletes it at the end."""
     made = LocalCluster.create(folder, brokers=brokers, disks=1, loop=False)
     try:
         made.start()
@@ -200,7 +200,7 @@ def cluster(folder: Path, brokers: int, *, acks: str) -> Iterator[Target]:
 
 
 def recycle_memory(folder: Path, megabytes: float) -> float:
-    """Fills this much of the page cache and frees it again. Returns the MB/s of the filling."""
+    """Fills this much of the page cache and frees it again. Returns the write rate in MB/s."""
     path = folder / "filling"
     block = os.urandom(1_000_000)
     started = time.perf_counter()

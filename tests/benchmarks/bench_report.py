@@ -4,8 +4,8 @@
 
 The history: 60,000 partitions on nine brokers with four disks each. Replicas fall behind and catch up until the log is long
 enough; then a disk dies. `session` is the start of Spark, `first` the report in a fresh session (the command takes the sum
-of both), `warm` the fastest of the following ones. Needs the extra `analytics` and Java. Prints one line of JSON and one for
-people.
+of both), `warm` the fastest of the following ones. Needs the extra `analytics` and Java. Prints one line of JSON and one
+human-readable line.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PARTITIONS, BROKERS, DISKS, CORES = 60_000, 9, 4, 2
 
 
 def ordinary_life(partitions: list[PartitionRecord]) -> Iterator[KnownRecord]:
-    """Lets the last replica of one partition after the other fall behind and catch up."""
+    """Yields changes without end: in one partition after the other, the last replica leaves the ISR and rejoins it."""
     while True:
         for each in partitions:
             yield PartitionChangeRecord(partition_id=each.partition_id, topic_id=each.topic_id, isr=each.isr[:-1])
@@ -49,7 +49,7 @@ def ordinary_life(partitions: list[PartitionRecord]) -> Iterator[KnownRecord]:
 def make_history(count: int) -> tuple[list[KnownRecord], int]:
     """Returns the records, and how many partitions the failure at their end affects."""
     records = make_records(PARTITIONS, BROKERS, DISKS)
-    # On one broker only: its first disk dies.
+    # Only broker 0 loses a disk, its first.
     failure = make_failures(replay(records, MetadataState()), 1)
     left = [Uuid(directory(0, disk)) for disk in range(1, DISKS)]
     life = ordinary_life([record for record in records if isinstance(record, PartitionRecord)])

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.bench_startup [--quick] [--rounds 5] [--partitions 2000] [--folder FOLDER]
 
 A controller and a broker with two directories are started one after the other. The time runs from the start of the process
-to the event that shows it is ready (`controller_active`, `broker_running`). Each start follows a clean shutdown; with
-partitions, one also follows kill -9, after which the controller only accepts the new incarnation once the old one's session
+to the event that shows it is ready (`controller_active`, `broker_running`). Starts follow a clean shutdown, and with
+partitions also a kill -9. After a kill, the controller only accepts the broker's new incarnation once the old one's session
 has expired (9 s). For comparison: the time of a Python process that imports the daemons' modules and exits.
 """
 
@@ -32,7 +32,7 @@ MB = 1_000_000
 
 @dataclass(slots=True)
 class Starts:
-    """Several starts of one daemon in one situation."""
+    """The measurements of several starts of one daemon in one situation: empty, with partitions, or after a kill."""
 
     milliseconds: list[float] = field(default_factory=list)
     resident_mb: list[float] = field(default_factory=list)

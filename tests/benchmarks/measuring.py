@@ -16,12 +16,12 @@ def is_optimized_build() -> bool:
 
 
 def build_text() -> str:
-    """Returns the interpreter's description for people."""
+    """Returns the interpreter's version and whether it is an optimized build, in human-readable form."""
     return f"CPython {platform.python_version()}, {'PGO' if is_optimized_build() else 'no PGO'}"
 
 
 def print_result(benchmark: str, command: str, figures: dict[str, Any], text: str) -> None:
-    """Prints one line of JSON for programs and one for people."""
+    """Prints one line of JSON and one human-readable line."""
     build = {"python": platform.python_version(), "optimized_build": is_optimized_build()}
     print(json.dumps({"benchmark": benchmark, "command": command} | figures | build))
     print(f"{text} [{command}; {build_text()}]", flush=True)

@@ -1,4 +1,4 @@
-"""A broker that only answers, as the ceiling of what a client can do when comparing a real broker.
+"""A broker that only answers. It shows the most that a client can achieve, as a baseline for measuring a real broker.
 
     python -m tests.benchmarks.sink
 
@@ -42,7 +42,7 @@ NODE_ID = 1
 CLUSTER_ID = "sink"
 SERVED = advertised_versions([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS])
 RECEIVE_BYTES = 4 << 20
-# The batch that Fetch repeats: the first that is about as large as clients make them.
+# Fetch repeats the first produced batch of at least this size, about the size of the batches that a busy client sends.
 TEMPLATE_BYTES_MIN = 500_000
 
 
@@ -143,7 +143,7 @@ class Sink:
 
 
 class Served:
-    """One connection: reads bytes, answers complete frames in place, writes bytes."""
+    """One client's connection. Answers each request as soon as its frame is complete, directly from the receive buffer."""
 
     def __init__(self, sink: Sink, connection: socket.socket) -> None:
         self._sink = sink
@@ -177,7 +177,7 @@ class Served:
             self._answer(self._view[start + 4 : start + 4 + size])
             start += 4 + size
         if start:
-            # Moving a memoryview onto itself is only safe backwards; copying the rest is cheap or rare.
+            # Move the incomplete frame to the front. The copy avoids an overlapping move; it is small, or rarely needed.
             rest = bytes(self._view[start : self._end])
             self._view[: len(rest)] = rest
             self._end = len(rest)

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of every target: `python -m tests.fuzz --seconds 60 [--target NAME] [--jobs 2]`.
 
 The seconds are divided among the targets. Each target runs in its own process, so that a hang or excessive memory only ends
-that one. Afterwards every input that reached new code is run again to measure its memory and time, which would slow down the
-fuzzing itself. A finding is saved as a file, and the run ends with status 1 and the command that replays it.
+that process. Measuring memory and time would slow down the fuzzing, so afterwards every input that reached new code is run
+again and measured. A finding is saved as a file, and the run ends with status 1 and the command that replays it.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
             run = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                 timeout=seconds + 120, check=False,
-                # libFuzzer exits without cleaning up, so what a target creates is removed with this folder.
+                # libFuzzer exits without cleaning up. A target's temporary files are in this folder and removed with it.
                 env=os.environ | {"TMPDIR": str(temporary)},
             )  # fmt: skip
             output, is_well = run.stdout, run.returncode == 0
@@ -116,7 +116,7 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
 
 
 def _tail(output: str, target: Target) -> str:
-    """Returns the relevant part of the output, from the first traceback on."""
+    """Returns the last 60 lines of the output, none from before the first error, and the command that replays the input."""
     starts = [output.find("Uncaught Python exception"), output.find("ERROR: libFuzzer")]
     start = min((each for each in starts if each >= 0), default=0)
     lines = output[start:].splitlines()[-60:]

@@ -1,4 +1,4 @@
-"""Targets for what people write: server.properties and topic overrides."""
+"""Targets for the configuration that people write: server.properties and topic overrides."""
 
 import os
 
@@ -22,7 +22,10 @@ _BASE = {
 
 
 def _check_server_properties(data: bytes) -> None:
-    """Gives a configuration that a node can start with, or a one-line error. The first byte selects the keys given."""
+    """Any file loads as a configuration that a node can start with, or is rejected with a one-line error.
+
+    The first byte of the input says how many of the keys in `_BASE` are given in addition to the file.
+    """
     given = dict(list(_BASE.items())[: data[0] % (len(_BASE) + 1)]) if data else {}
     try:
         config = load_server_config(given | parse_properties(data[1:], "server.properties"))
@@ -71,7 +74,7 @@ def _server_seeds() -> list[bytes]:
 
 
 def _check_topic_overrides(data: bytes) -> None:
-    """Topic overrides are rejected in one line, or a log can use them."""
+    """Any overrides give a configuration that a log can use, or are rejected with a one-line error."""
     try:
         overrides = parse_properties(data, "topic")
     except ToolError as error:

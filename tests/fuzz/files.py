@@ -54,7 +54,7 @@ _SEGMENT_SIZE = 2**20
 
 # --- indexes -----------------------------------------------------------------------------------------------------
 def _check_offset_index(data: bytes) -> None:
-    """An index holds what its file says and only finds positions within the segment, or raises CorruptIndex."""
+    """An offset index holds what its file says and only finds positions within the segment, or raises CorruptIndex."""
     try:
         index = OffsetIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET, segment_size=_SEGMENT_SIZE)
     except CorruptIndex:
@@ -67,7 +67,7 @@ def _check_offset_index(data: bytes) -> None:
 
 
 def _check_time_index(data: bytes) -> None:
-    """The same for a time index."""
+    """A time index holds what its file says and only finds offsets within the segment, or raises CorruptIndex."""
     try:
         index = TimeIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET)
     except CorruptIndex:
@@ -98,7 +98,7 @@ def _time_index_seeds() -> list[bytes]:
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
 def _check_offset_checkpoint(data: bytes) -> None:
-    """Partitions and offsets that the protocol can carry, or MalformedCheckpoint."""
+    """Parsing returns partitions and offsets that the protocol can carry, or raises MalformedCheckpoint."""
     try:
         offsets = parse_offset_checkpoint(data)
     except MalformedCheckpoint:
@@ -110,7 +110,7 @@ def _check_offset_checkpoint(data: bytes) -> None:
 
 
 def _check_epoch_checkpoint(data: bytes) -> None:
-    """Ascending epochs and offsets that the protocol can carry, or MalformedCheckpoint."""
+    """Parsing returns ascending epochs and offsets that the protocol can carry, or raises MalformedCheckpoint."""
     try:
         entries = parse_epoch_checkpoint(data)
     except MalformedCheckpoint:
@@ -143,7 +143,7 @@ def _epoch_checkpoint_seeds() -> list[bytes]:
 
 # --- files of one record -----------------------------------------------------------------------------------------
 def _check_meta_properties(data: bytes) -> None:
-    """Ids that can be sent and written again, or MalformedMetaProperties in one line."""
+    """Parsing returns ids that can be sent and written again, or raises MalformedMetaProperties with a one-line message."""
     try:
         properties = parse_meta_properties(data)
     except MalformedMetaProperties as error:
@@ -168,8 +168,8 @@ def _meta_properties_seeds() -> list[bytes]:
 
 
 def _check_quorum_state(data: bytes) -> None:
-    """An election state that can be written again and sent, or InvalidQuorumState in one line. The version that is written
-    has no directory of the vote."""
+    """Decoding returns an election state that can be sent and written again, or raises InvalidQuorumState with a one-line
+    message. Writing drops the voted directory: the version written has no field for it."""
     try:
         state = decode_quorum_state(data)
     except InvalidQuorumState as error:
@@ -195,7 +195,7 @@ def _quorum_state_seeds() -> list[bytes]:
 
 
 def _check_clean_shutdown(data: bytes) -> None:
-    """Any content of the marker means "clean"; its epoch, if any, can be sent."""
+    """Any content of the marker means "clean"; the broker epoch in it, if any, can be sent."""
     epoch = parse_clean_shutdown(data).broker_epoch
     assert epoch is None or 0 <= epoch <= INT64_MAX
 
@@ -210,7 +210,7 @@ def _clean_shutdown_seeds() -> list[bytes]:
 
 
 def _check_partition_metadata(data: bytes) -> None:
-    """A topic id that is not zero, or MalformedPartitionMetadata in one line."""
+    """Parsing returns a topic id that is not zero, or raises MalformedPartitionMetadata with a one-line message."""
     try:
         topic_id = parse_partition_metadata(data)
     except MalformedPartitionMetadata as error:

@@ -18,7 +18,7 @@ from common.records.batch import Record, encode_batch, set_base_offset_and_epoch
 from tests.fuzz.messages import Vocabulary, filled, request_frame
 from tests.fuzz.records import put_right
 
-# Without UnregisterBroker, a legitimate request that makes a broker halt.
+# UnregisterBroker is left out: it is a legitimate request that makes a broker halt.
 BROKER_APIS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -49,7 +49,7 @@ CONTROLLER_APIS: Final = (
 )
 _FORWARDED: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_QUORUM, ApiKey.METADATA)
 _CHANGED: Final = 0.2
-# -1 and -2 mean "no leader" and "leader unchanged".
+# Ids of brokers that do not exist. As a leader, -1 means "no leader" and -2 means "leader unchanged".
 _STRANGERS: Final = (77, 78, -1, -2)
 _NEW_DIRECTORIES: Final = tuple(bytes((number,)) * 16 for number in range(100, 110))
 _STRINGS: Final = (
@@ -61,7 +61,7 @@ _STRINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The names and ids that a cluster knows. Nothing may be empty; the first topic must never be deleted."""
+    """The names and ids that a cluster knows. No field may be empty. Deletions mostly name the topics after the first."""
 
     cluster_id: str
     topics: Sequence[str]
@@ -74,7 +74,7 @@ class ClusterNames:
 
 
 def vocabulary_of(names: ClusterNames, rng: random.Random) -> Vocabulary:
-    """Returns values for requests to this cluster. Existing ones are drawn more often than others."""
+    """Returns values for fields of requests to this cluster. Names and ids that exist are drawn more often than others."""
     reserved = [bytes(15) + bytes((last,)) for last in range(3)]
     strings = (*names.topics, names.cluster_id, *_STRINGS)
     uuids = (*names.topic_ids, *names.directory_ids, *names.incarnation_ids, *reserved, bytes(range(16)))
@@ -132,7 +132,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     named["CreatableTopicConfig.name"] = ["segment.bytes", "retention.ms", "min.insync.replicas", "segment.ms"]
     named["value"] = ["1000", "1000", "1000", "1", "-1", None]
     named["DeleteTopicState.name"] = named["topic_names"] = [*names.topics[1:], "new", "__cluster_metadata"]
-    # Unknown brokers with addresses that cannot be reached.
+    # Registrations have known and unknown broker ids, and hosts that are local, malformed or cannot be resolved.
     named["BrokerRegistrationRequest.broker_id"] = [*names.broker_ids, *_STRANGERS]
     named["Listener.host"] = ["localhost", "127.0.0.1", "", "a" * 64 + ".b", "a..b", "a\0b", "no.such.host"]
     named["DeleteTopicState.topic_id"] = [*names.topic_ids[1:], bytes(16)]

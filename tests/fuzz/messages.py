@@ -34,8 +34,8 @@ class Vocabulary:
     uuids: Sequence[bytes] = (bytes(16), bytes(15) + b"\x01", bytes(range(16)))
     numbers: Sequence[int] = (0, 1, 2, 3, -1, -2, 1000)
     blobs: Sequence[bytes] = (b"", b"some bytes", bytes(100))
-    # Values for fields of this name, or of this struct and name ("Feature.name"). Most values are drawn from here: a request
-    # only makes sense if many of its fields do.
+    # Values by field name, or by struct and field name ("Feature.name"). Fields with an entry mostly draw their values from
+    # it, because a request only makes sense if many of its fields do.
     named: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 

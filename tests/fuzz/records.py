@@ -56,7 +56,8 @@ _NUMBERINGS: Final = tuple(Numbering)
 
 
 def put_right(data: bytes) -> bytes:
-    """Returns the same batches with correct magics and checksums. A length beyond the end is cut to the end."""
+    """Returns the same batches with correct magics and checksums. A batch with an invalid length is extended or cut to the
+    end of the bytes."""
     batches = bytearray(data)
     position = 0
     while len(batches) - position >= BATCH_OVERHEAD:
@@ -81,7 +82,7 @@ def _both_ways(contents: Sequence[bytes]) -> list[bytes]:
 
 # --- batches -----------------------------------------------------------------------------------------------------
 def _check_batches(data: bytes) -> None:
-    """Bytes are batches that cover them, or raise BatchError. Both ways to read records agree."""
+    """Any bytes split into batches without a gap, or raise BatchError. `iterate_records` and `iterate_values` agree."""
     content = _repaired(data)
     try:
         batches = split_batches(content)
@@ -114,7 +115,7 @@ def _check_records(view: memoryview) -> None:
                 raise BatchError
             yield record.offset, bytes(record.value)
 
-    # What is returned before an error, and whether there is one.
+    # Returns the values read before an error, and whether there was an error.
     def outcome(values: Iterator[tuple[int, bytes]]) -> tuple[list[tuple[int, bytes]], bool]:
         given = []
         try:
@@ -143,7 +144,7 @@ def _batch_seeds() -> list[bytes]:
 
 # --- control records ---------------------------------------------------------------------------------------------
 def _check_control(data: bytes) -> None:
-    """A control batch consists of control records, or raises BatchError."""
+    """Reading any bytes as control batches yields control records or raises BatchError."""
     try:
         for record in iterate_control_records(_repaired(data)):
             assert isinstance(record.offset, int)
@@ -168,7 +169,8 @@ def _control_seeds() -> list[bytes]:
 
 # --- metadata records --------------------------------------------------------------------------------------------
 def _check_metadata_record(data: bytes) -> None:
-    """A frame is a known or unknown record or raises ProtocolError, the reader agrees, and a record read is written back."""
+    """Decoding a frame returns a known or unknown record or raises ProtocolError. MetadataRecordReader agrees. Encoding and
+    decoding a known record again changes nothing."""
     if not data:
         return
     numbering, frame = _NUMBERINGS[data[0] % len(_NUMBERINGS)], data[1:]
@@ -188,14 +190,14 @@ def _check_metadata_record(data: bytes) -> None:
             return
     assert read == known
     if known is not None:
-        # The input's varints may have been longer than necessary.
+        # Compare records and not bytes: varints in the input may be longer than necessary.
         version = _version_of(frame)
         written = encode_record(known, version, numbering)
         assert decode_any_record(written, numbering) == known
 
 
 def _version_of(frame: bytes) -> int:
-    """Returns the third varint."""
+    """Returns the record's version, which is the third varint of the frame."""
     position, value = 0, 0
     for _ in range(3):
         value, shift = 0, 0
@@ -230,8 +232,8 @@ def _record_seeds() -> list[bytes]:
 
 # --- snapshots and replay ----------------------------------------------------------------------------------------
 def _check_snapshot(data: bytes) -> None:
-    """A file is a snapshot with readable records or raises one of two errors. Replay accepts the records or raises
-    ReplayError."""
+    """Reading a snapshot returns its records, or raises InvalidSnapshot or UnreadableBatch. Replay accepts the records or
+    raises ReplayError or TransactionError."""
     content = _repaired(data)
     try:
         snapshot = parse_snapshot(content)
@@ -254,7 +256,7 @@ def _replay(records: Sequence[KnownRecord]) -> None:
 
 
 def _check_bootstrap(data: bytes) -> None:
-    """A bootstrap file returns its records or raises one of two errors."""
+    """Reading a bootstrap file returns its records, or raises InvalidSnapshot or UnreadableBatch."""
     try:
         records = read_bootstrap_checkpoint(_repaired(data))
     except (InvalidSnapshot, UnreadableBatch):

@@ -25,7 +25,7 @@ def main() -> None:
 
     Source.compile = compile_instrumented  # type: ignore[method-assign]
     target = TARGETS[name]
-    # Compile everything before the clock starts.
+    # Run the seeds once, so that all decoders are compiled before the fuzzer's clock starts.
     for seed in target.seeds():
         target.check(seed)
     atheris.Setup([sys.argv[0], *flags], target.check)

@@ -1,4 +1,4 @@
-"""Target for a partition's folder: with any content, loading gives a log that serves and grows, on a simulated disk."""
+"""Target for a partition's folder on a simulated disk: whatever its files hold, its log loads and can be used."""
 
 import struct
 from functools import partial
@@ -20,7 +20,8 @@ from tests.unit.common.storage.batches import FOLDER, PATH, all_offsets, append,
 
 _CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=150)
 _CLEAN, _REPAIRED, _TWO_SEGMENTS = 1, 2, 4
-# flags, base offset of the second segment, recovery point; sizes of offset index, time index, epochs and first segment.
+# The input starts with flags, the base offset of the second segment and the recovery point. The sizes of the offset index,
+# the time index, the leader epoch checkpoint and the first segment follow.
 _HEAD = struct.Struct(">BHBBBBH")
 _INT64_MAX = 2**63 - 1
 
@@ -52,10 +53,10 @@ def _files(data: bytes) -> tuple[int, int, dict[str, bytes]]:
 
 
 def _check_segments(data: bytes) -> None:
-    """A log left by a crash loads, holds complete batches only, grows, and loads again without loss.
+    """A log left by a crash loads, holds only complete batches, can be appended to, and loads again without loss.
 
-    A cleanly closed log is trusted. Damage there may show on a read, as BatchError, or as OffsetOutOfRange beyond a batch
-    whose header claims too much.
+    Loading trusts a log that was closed cleanly, and the part below a recovery point. Damage there may only show on a read:
+    as BatchError, or as OffsetOutOfRange after a batch whose header claims too many offsets.
     """
     flags, recovery_point, files = _files(data)
     SimulatedWorld(1).run(partial(_scenario, files=files, recovery_point=recovery_point, clean=bool(flags & _CLEAN)))

@@ -22,7 +22,7 @@ from tests.fuzz.target import Target
 from tools.errors import run_tool
 from tools.kafka.dump_log import _dump_all, _parser
 
-# The first byte of the input selects these; if it is odd, the checksums are repaired.
+# The first byte of the input selects one of these file names and sets of flags. If the byte is odd, checksums are repaired.
 _SEGMENT = "00000000000000000000.log"
 _NAMES = (
     _SEGMENT,
@@ -78,7 +78,7 @@ def _seeds() -> list[bytes]:
     return [bytes((choice | odd,)) + content for choice, content in contents for odd in (0, 1)]
 
 
-# A byte of zstd can become 32 KiB.
+# One byte of zstd data can decompress to 32 KiB.
 TARGETS = (
     Target(name="dump_log", check=_check_dump_log, seeds=_seeds, bytes_at_least=2_000_000, bytes_per_byte=2 * 32_768),
 )

@@ -50,8 +50,10 @@ def _naive_frames(stream: bytes, size_min: int) -> tuple[list[bytes], bool]:
 
 
 def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], str | None]:
-    """Returns what the server's reader finds, and why it refuses the rest. Overwrites buffers that were not taken, as a
-    connection would."""
+    """Returns the frames that FrameReader finds, and the error with which it refuses the rest, if any.
+
+    Overwrites every buffer that the reader has not taken over, as a connection would.
+    """
     taken: list[bool] = []
     reader = FrameReader(size_min=_FRAME_MIN, size_max=FRAME_MAX, take_buffer=lambda: taken.append(True))
     frames: list[memoryview] = []
@@ -77,7 +79,7 @@ def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], str
 
 
 def _client_frames(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """Returns what the plain reader finds, and whether it refuses the rest, which it then does on every call."""
+    """Returns the frames that RequestFramer finds, and whether it refuses the rest, as it then must on every call."""
     framer = RequestFramer(FRAME_MAX)
     frames: list[memoryview] = []
     is_refused = False
@@ -125,8 +127,7 @@ def _frame_seeds() -> list[bytes]:
 
 # --- requests and responses --------------------------------------------------------------------------------------
 def _check_request(data: bytes) -> None:
-    """A frame is a request as the server reads it, or raises RemoteProtocolError. A request read encodes back to the
-    same."""
+    """Any frame decodes to a request or raises RemoteProtocolError. Encoding and decoding it again changes nothing."""
     try:
         header, body = parse_request(data)
     except RemoteProtocolError:
@@ -143,7 +144,7 @@ def _check_request(data: bytes) -> None:
 
 
 def _check_response(data: bytes) -> None:
-    """The first two bytes choose the message and its version."""
+    """The same for responses. The first two bytes of the input choose the message and its version."""
     if len(data) < 2:
         return
     message_class, version = RESPONSES[int.from_bytes(data[:2], "big") % len(RESPONSES)]
@@ -183,7 +184,7 @@ def _response_seeds() -> list[bytes]:
             try:
                 seeds.append(number.to_bytes(2, "big") + header + encode(message, version))
             except ProtocolError:
-                # A bug in this file: a field is set that this version of another struct lacks.
+                # The generated message sets a field that this version lacks: a bug in the generator.
                 raise AssertionError(f"{message} cannot be encoded in version {version}") from None
     return seeds
 
