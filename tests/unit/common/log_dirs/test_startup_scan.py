@@ -158,7 +158,7 @@ def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
 
 
 def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
-    """All directories have the marker of a clean shutdown. Then the marker of one directory is missing."""
+    """Both data directories have the marker of a clean shutdown. Then the marker of one of them is missing."""
     world = world_with({path: formatted(path) for path in IDS})
     for path in ("/d1", "/d2"):
         world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))

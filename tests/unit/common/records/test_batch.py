@@ -221,8 +221,8 @@ def test_the_smallest_records_are_all_counted() -> None:
     [(1, gzip.compress), (2, cramjam.snappy.compress_raw), (3, cramjam.lz4.compress), (4, cramjam.zstd.compress)],
 )
 def test_no_compression_is_too_good_for_the_count(compression: int, compress: Callable[[bytes], bytes]) -> None:
-    """The batch has as many of the smallest records as fit into 16 MiB. They compress better than real records do, and still
-    the count is accepted."""
+    """The header counts as many of the smallest records as fit into 16 MiB. The zero bytes in their place compress better
+    than real records do, and still the count is accepted."""
     size = 1 << 24
     batch = encode_batch([Record(None, None)], attributes=compression, compress=lambda _: bytes(compress(bytes(size))))
     count = size // 7
