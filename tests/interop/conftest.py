@@ -22,13 +22,13 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """The running cluster. Any broker is as reachable as the first: clients may bootstrap from each."""
+    """The running cluster. Clients may bootstrap from any of its brokers."""
     made = LocalCluster.create(
         tmp_path_factory.mktemp("interop") / "cluster",
         brokers=BROKERS,
         disks=DISKS,
         loop=False,
-        # Frequent metadata snapshots, so that there is one to look at.
+        # Metadata snapshots are written often, so that tests find some to read.
         overrides={"metadata.log.max.record.bytes.between.snapshots": "2048"},
     )
     try:

@@ -9,7 +9,7 @@ def copy_metadata(source: Path, target: Path) -> list[Path]:
     target.mkdir()
     log = source / "__cluster_metadata-0"
     copies: list[Path] = []
-    # Copy snapshots first: what they replace may be deleted meanwhile, but what follows them stays.
+    # Copy snapshots first: segments that a snapshot replaces may be deleted meanwhile, but later ones stay.
     for path in (source / "bootstrap.checkpoint", *sorted(log.glob("*.checkpoint")), *sorted(log.glob("*.log"))):
         try:
             copies.append(Path(shutil.copy(path, target / path.name)))

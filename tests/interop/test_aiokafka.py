@@ -69,7 +69,7 @@ async def test_what_is_written_is_read(bootstrap: str, topic: str, acks: str | i
 
 
 async def test_offsets_of_a_partition(bootstrap: str, topic: str) -> None:
-    """Beginning, end, and by time."""
+    """The consumer gets the beginning offset, the end offset and the offset for a timestamp."""
     await produce(bootstrap, topic, acks="all")
     partition = TopicPartition(topic, 0)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
@@ -85,7 +85,7 @@ async def test_offsets_of_a_partition(bootstrap: str, topic: str) -> None:
 
 
 async def test_topics_and_the_cluster(bootstrap: str, cluster: LocalCluster, new_topic_name: Callable[[], str]) -> None:
-    """A topic is created, listed and deleted; the cluster has its id and its brokers."""
+    """A topic is created, listed and deleted; the description of the cluster has its id and its brokers."""
     name = new_topic_name()
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
@@ -103,7 +103,7 @@ async def test_topics_and_the_cluster(bootstrap: str, cluster: LocalCluster, new
 
 
 async def test_groups_are_refused_cleanly(bootstrap: str, topic: str) -> None:
-    """Groups are not supported yet, and the client knows before it sends anything."""
+    """Groups are not supported yet, and the client fails before it sends a group request."""
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id="group")
     try:
         with pytest.raises(IncompatibleBrokerVersion):

@@ -66,7 +66,7 @@ class Kafka:
     logging: Path
 
     def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
-        """Runs a tool and returns the result. Only errors of its own logging go to stderr."""
+        """Runs a tool and returns the result. Of the tool's log messages, only errors go to stderr."""
         done = subprocess.run(
             [
                 *(self.java, "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configuration=file:{self.logging}"),
@@ -202,7 +202,7 @@ def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -
 
 
 def test_kafkas_tools_find_the_cluster_id_and_the_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str) -> None:
-    """The cluster id; the metadata quorum with its leader, its voter and the brokers as observers."""
+    """Kafka's tools print the cluster id and the metadata quorum: its leader, its voter and the brokers as observers."""
     server = ("--bootstrap-server", bootstrap)
     identified = kafka.run("org.apache.kafka.tools.ClusterTool", "cluster-id", *server)
     assert (identified.status, identified.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])
@@ -257,7 +257,7 @@ def test_kafka_dump_log_reads_our_metadata_log_and_snapshots(
 ) -> None:
     """Apache Kafka's metadata decoder reads our metadata log, the bootstrap snapshot and later snapshots, and prints what
     ours prints. (Newer versions print the leader change, as ours does; 3.9 only names it.)"""
-    # Read a copy, or the second reader would see more than the first.
+    # Both tools read one copy, because the log may grow between the two runs.
     files = copy_metadata(Path(cluster.controller.files.metadata_dir), tmp_path / "metadata")
     assert sum(path.suffix == ".checkpoint" for path in files) >= 2, "the cluster of these tests makes snapshots often"
     arguments = ("--cluster-metadata-decoder", "--files", ",".join(map(str, files)))

@@ -114,7 +114,7 @@ def as_sent(message: Any) -> Sent:
 def test_what_is_written_is_read(bootstrap: str, topic: str, consumer: Consumer, acks: str, compression: str) -> None:
     """Values, keys, headers, timestamps and nulls come back equal and in order, at consecutive offsets.
 
-    librdkafka treats lz4 as unsupported as long as consumer groups are, and then sends these records uncompressed.
+    As long as consumer groups are not supported, librdkafka takes lz4 to be unsupported too and sends uncompressed records.
     """
     sent = records()
     offsets = produce(bootstrap, topic, sent, {"acks": acks, "compression.type": compression})
@@ -155,7 +155,7 @@ def test_records_too_large_for_the_topic_are_refused(bootstrap: str, topic: str)
 def test_a_time_is_answered_with_the_first_record_at_or_after_it(
     bootstrap: str, topic: str, consumer: Consumer, admin: AdminClient, compression: str
 ) -> None:
-    """A timestamp maps to the first record at or after it, and one beyond all records to the end."""
+    """A timestamp maps to the first record at or after it, and a timestamp after all records maps to the end."""
     sent = records()
     produce(bootstrap, topic, sent, {"acks": "all", "batch.num.messages": 10, "compression.type": compression})
     for timestamp, offset in (
@@ -237,7 +237,7 @@ def test_topics_that_cannot_be_made(
 
 
 def test_the_cluster_and_its_brokers_are_described(admin: AdminClient, cluster: LocalCluster) -> None:
-    """The cluster id, its brokers, a controller among them, and one broker's configuration as in its file."""
+    """The cluster id, its brokers, one of them as controller, and one broker's configuration as in its file."""
     described = admin.describe_cluster().result(SECONDS_MAX)
     assert described.cluster_id == cluster.cluster_id
     assert {(node.id, node.port) for node in described.nodes} == {

@@ -1,6 +1,7 @@
 """Garbage on the client port costs its own connection and one log line; other clients are served normally.
 
-Each case runs beside a client that connected before and is used again after. conftest checks that the daemons survive.
+Each case runs beside a client that connected before the garbage was sent and is used again afterwards.
+conftest checks that the daemons survive.
 """
 
 import json
@@ -87,7 +88,7 @@ def exchange(address: HostPort, data: bytes, *, then_end: bool = False) -> tuple
             while chunk := connection.recv(65536):
                 received += chunk
         except ConnectionResetError:
-            # The broker closed with unread bytes of ours, which resets the connection.
+            # The broker closed the connection before it had read all our bytes, which resets the connection.
             pass
         return bytes(received), name
 
@@ -131,8 +132,8 @@ def test_unknown_version_of_api_versions_is_answered(address: HostPort) -> None:
 
 
 def test_random_bytes_disturb_nobody_else(address: HostPort) -> None:
-    """Fifty peers send noise, some of it after a plausible length. Each is closed or waits for more, and other clients
-    notice nothing."""
+    """Fifty peers send noise, some of it after a plausible length. The broker closes each connection or waits for
+    more bytes, and other clients notice nothing."""
     rng = random.Random(858)
     with witness(address):
         for _ in range(50):

@@ -10,7 +10,7 @@ import pytest
 from tools.lab.local_cluster import LocalCluster
 
 with warnings.catch_warnings():
-    # It loads its schemas with a function that Python 3.11 deprecates.
+    # kafka-python loads its schemas with a function that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError, UnknownTopicOrPartitionError
@@ -87,7 +87,7 @@ def test_what_is_written_is_read(servers: list[str], topic: str, consumer: Any, 
 
 
 def test_offsets_of_a_partition(servers: list[str], topic: str, consumer: Any) -> None:
-    """Beginning, end, and by time."""
+    """The consumer gets the beginning offset, the end offset and the offset for a timestamp."""
     produce(servers, topic, acks="all")
     partition, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     assert consumer.beginning_offsets([partition, empty]) == {partition: 0, empty: 0}
@@ -143,7 +143,8 @@ def test_topics_are_created_listed_and_deleted(admin: Any, new_topic_name: Calla
 
 
 def test_the_cluster_and_its_quorum_are_described(admin: Any, cluster: LocalCluster) -> None:
-    """Brokers and cluster id; the metadata quorum with the controller as its leader and the brokers as observers."""
+    """The client gets the brokers, the cluster id, and the metadata quorum with the controller
+    as its leader and the brokers as observers."""
     described = admin.describe_cluster()
     assert described["cluster_id"] == cluster.cluster_id
     assert {(broker["broker_id"], broker["port"]) for broker in described["brokers"]} == {
@@ -161,7 +162,7 @@ def test_the_cluster_and_its_quorum_are_described(admin: Any, cluster: LocalClus
 
 
 def test_groups_are_refused_cleanly(admin: Any, servers: list[str], topic: str) -> None:
-    """Groups are not supported yet, and the client knows before it sends anything."""
+    """Groups are not supported yet, and the client fails before it sends a group request."""
     with pytest.raises(IncompatibleBrokerVersion):
         admin.list_groups()
     consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id="group")

@@ -33,7 +33,7 @@ def run(*command: str, given: str | None = None) -> str:
 
 def test_list_shows_brokers_and_topics(kcat: str, cluster: LocalCluster, topic: str) -> None:
     """`kcat -L` lists every broker with its port, one of them as controller, and every partition with all its replicas in
-    sync. Only one broker is asked, so the answer comes from its own image."""
+    sync. Only one broker is asked, so the answer comes from that broker's metadata."""
     port = cluster.broker(2).files.port
     lines = run(kcat, "-L", "-b", f"127.0.0.1:{port}", "-t", topic).splitlines()
     for node in cluster.brokers:

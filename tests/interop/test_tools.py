@@ -119,14 +119,14 @@ def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, top
 
 
 def test_kafka_cluster_prints_the_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:
-    """kafka-cluster cluster-id, the usual health check."""
+    """kafka-cluster cluster-id, a usual health check, prints the cluster's id."""
     done = run_tool("cluster", "cluster-id", "--bootstrap-server", bootstrap)
     assert (done.status, done.lines) == (0, [f"Cluster ID: {cluster.cluster_id}"])
 
 
 def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
     """kafka-dump-log reads a segment that is being written: batches with their checksum, records with key and value."""
-    # librdkafka only compresses what becomes smaller.
+    # librdkafka sends a batch compressed only if that makes it smaller, so these values are long.
     write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **{"compression.type": "zstd"})
     write(bootstrap, topic, [("c", "three")])
     dumps = []

@@ -70,8 +70,8 @@ def wait_until_in_sync(
 
 
 def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
-    """A new partition's ISR is set by the controller alone. An acks=0 record is lost if it comes before the leader has its
-    log."""
+    """Waits until every leader answers ListOffsets. A full ISR does not show this: the controller sets a new partition's ISR
+    before the leader has created its log, and until then acks=0 records are lost."""
     deadline = time.monotonic() + READY_SECONDS
     waiting = {part.partition_index: part.leader_id for part in admin.metadata([name]).topics[0].partitions}
     addresses = admin.brokers()
@@ -88,5 +88,5 @@ def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
                 if answer.error_code == ErrorCode.NONE:
                     del waiting[answer.partition_index]
         assert time.monotonic() < deadline, f"{name}: {len(waiting)} partitions are not led after {READY_SECONDS:g} s"
-        # Polling many partitions takes time from the brokers that they need to create the logs.
+        # Polling costs the brokers time that they need to create the logs, so many partitions are polled less often.
         time.sleep(POLL_SECONDS + len(waiting) / 5000)

@@ -1,7 +1,7 @@
 """kafka-python's codec as a second independent reader and writer, for the messages that clients exchange.
 
-It is data-driven: one class per message, whose `_struct` lists the fields of all versions. Uuids are uuid.UUID with None
-for zero, authorized operations are sets of bit numbers, and a tagged struct that was not sent is None.
+kafka-python is data-driven: one class per message, whose `_struct` lists the fields of all versions. Uuids are uuid.UUID
+with None for zero, authorized operations are sets of bit numbers, and a tagged struct that was not sent is None.
 """
 
 import io
@@ -42,7 +42,7 @@ def encode(message: Struct, version: int) -> bytes:
 
 
 def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
-    """Decodes the bytes with kafka-python and returns our class."""
+    """Decodes the bytes with kafka-python and returns the values in our class."""
     schema = message_schema(message_class)
     found = _their_class(message_class)
     if schema.kind is Kind.HEADER:
@@ -64,7 +64,7 @@ def _their_class(message_class: type[Struct]) -> Any:
 
 
 def _our_name(ours: Any, their_name: str) -> str:
-    """kafka-python renames the two fields of authorized operations."""
+    """Returns our name of the field. kafka-python shortens the two names that end in authorized_operations."""
     if hasattr(ours, their_name):
         return their_name
     return next(name for name in (f"topic_{their_name}", f"cluster_{their_name}") if hasattr(ours, name))

@@ -41,7 +41,7 @@ def encode(message: Struct, version: int) -> bytes:
 
 
 def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
-    """Decodes the bytes with kio and returns our class. Asserts that kio consumed all of them."""
+    """Decodes the bytes with kio and returns the values in our class. Asserts that kio consumed all bytes."""
     decoded, size = entity_reader(_kio_class(message_class, version))(encoded, 0)
     assert size == len(encoded)
     return _from_kio(decoded, message_class.wire_schema)
@@ -66,7 +66,7 @@ def _facts(kio_class: Any, schema: StructSchema, path: str) -> Iterator[tuple[st
     for field in dataclasses.fields(kio_class):
         name = _our_name(ours, field.name)
         kafka_type = field.metadata.get("kafka_type")
-        # In these types None represents zero or -1.
+        # For uuids and times, None represents zero or -1 and does not mean that the field is nullable.
         may_be_none = kafka_type not in ("uuid", "datetime_i64") and type(None) in typing.get_args(field.type)
         default = field.default
         if default is not dataclasses.MISSING:
@@ -90,7 +90,7 @@ def _kio_class(message_class: type[Struct], version: int) -> Any:
 
 
 def _nested_types(schema: StructSchema) -> dict[str, Any]:
-    """Returns the wire types of the fields; for arrays, of the elements."""
+    """Returns the wire type of each field, or of the field's elements if it is an array."""
     return {
         each.name: each.wire_type.element if isinstance(each.wire_type, ArrayOf) else each.wire_type
         for each in schema.fields

@@ -18,7 +18,7 @@ def register_profiles() -> None:
 
 
 def examples(count: int) -> settings:
-    """Returns the settings of one property. `count` is for the fast profile."""
+    """Returns the settings of one property. `count` is the number of examples in the fast profile."""
     is_exhaustive = settings.get_current_profile_name() == EXHAUSTIVE
     return settings(
         max_examples=count * EXHAUSTIVE_FACTOR if is_exhaustive else count,

@@ -22,7 +22,7 @@ from common.protocol.schema import (
 
 EVERY_INT16 = st.integers(-(2**15), 2**15 - 1)
 KNOWN_ERRORS = st.sampled_from([int(code) for code in ErrorCode])
-# The only timestamps in a response. kio holds them as datetime, which has no other values.
+# Values of log_append_time_ms, the only timestamp in a response. kio represents -1 as None and the others as datetime.
 LOG_APPEND_TIMES = st.just(-1) | st.integers(0, 2**37)
 # Greater than every tag in our declarations.
 UNKNOWN_TAGS = st.dictionaries(st.integers(20, 2**31 - 1), st.binary(max_size=6), max_size=2)
@@ -108,7 +108,7 @@ def _field(
 
     if isinstance(field.wire_type, ArrayOf):
         element = one(field.wire_type.element)
-        # Sometimes long enough for the decoding by columns.
+        # Arrays of 8 or more structs may be decoded by columns, so draw shorter and longer arrays.
         values: st.SearchStrategy[Any] = st.lists(element, max_size=3) | st.lists(element, min_size=8, max_size=9)
         if isinstance(field.wire_type.element, StructSchema) and not _is_flat(field.wire_type.element):
             values = st.lists(element, max_size=2)

@@ -22,14 +22,14 @@ from tests.unit.controller.core.context import ControllerContext, directory
 
 BROKERS = st.integers(1, 4)
 TOPICS = st.sampled_from(["t0", "t0", "t1"])
-# For events that would soon leave nothing to test: drawn less often.
+# True one time in five, for events that would leave little to test if they happened more often, such as shutdowns.
 SELDOM = st.sampled_from([False, False, False, False, True])
-# Directory n of broker b is "b-n". A broker never registers the last of its names.
+# Directory n of broker b is named "b-n". No broker registers the directory "b-foreign", which `assign` also uses.
 SLOTS = st.sampled_from([(), (0,), (1,), (0, 1), (0, 1, 2), (2,)])
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    """Four brokers with up to three directories each, three topics of up to three partitions."""
+    """Four brokers with up to three directories each, two topics of up to three partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,8 +83,7 @@ class ControllerMachine(RuleBasedStateMachine):
         )
         after = self.controller.state.brokers[BrokerId(broker_id)]
         assert response.is_fenced == after.fenced
-        # Whatever the request, the broker must not lead, nor be in an ISR with others, in a directory that it just reported
-        # offline.
+        # A replica in a directory that the broker has just reported offline must not lead, nor be in an ISR with others.
         for topic in self.controller.state.topics.values():
             for partition in topic.partitions.values():
                 if BrokerId(broker_id) not in partition.replicas or response.error_code != ErrorCode.NONE:
@@ -128,7 +127,8 @@ class ControllerMachine(RuleBasedStateMachine):
         code = response.directories[0].topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             partition = self.controller.partition(known.id, index)
-            # An unclean election may have revived the replica in the same record.
+            # UNASSIGNED is what an unclean election puts in place of LOST. It is accepted here for leniency only: a request
+            # that assigns LOST to a replica never elects that replica.
             assert partition.directory(BrokerId(broker_id)) in (directory_id, UNASSIGNED)
 
     @rule(topic=TOPICS, index=st.integers(0, 2), isr=st.lists(BROKERS, unique=True, max_size=4), is_stale=SELDOM)
@@ -137,7 +137,7 @@ class ControllerMachine(RuleBasedStateMachine):
         partition = None if known is None else known.partitions.get(index)
         if known is None or partition is None or partition.leader == NO_LEADER:
             return
-        # A list without the leader could only be refused; use it as "all replicas" here.
+        # An ISR without the leader would always be refused, so propose all replicas instead.
         isr = isr if partition.leader in isr else partition.replicas
         result = self.controller.alter(known.id, index, isr, partition_epoch=partition.partition_epoch - is_stale)
         after = self.controller.partition(known.id, index)

@@ -1,4 +1,4 @@
-"""Every decoder on known, once harmful and damaged inputs: it returns the right value or raises its one declared error.
+"""Every decoder on valid, once harmful and damaged inputs: it returns the right value or raises its one declared error.
 
 The checks are those of `make fuzz`, which searches for new inputs guided by coverage. Here they run without a fuzzer.
 """
@@ -23,7 +23,7 @@ EXAMPLES_OF_SLOW = 25
 
 
 def damaged(data: bytes, changes: list[tuple[float, int, bytes]], other: bytes, splice: float | None) -> bytes:
-    """Applies these changes; with `splice`, replaces the input from there on by the end of another input."""
+    """Applies the changes to `data`. With `splice`, replaces all bytes after that fraction by the end of `other`."""
     result = bytearray(data)
     for where, removed, inserted in changes:
         position = int(where * len(result))
@@ -45,7 +45,7 @@ def test_valid_and_once_harmful_inputs_pass_within_the_limits(target: Target) ->
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_damaged_inputs_pass_within_the_limits(target: Target) -> None:
-    """Inputs that were changed, cut, extended or spliced pass as well."""
+    """Inputs that were changed, cut, extended or spliced stay within the limits as well."""
     seeds = st.sampled_from([*target.seeds(), *target.found()])
 
     @examples(EXAMPLES_OF_SLOW if target.name == "segments" else EXAMPLES)

@@ -15,7 +15,7 @@ from controller.core.placement import PlacementBroker, place_replicas
 
 
 class Directories:
-    """The directories of one broker, all with room."""
+    """The directories of one broker, each with enough free space for any replica."""
 
     def __init__(self, broker_id: BrokerId, usable_bytes: list[int]) -> None:
         self._broker_id = broker_id
@@ -50,7 +50,7 @@ BROKERS = st.lists(
 def test_each_kind_of_replica_is_spread_evenly(
     brokers: list[tuple[str | None, list[int]]], topics: list[tuple[int, int]], rng: random.Random
 ) -> None:
-    """On every broker the directories' preferred leaders differ by one at most after each topic, and so do the followers."""
+    """After each topic, the directories of a broker differ by at most one preferred leader and by at most one follower."""
     registered = [PlacementBroker(BrokerId(number), rack, is_usable=True) for number, (rack, _) in enumerate(brokers)]
     hosts = [Directories(BrokerId(number), usable_bytes) for number, (_, usable_bytes) in enumerate(brokers)]
     for number, (partitions, factor) in enumerate(topics):

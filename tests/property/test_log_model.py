@@ -79,7 +79,7 @@ async def apply(world: SimulatedWorld, log: Log, model: Model, step: str, amount
 
 
 def epochs_with_records(log: Log, model: Model) -> list[tuple[int, int]]:
-    """A restart may forget an epoch without records, as in Apache Kafka."""
+    """Returns the epochs that have records. A restart may forget the others, as in Apache Kafka."""
     return [entry for entry in log.leader_epochs.entries if entry[1] < model.end]
 
 

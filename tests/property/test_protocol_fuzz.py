@@ -21,7 +21,8 @@ CASES = [
     (each, version) for each in declared_messages() for version in sorted({versions_of(each)[0], versions_of(each)[-1]})
 ]
 REQUESTS = [each for each in declared_messages() if message_schema(each).kind is Kind.REQUEST]
-# A few bytes on the wire can become a Python object with a dictionary and a list. The compiled code adds a fixed amount.
+# Decoding may take BYTES_PER_BYTE of memory for each input byte, since a few bytes on the wire can become a Python object
+# with a dictionary and a list. BYTES_AT_LEAST is added for costs that do not depend on the input's size.
 BYTES_PER_BYTE = 150
 BYTES_AT_LEAST = 20_000
 
@@ -81,7 +82,7 @@ def arrays_of(schema: StructSchema, version: int) -> list[list[FieldSchema]]:
 
 
 def smallest(element: Primitive | StructSchema, *, has_tags: bool) -> Any:
-    """Returns the element with the most objects for the fewest bytes."""
+    """Returns an element that takes few bytes on the wire and many objects in memory."""
     if isinstance(element, StructSchema):
         made = element.python_class()
         if has_tags:
@@ -121,9 +122,9 @@ def test_memory_of_requests_is_accounted_for(message_class: type[Struct]) -> Non
 
 @pytest.mark.slow
 def test_more_memory_than_a_request_may_take() -> None:
-    """Topics without a name and with one empty tagged field each: five bytes on the wire, hundreds in memory."""
+    """Each topic has an empty name and one empty tagged field: five bytes on the wire, hundreds of bytes in memory."""
     count = 200_000
-    # Name, partitions, number of tags, tag, its size.
+    # One byte each: empty name, no partitions, number of tagged fields, tag, size of the field's value.
     topic = b"\x01\x01\x01\x32\x00"
     data = encode_uvarint(count + 1) + topic * count + b"\x00"
     with pytest.raises(InvalidValue, match="take more than"):

@@ -17,7 +17,7 @@ CASES = [case for case in declared_versions() if kafka_python_oracle.has(*case)]
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
 def test_kafka_python_reads_and_writes_the_same(message_class: type[Struct], version: int) -> None:
     """kafka-python decodes our encoding to the same values, and we decode its encoding."""
-    # It treats an ApiVersions response with an error as version 0, whatever version was requested.
+    # kafka-python treats an ApiVersions response with an error as version 0, whatever version was requested.
     error_codes = st.just(0) if message_class is ApiVersionsResponse else EVERY_INT16
 
     @examples(12)

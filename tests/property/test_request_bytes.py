@@ -1,4 +1,4 @@
-"""Any bytes in any chunks give whole, unchanged frames or the one protocol error.
+"""Any bytes in any chunks give whole, unchanged frames or raise the declared protocol error.
 
 The frame readers must pass the check of their fuzz target. The server receives mutated requests beside a healthy connection,
 which must not be affected.

@@ -114,7 +114,8 @@ def whole_batches(written: Written, segment: str, size: int) -> list[tuple[int, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("segment_number", "clean"), [(0, False), (1, False), (2, False), (2, True)])
 def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int, clean: bool) -> None:
-    # Every length from zero to one byte short. With the clean-shutdown marker, only the newest segment is checked.
+    # Cut the segment to every length from zero to one byte less than its size. With the
+    # clean-shutdown marker, only the newest segment is checked.
     written = written_log(closed=clean)
     segment = segments_of(written)[segment_number]
     for size in range(len(written.files[segment])):
@@ -136,7 +137,7 @@ def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int,
 
 
 def test_zeros_and_garbage_behind_the_end_are_cut_off() -> None:
-    # What file systems may leave after the last byte that was written before a power cut.
+    # After a power cut, file systems may leave zeros or garbage behind the last byte that was written.
     written = written_log(closed=False)
     segment = segments_of(written)[-1]
     for tail in (bytes(1), bytes(61), bytes(5000), b"\xff" * 100, written.files[segment][:-1]):
@@ -170,7 +171,8 @@ def test_a_flipped_byte_costs_what_lies_behind_it_and_nothing_else(data: st.Data
             found = await all_offsets(log)
             assert found[: len(expected)] == expected
             if is_outside_the_checksum(written.files[name], position):
-                # A higher offset or epoch cannot be told from a gap or an election, so recovery may cut what follows.
+                # Recovery cannot tell a damaged base offset from a gap, nor a damaged epoch from an election, so it may cut
+                # off the batches that follow.
                 return
         await check_serves_and_grows(log, expected)
 
@@ -189,7 +191,7 @@ def is_outside_the_checksum(segment: bytes, position: int) -> bool:
 @examples(60)
 @given(st.data())
 def test_missing_or_damaged_indexes_and_epochs_are_rebuilt(data: st.DataObject) -> None:
-    # With the marker nothing is validated on startup: indexes are checked on the first read.
+    # With the clean-shutdown marker nothing is validated on startup: indexes are checked on the first read.
     written = written_log(closed=True)
     files = dict(written.files)
     for name in sorted(files):
@@ -240,7 +242,7 @@ def test_a_lost_segment_in_the_middle_ends_the_log_before_it() -> None:
 
 
 def test_what_lies_below_the_recovery_point_is_not_validated() -> None:
-    # Its segments are trusted; damage there only shows when it is read.
+    # Segments below the recovery point are trusted. Damage in them is only noticed when they are read.
     written = written_log(closed=False)
     names = segments_of(written)
     parsed = parse_segment_file(names[2])
