@@ -268,7 +268,8 @@ class DiskStore:
             yield
 
     def sync_folder(self, folder: FolderNode) -> None:
-        """fsync of a folder: puts its names on the platter. A rename reaches the platter on both sides."""
+        """fsync of a folder: puts its names on the platter. A rename becomes durable in its source folder
+        and in its target folder."""
         pending, self._changes = self._changes, []
         for change in pending:
             if change.touches(folder):

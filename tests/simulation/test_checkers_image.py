@@ -156,7 +156,7 @@ def test_nodes_must_agree_on_what_is_committed() -> None:
 
 
 def test_an_image_that_differs_in_one_entry_is_found() -> None:
-    """I5: an equal image passes. An image with a different partition and one without brokers are found."""
+    """I5: an equal image passes. An image with a different partition and an image without brokers are violations."""
     log = Log()
     compare_images(log.checker.image, log.checker.image.copy(), "a copy")
     other = log.checker.image.copy()

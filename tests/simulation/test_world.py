@@ -198,7 +198,7 @@ def test_exit_from_a_callback_is_an_exit() -> None:
 
 
 def test_exit_without_a_daemon_reaches_the_test() -> None:
-    # A test that runs a shell without world.start gets the exit as an exception.
+    # If a test runs a daemon's code directly and not through `world.start`, the exit is raised to the test as an exception.
     async def scenario(world: SimulatedWorld) -> None:
         with pytest.raises(NodeExited):
             world.node("a").exit(1)
@@ -242,7 +242,7 @@ def test_a_crash_cancels_the_daemon_at_once() -> None:
 
 
 def test_uuids_come_from_the_seed() -> None:
-    # Equal seeds give equal ids, different nodes and lives different ones.
+    # Equal seeds give equal ids. Different nodes, and different lives of one node, give different ids.
     first, again = (SimulatedWorld(5).node("a").uuid() for _ in range(2))
     other = SimulatedWorld(5).node("b").uuid()
     assert first == again != other

@@ -234,7 +234,8 @@ class Checkers:
             logs: dict[int, raw_logs.RawLog] = {}
             for broker_id, partition in replicas:
                 files = self._cluster.world.disk(partition.log.log_dir.path).files_in(partition.log.name)
-                # The broker may not have noticed yet that this disk is damaged. Other checks judge that, or `at_end`.
+                # The broker may not have noticed yet that this disk is damaged. The checks of detection
+                # and `at_end` decide whether it notices in time.
                 with suppress(raw_logs.UnreadableLog):
                     logs[broker_id] = raw_logs.read_log(files, partition.log.name)
             committed = min(partition.high_watermark for _, partition in replicas)

@@ -2,8 +2,8 @@
 
 Shell of the tests. The rule says where the next replica goes, so it is checked on a topic created for the purpose, with
 every directory online and nothing else going on: no directory gets another replica while a directory with fewer replicas of
-that kind is available. It does not matter how uneven the directories were before. `miscounts` compares the counts that a
-broker places replicas by with the replicas it hosts.
+that kind is available. It does not matter how uneven the directories were before. `miscounts` compares the counts that
+placement uses with the replicas that the broker hosts.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -309,7 +309,7 @@ class ClusterController:
         self.commit(record)
 
     def fence(self, broker_id: int, *, still: str = "") -> None:
-        """Fences the broker. With `still`, reduces its registered directories to these instead."""
+        """Fences the broker. If `still` is given, reduces its registered directories to those of `still` instead."""
         known = self.state.brokers[BrokerId(broker_id)]
         self.commit(
             BrokerRegistrationChangeRecord(

@@ -587,7 +587,7 @@ async def test_connect_to_an_unknown_name(env: RealEnvironment, monkeypatch: pyt
 async def test_a_hanging_resolver_meets_the_deadline_and_is_asked_once(
     env: RealEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retries while the resolver hangs must not pile up threads."""
+    """While the resolver hangs, retries must not pile up threads."""
     asked: list[str] = []
     released = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -57,7 +57,7 @@ def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
 
 
 def test_a_failure_that_nobody_awaits_is_not_lost_and_not_fatal() -> None:
-    # Nobody awaits these appends. `on_error` notifies the owner, and no unretrieved exception ends the daemon.
+    # Nobody awaits these appends. `on_error` notifies the owner; an unretrieved exception must not end the daemon.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         seen: list[LogDirError] = []

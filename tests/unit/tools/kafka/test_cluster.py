@@ -33,7 +33,7 @@ def test_the_cluster_id_is_printed(broker: FakeBroker, capsys: pytest.CaptureFix
 
 
 def test_a_broker_is_unregistered_or_its_error_named(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """One broker is unregistered, another one is not registered."""
+    """Unregistering a registered broker succeeds. Unregistering one that is not registered fails."""
     assert main(["unregister", "-b", str(broker.address), "--id", "3"]) == 0
     assert capsys.readouterr().out == "Broker 3 is no longer registered.\n"
     assert main(["unregister", "-b", str(broker.address), "-i", "4"]) == 1

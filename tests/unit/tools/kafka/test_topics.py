@@ -117,7 +117,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
 
 
 def test_create_with_the_clusters_defaults(tool: Tool) -> None:
-    """The controller decides what is not given."""
+    """Options that are not given are left for the controller to choose."""
     assert tool("--create", "--topic", "new") == (0, ["Created topic new."], [])
     (request,) = tool.sent(CreateTopicsRequest)
     (topic,) = request.topics
