@@ -6,7 +6,7 @@ in a lane of that disk's directory. So `apply` never waits, and a hung disk dela
 
 `LogDirectories` knows which directories are online; the failure channel updates it before a failed operation raises. A
 creation that fails or finishes in a directory that has gone offline therefore does nothing further. Instead
-`handle_directory_offline` decides anew, once, about this replica and all others in the directory.
+`handle_directory_offline` decides again, exactly once, about this replica and all others in the directory.
 """
 
 import asyncio
