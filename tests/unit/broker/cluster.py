@@ -1,8 +1,8 @@
-"""The data path of brokers in a simulated world, with a controller made of plain records.
+"""The data path of brokers in a simulated world. The controller is a plain list of metadata records.
 
 Each broker runs the real Replicas, handlers, request server, fetchers and AlterPartition sender on simulated disks and
-network. `ClusterController.commit` delivers records to all of them at once. A few lines of
-code decide AlterPartition by the epochs alone, so the test controls what the metadata says.
+network. `ClusterController.commit` delivers records to all running brokers at once. On its own, the controller commits only
+the ISR changes that it accepts in AlterPartition, so the test controls everything else in the metadata.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def path(broker_id: int, letter: str) -> str:
 
 
 class TestBroker:
-    """One incarnation of a broker. `ready` completes when the broker serves."""
+    """One incarnation of a broker. `ready` completes when the broker accepts requests."""
 
     __test__ = False
 
@@ -108,7 +108,7 @@ class TestBroker:
         self.log_dirs: dict[DirectoryId, LogDir] = {}
         self.directories: LogDirectories
         self.failures: FailureChannel
-        # The time from LogDirectories taking a directory offline until the replicas learn of it.
+        # The delay between a directory going offline in LogDirectories and the replicas being notified.
         self.offline_delay_ns = 0
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.shut_down = asyncio.Event()
@@ -131,7 +131,7 @@ class TestBroker:
             env,
             self.directories,
             on_offline=self._went_offline,
-            # Tests may fail a broker's last directory, so a halt does nothing.
+            # Tests may fail a broker's last directory and expect the broker to keep running, so a halt does nothing.
             halt=lambda _reason: None,
         )
         self.failures.watch(self.log_dirs.values())
@@ -221,14 +221,15 @@ class TestBroker:
 
 
 class ClusterController:
-    """The metadata log as a list, with just enough of a controller to answer AlterPartition."""
+    """A metadata log in a list, and just enough of a controller to answer AlterPartition."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self.state = MetadataState()
         self.records: list[KnownRecord] = []
         self.requests: list[AlterPartitionRequest] = []
-        # Error codes for the next AlterPartition requests, used before the controller decides any request itself.
+        # Error codes for the next partitions in AlterPartition requests. While the list is not empty, the controller decides
+        # nothing itself.
         self.next_errors: list[ErrorCode] = []
         self.is_reachable = True
 
@@ -327,8 +328,8 @@ class ClusterController:
         topic_id: TopicId = TOPIC,
         configs: dict[str, str] | None = None,
     ) -> None:
-        """Creates a topic with these replica lists. The first replica of each list leads, all are in sync, and all
-        directories are UNASSIGNED."""
+        """Creates a topic with these replica lists. The first replica of each list is the leader, all replicas are in sync,
+        and all directories are UNASSIGNED."""
         self.commit(
             TopicRecord(name=name, topic_id=topic_id),
             *(
@@ -366,7 +367,7 @@ class ClusterController:
 
 
 class Cluster:
-    """A simulated world with brokers, a controller made of records, and one client."""
+    """A simulated world with brokers, a `ClusterController`, and one client."""
 
     def __init__(self, world: SimulatedWorld, **properties: str) -> None:
         self.world = world
@@ -382,8 +383,8 @@ class Cluster:
     async def start(
         self, broker_id: int, letters: str = "a", *, port: int = PORT, previous: str | None = None
     ) -> TestBroker:
-        """Starts a broker on its disks and registers it as a new incarnation. `previous` holds the directories of its
-        previous registration as far as the broker knows them."""
+        """Starts a broker on its disks and registers it as a new incarnation. `previous` has the letters of the directories
+        in the broker's previous registration. None means that the broker does not know them."""
         for letter in letters:
             self.world.disk(path(broker_id, letter))
         env = self.world.node(f"broker-{broker_id}")
@@ -396,12 +397,12 @@ class Cluster:
         return broker
 
     async def run_until_it_ends(self, broker_id: int, letters: str) -> None:
-        """Runs a broker whose start is expected to fail, and passes its exception on."""
+        """Runs a broker whose start is expected to fail. The broker's exception reaches the caller."""
         env = self.world.node(f"broker-{broker_id}")
         await TestBroker(self, broker_id, env, letters, PORT).main(env)
 
     async def stop(self, broker_id: int) -> None:
-        """Shuts the broker down in order."""
+        """Performs an orderly shutdown of the broker."""
         broker = self.brokers.pop(BrokerId(broker_id))
         broker.shut_down.set()
         await self.world.sleep(1)
@@ -416,7 +417,7 @@ class Cluster:
         await self.world.until(condition, within_seconds=within_seconds)
 
     async def started(self, index: int = 0, topic_id: TopicId = TOPIC) -> None:
-        """Waits until every running replica of the partition has its role."""
+        """Waits until every running broker leads or follows the partition as the metadata says."""
         registration = self.controller.partition(index, topic_id)
         await self.until(
             lambda: all(
@@ -529,7 +530,7 @@ def batch(*texts: str, timestamp_ms: int = 1_700_000_000_000) -> bytearray:
 
 
 def values(records: Any) -> list[str]:
-    """Returns the values of all batches in fetched bytes."""
+    """Returns the record values of all batches in fetched bytes."""
     return [
         bytes(record.value or b"").decode()
         for _, view in split_batches(records or b"", allow_partial_tail=True)
@@ -538,7 +539,8 @@ def values(records: Any) -> list[str]:
 
 
 def run(scenario: Any, *, seed: int = 1, **properties: str) -> None:
-    """Runs `await scenario(cluster)` in a new world. Properties are configuration keys with '_' for '.'."""
+    """Runs `await scenario(cluster)` in a new world. `properties` are broker configurations, with '_' for '.' in their
+    keys."""
 
     async def main(world: SimulatedWorld) -> None:
         await scenario(Cluster(world, **properties))

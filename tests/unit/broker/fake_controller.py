@@ -1,8 +1,8 @@
 """A scripted controller on a simulated node, and a broker's channel to it.
 
 `FakeController` is a RequestServer whose handlers record every request and call the test's function for the answer.
-`ControllerSide` opens the real ControllerChannel to one or more of them from a broker's node, in a TaskGroup that the tests
-may use too.
+`ControllerSide` starts one or more of them and opens the real ControllerChannel from a broker's node to them. Its TaskGroup
+may be used by the tests, too.
 """
 
 import asyncio
@@ -72,7 +72,8 @@ class FakeController:
 
 
 class ControllerSide:
-    """Controllers named `controller-<id>` and a broker with a channel to them. Leaving the context closes everything."""
+    """Controllers named `controller-<id>` and a broker with a channel to them. Leaving the `async with` block closes
+    everything."""
 
     def __init__(
         self, world: SimulatedWorld, answers: Mapping[ApiKey, Answer], *, voters: int = 1, start: bool = True

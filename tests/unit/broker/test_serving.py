@@ -1,4 +1,4 @@
-"""Requests are held back at startup, and after a stop that was longer than the session."""
+"""Requests are held back at startup, and after the broker's process was stopped until its session had ended."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,8 @@ CONTEXT: Any = None
 
 
 class Broker:
-    """A Serving on a node, and a handler that notes each request. The test decides when catching up ends."""
+    """A Serving on a node, and a handler that records each request. `catch_up` returns when the test completes its future in
+    `catching_up`."""
 
     def __init__(self) -> None:
         self.seen: list[object] = []
@@ -39,7 +40,7 @@ class Broker:
 
 
 def test_requests_wait_for_the_start_and_keep_their_order() -> None:
-    """A request that arrives just as the waiting ones are released does not overtake them."""
+    """A request that arrives just as the waiting requests are released does not overtake them."""
 
     async def scenario(world: SimulatedWorld) -> None:
         broker = Broker()
@@ -59,7 +60,8 @@ def test_requests_wait_for_the_start_and_keep_their_order() -> None:
 
 
 def test_requests_wait_after_a_stop_until_the_broker_has_caught_up() -> None:
-    """Requests wait whether the request or a timer comes first after the stop, and again after another stop."""
+    """After the process was stopped, the next request may be handled before or after the next timer fires, depending on the
+    seed. The request waits in both cases. A second stop makes it wait until the broker has caught up again."""
 
     async def scenario(world: SimulatedWorld) -> None:
         broker = Broker()

@@ -1,4 +1,4 @@
-"""Sending ISR changes: batches, retries, and which proposal gets which answer."""
+"""AlterPartitionSender: batches of ISR changes, retries, and which proposal gets which answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -85,7 +85,8 @@ def run(script: Callable[..., Any], *answers: Answer | Exception) -> None:
 
 
 def test_a_request_carries_epochs_and_everything_that_waits() -> None:
-    """Partitions proposed in one step go out together, with the epochs of sender, leader, partition and members."""
+    """Proposals made in one step of the event loop are sent in one request, with the epochs of the sending broker, the
+    leader, the partition and the ISR members."""
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         results: list[AlterPartitionResult] = []
@@ -111,8 +112,8 @@ def test_a_request_carries_epochs_and_everything_that_waits() -> None:
 
 
 def test_failures_of_the_whole_request_are_repeated() -> None:
-    """The first attempt gets no answer, the second an error for the whole request. The partitions only get the result of the
-    third."""
+    """The first attempt gets no answer, and the second gets an error for the whole request. Only the answer to the third
+    attempt is reported to the partition."""
 
     def stale(request: AlterPartitionRequest) -> AlterPartitionResponse:
         return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -129,7 +130,8 @@ def test_failures_of_the_whole_request_are_repeated() -> None:
 
 
 def test_a_newer_proposal_takes_the_place_of_one_that_must_be_repeated() -> None:
-    """If the leader changes its mind while the first attempt fails, only the new proposal is sent again."""
+    """The leader makes a new proposal while the first attempt is in flight. The attempt fails, and only the new proposal is
+    sent."""
 
     async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
         old: list[AlterPartitionResult] = []

@@ -1,4 +1,7 @@
-"""Which replica directories are reported to the controller, when reports repeat, and when the gate opens."""
+"""Which replica directories are reported to the controller, when a report is repeated, and when the unfence gate opens.
+
+A wish is the directory that the broker wants the metadata to name for a replica.
+"""
 
 import random
 from collections.abc import Callable, Coroutine
@@ -25,7 +28,7 @@ AGES_NS = 10**15
 
 
 class Places:
-    """Stands in for Replicas: holds the directory of each replica and the assignments that the broker wishes for."""
+    """Stands in for Replicas: holds the directory and the wish of each replica."""
 
     def __init__(self) -> None:
         self.hosted: dict[TopicIdPartition, DirectoryId] = {}
@@ -86,19 +89,19 @@ class Broker:
         self.assignments.published(moved)
 
     async def look(self) -> None:
-        """Announces that the wishes changed, and lets the comparison with the metadata run."""
+        """Notifies the Assignments that wishes changed, and waits while it compares them with the previous wishes."""
         self.assignments.wishes_changed()
         await self.world.sleep(0.2)
 
     def sent(self, code: int = ErrorCode.NONE) -> dict[TopicIdPartition, DirectoryId]:
-        """Takes everything out of the queue and answers it with this code."""
+        """Empties the queue and answers every assignment with this error code. Returns the assignments."""
         batch = self.queue.next_batch(AGES_NS)
         sent = {replica: directory_id for directory_id, replicas in batch.items() for replica in replicas}
         self.queue.handle_answer({(directory_id, replica): code for replica, directory_id in sent.items()}, AGES_NS)
         return sent
 
     def assign(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
-        """The controller accepts an assignment, and the broker follows the record."""
+        """Simulates that the controller accepts an assignment: ends the wish and publishes the record."""
         self.places.wishes.pop(key, None)
         self.publish(
             PartitionChangeRecord(topic_id=key.topic_id, partition_id=key.partition, directories=[directory_id]),
@@ -115,7 +118,8 @@ def run(scenario: Callable[[Broker], Coroutine[Any, Any, None]], *, metadata_ver
 
 
 def test_a_wish_is_told_once() -> None:
-    """A wish that was confirmed but is not yet in the metadata is not sent again, however often the wishes are compared."""
+    """A wish that the controller has confirmed is not sent again while the metadata still lacks it, however often the wishes
+    are compared with the previous ones."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P1: D2}
@@ -145,8 +149,8 @@ def test_a_wish_is_told_again_when_the_metadata_of_its_replica_moved_and_does_no
 
 
 def test_a_wish_that_is_gone_leaves_the_queue() -> None:
-    """A wish is dropped from the queue if the metadata agrees by itself, or the topic is deleted, before the request is
-    sent."""
+    """Two wishes are dropped from the queue before they are sent: one because the metadata agrees, the other because the
+    topic is deleted."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2, P1: D2}
@@ -161,7 +165,8 @@ def test_a_wish_that_is_gone_leaves_the_queue() -> None:
 
 
 def test_a_changed_wish_replaces_the_one_before() -> None:
-    """If the directory that held the replica fails, the new wish (LOST, or the failed directory's id) is sent instead."""
+    """If the replica's directory fails, its new wish (LOST, or the id of the failed directory) is sent instead of the old
+    one."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2, P1: D2}
@@ -174,8 +179,8 @@ def test_a_changed_wish_replaces_the_one_before() -> None:
 
 
 def test_a_stretch_of_changes_is_looked_at_now_and_then() -> None:
-    """The first change of the wishes is compared with the metadata at once. Thousands of changes follow while logs are
-    created, and they cause only a few more comparisons."""
+    """The first new wish is noticed at once. Then a thousand wishes follow one by one, as when logs are created. They cause
+    only a few comparisons of all wishes."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.wishes = {P0: D2}
@@ -208,8 +213,8 @@ def test_below_metadata_version_17_nothing_is_told_and_nothing_withheld() -> Non
 
 
 def test_the_gate_waits_until_the_metadata_agrees() -> None:
-    """One replica is where the metadata says, the other is not. The gate waits only for the other one, and only its metadata
-    opens the gate, not the controller's answer."""
+    """The metadata names the directory of one replica, but not of the other, so the gate waits for the other. The
+    controller's answer does not open the gate. The changed metadata does."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P0: D1, P1: D2}
@@ -242,7 +247,8 @@ def test_nothing_to_wait_for_opens_the_gate_at_once() -> None:
 
 
 def test_later_wishes_never_count() -> None:
-    """New replicas of a running broker do not close the gate again, and `on_open` is called only once."""
+    """A replica that is created after the set was fixed neither delays the opening nor closes the gate again. `on_open` is
+    called only once."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P0: D1, P1: D2}
@@ -291,8 +297,8 @@ def test_what_else_settles_a_replica_that_is_waited_for(end: str) -> None:
 
 
 def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_waited_for() -> None:
-    """A broker that starts with a dead disk registers without that directory. The metadata of the replicas there will never
-    change, so the gate must not wait for them."""
+    """A broker that starts with a dead disk registers without that directory. The replicas there cannot come online, so
+    their metadata will not change, and the gate must not wait for them."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
@@ -309,7 +315,7 @@ def test_a_replica_in_a_directory_that_the_controller_holds_for_offline_is_not_w
 
 def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
     """After a disk was replaced, the metadata names a directory that is gone. The broker stays fenced until the metadata
-    names the directory in which the log is created now."""
+    names the directory in which the new log was created."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
@@ -331,7 +337,8 @@ def test_a_replica_that_is_created_elsewhere_is_waited_for() -> None:
 
 
 def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
-    """The replica was to be created in that directory. Now the controller knows that the directory is gone."""
+    """The gate waits for a replica whose log is not created yet. Then the controller learns that the replica's directory is
+    gone, so the gate must not wait any longer."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}
@@ -345,7 +352,8 @@ def test_a_directory_that_goes_offline_while_the_gate_waits_opens_it() -> None:
 
 
 def test_a_replica_that_is_created_where_it_is_assigned_opens_the_gate() -> None:
-    """Such a replica causes no report and no record, so the check after the log's creation must open the gate."""
+    """A replica that is created where the metadata has it causes no report and no record. So the gate must be checked when
+    the log has been created."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted = {P1: D2}

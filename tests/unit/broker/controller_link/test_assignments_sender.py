@@ -1,4 +1,7 @@
-"""AssignReplicasToDirs as it goes over the wire: grouped, dropped, repeated, and never before the registration."""
+"""How AssignReplicasToDirs requests are sent: grouped, retried or dropped after an error, and never before the registration.
+
+A wish is the directory that the broker wants the metadata to name for a replica.
+"""
 
 import asyncio
 import random
@@ -30,7 +33,8 @@ D2 = DirectoryId(Uuid(b"2" * 16))
 
 
 class Sender:
-    """A sender, its queue, and a controller that answers each partition with that partition's code in `codes`."""
+    """A sender, its queue, and a controller. The controller answers each partition with its code in `codes`, and leaves the
+    partitions in `left_out` out of the answer."""
 
     def __init__(self, side: ControllerSide) -> None:
         self.side = side
@@ -98,7 +102,7 @@ def run(scenario: Callable[[Sender], Coroutine[Any, Any, None]], *, start: bool 
 
 
 def test_assignments_are_grouped_by_directory_and_topic() -> None:
-    """Wishes made within the batching delay go out in one request, in the form that KIP-858 specifies."""
+    """Wishes made within the batching delay are sent in one request, in the form that KIP-858 specifies."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1, TopicIdPartition(U, 0): D1, TopicIdPartition(T, 1): D2})
@@ -114,7 +118,7 @@ def test_assignments_are_grouped_by_directory_and_topic() -> None:
 
 
 def test_nothing_is_sent_before_the_registration() -> None:
-    """Without a broker epoch the controller would refuse everything. `arm` after the registration sends what is queued."""
+    """The controller would refuse assignments without a broker epoch. After the registration, `arm` sends what is queued."""
 
     async def scenario(sender: Sender) -> None:
         sender.epoch = -1
@@ -130,7 +134,7 @@ def test_nothing_is_sent_before_the_registration() -> None:
 
 
 def test_one_request_at_a_time() -> None:
-    """Wishes made while a request is in flight go out in the next request, with the newest directory of each replica."""
+    """Wishes made while a request is in flight are sent in the next request, with the newest directory of each replica."""
 
     async def scenario(sender: Sender) -> None:
         answer: asyncio.Future[AssignReplicasToDirsResponse] = asyncio.get_running_loop().create_future()
@@ -149,7 +153,8 @@ def test_one_request_at_a_time() -> None:
 
 
 def test_a_deleted_topic_is_dropped_and_the_others_are_confirmed() -> None:
-    """UNKNOWN_TOPIC_ID is permanent, so a retry would loop forever (KAFKA-17190)."""
+    """UNKNOWN_TOPIC_ID is permanent, so retries would never end (KAFKA-17190). NOT_LEADER_OR_FOLLOWER is not retried,
+    either."""
 
     async def scenario(sender: Sender) -> None:
         sender.codes[TopicIdPartition(T, 0)] = ErrorCode.UNKNOWN_TOPIC_ID
@@ -182,7 +187,8 @@ def test_a_refused_or_unanswered_partition_is_sent_again() -> None:
 
 
 def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
-    """If STALE_BROKER_EPOCH answers the whole request, nothing is lost, and the controller is not asked in a tight loop."""
+    """The whole request is refused with STALE_BROKER_EPOCH. The assignment is not lost, and the broker does not retry in a
+    tight loop."""
 
     async def scenario(sender: Sender) -> None:
         sender.side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = lambda _: AssignReplicasToDirsResponse(
@@ -200,7 +206,7 @@ def test_a_request_that_fails_as_a_whole_is_repeated_with_a_back_off() -> None:
 
 @pytest.mark.slow
 def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
-    """No controller listens for longer than a request's deadline. Once one listens, the assignment arrives."""
+    """The controller does not listen until a request has missed its deadline. Once it listens, the assignment arrives."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})
@@ -214,7 +220,7 @@ def test_an_unreachable_controller_delays_and_loses_nothing() -> None:
 
 
 def test_a_settled_replica_is_not_sent() -> None:
-    """If the metadata comes to agree before the batching delay is over, nothing is sent."""
+    """If the metadata names the wished directory before the batching delay is over, nothing is sent."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})
@@ -239,7 +245,7 @@ def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
 
 
 def test_nothing_is_sent_once_the_broker_ends() -> None:
-    """Neither a wish that was due soon nor later metadata starts a new task, because the task group has ended."""
+    """After `stop`, neither a queued wish nor a new one starts a task, because the task group has ended."""
 
     async def scenario(sender: Sender) -> None:
         sender.sender.wish({TopicIdPartition(T, 0): D1})

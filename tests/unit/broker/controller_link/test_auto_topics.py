@@ -1,4 +1,5 @@
-"""Automatic creation of topics: once at a time for each name, with the broker's defaults, tried again after a failure."""
+"""Automatic topic creation: one request at a time for each name, with the broker's defaults, and a new attempt after a
+failure."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -48,7 +49,8 @@ def names(side: ControllerSide) -> list[list[str]]:
 
 
 def test_topics_are_created_with_the_brokers_defaults() -> None:
-    """num.partitions and default.replication.factor are this broker's, as in Kafka; the controller may have others."""
+    """As in Kafka, num.partitions and default.replication.factor are those of this broker; the controller may have other
+    values."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a", "b", "a"])
@@ -61,8 +63,8 @@ def test_topics_are_created_with_the_brokers_defaults() -> None:
 
 
 def test_defaults_that_no_topic_can_have_reach_the_controller() -> None:
-    """Defaults too large for the request are sent as its largest values. The controller refuses them; the broker does not
-    fail."""
+    """Defaults too large for the request's fields are sent as the largest values that fit. The controller refuses them; the
+    broker does not fail."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a"])
@@ -74,7 +76,8 @@ def test_defaults_that_no_topic_can_have_reach_the_controller() -> None:
 
 
 def test_what_is_under_way_is_not_asked_for_again() -> None:
-    """A producer repeats its Metadata request many times a second. Topics with other names can be created meanwhile."""
+    """A producer repeats its Metadata request many times a second, but a topic is not requested again while its creation is
+    in flight. Meanwhile, other topics can be created."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
@@ -96,8 +99,8 @@ def test_what_is_under_way_is_not_asked_for_again() -> None:
 
 
 def test_few_topics_are_under_way_at_a_time() -> None:
-    """A client names thousands of topics while the controller is silent. Only the first are requested; others are requested
-    when these are done."""
+    """Clients name more than a thousand topics while the controller does not answer. At most 1000 are in flight. The others
+    are ignored, and clients can request them again when the first ones are done."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         response: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
@@ -146,7 +149,7 @@ def test_another_broker_that_was_quicker_is_no_failure() -> None:
 
 @pytest.mark.slow
 def test_an_unreachable_controller_is_logged_and_blocks_nothing() -> None:
-    """After half a minute the creation is given up, and the same names can be requested again."""
+    """After half a minute the broker gives up, and the same names can be requested again."""
 
     async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
         topics.create(["a"])

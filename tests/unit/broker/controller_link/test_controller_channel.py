@@ -1,5 +1,5 @@
-"""How a broker finds the active controller: nodes that refuse, are silent, no longer lead or are unknown, and the
-deadline."""
+"""How a broker finds the active controller: voters that are unreachable, silent or not leading, a wrong or unknown leader,
+and the deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -52,7 +52,7 @@ def run(
 
 
 def test_an_answer_comes_back_whatever_its_error_code() -> None:
-    """Errors about the operation go to the caller. The channel handles only NOT_CONTROLLER."""
+    """The channel itself handles only NOT_CONTROLLER. All other error codes are returned to the caller."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = lambda _: BrokerHeartbeatResponse(
@@ -66,8 +66,8 @@ def test_an_answer_comes_back_whatever_its_error_code() -> None:
 
 
 def test_not_controller_is_asked_again_until_it_leads() -> None:
-    """A controller that restarted refuses requests until it has loaded its log. The broker repeats its request until the
-    request's deadline."""
+    """A restarted controller answers NOT_CONTROLLER until it has loaded its log. The broker retries until the request's
+    deadline."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
@@ -81,7 +81,8 @@ def test_not_controller_is_asked_again_until_it_leads() -> None:
 
 
 def test_not_controller_in_every_topic_is_a_refusal_too() -> None:
-    """CreateTopics has no error code for the whole request, so a node that does not lead repeats the code for each topic."""
+    """CreateTopics has no error code for the whole request, so a node that does not lead puts NOT_CONTROLLER into every
+    topic."""
     request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")], timeout_ms=1000)
 
     def refuse_once(asked: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -132,7 +133,7 @@ def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
 
 
 def test_a_silent_controller_costs_one_attempt() -> None:
-    """If no answer comes within an attempt's time, the request is sent again on a new connection."""
+    """If no answer comes within the time for one attempt, the request is sent again on a new connection."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = stay_silent
@@ -148,7 +149,8 @@ def test_a_silent_controller_costs_one_attempt() -> None:
 
 
 def test_a_request_may_be_given_one_long_attempt() -> None:
-    """A request that must not be carried out twice is not sent again just because the answer takes long."""
+    """A request that must not be carried out twice gets a long attempt timeout, so it is not sent again just because the
+    answer is slow."""
 
     async def scenario(side: ControllerSide) -> None:
         async def answer_later() -> CreateTopicsResponse:
@@ -168,7 +170,8 @@ def test_a_request_may_be_given_one_long_attempt() -> None:
 
 
 def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
-    """Responses on one connection come in order, so heartbeats have a connection of their own."""
+    """Responses on one connection come in the order of the requests, so a slow request would delay heartbeats. They have a
+    connection of their own."""
 
     async def scenario(side: ControllerSide) -> None:
         creating = side.group.create_task(
@@ -191,8 +194,8 @@ def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
 
 
 def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
-    """A request that times out closes its connection. A client's request is on another connection, so it arrives, and only
-    once."""
+    """A request that times out closes its connection. The forwarded request is on another connection, so it is neither lost
+    nor sent twice."""
 
     async def scenario(side: ControllerSide) -> None:
         async def answer_later() -> EnvelopeResponse:
@@ -215,7 +218,8 @@ def test_an_attempt_that_times_out_takes_no_forwarded_request_along() -> None:
 
 
 def test_a_leader_that_the_quorum_names_wrongly_does_not_keep_the_others_from_being_asked() -> None:
-    """The quorum names a node that is gone. Every second attempt goes to the next voter instead, until one leads."""
+    """According to the quorum, the leader is a node that is gone. Every second attempt goes to the next voter instead, until
+    one leads."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controllers[100].close()
@@ -241,7 +245,7 @@ def test_concurrent_requests_walk_round_independently() -> None:
 
 
 def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
-    """While the quorum names no leader, the last active controller is asked first, then the other voters."""
+    """While the quorum knows no leader, the voter that led last is asked first, then the other voters."""
 
     async def scenario(side: ControllerSide) -> None:
         side.leader_id = None
@@ -255,7 +259,7 @@ def test_without_a_known_leader_the_last_one_is_asked_first() -> None:
 
 
 def test_nothing_is_sent_after_close() -> None:
-    """A request waiting for its next attempt fails, instead of opening a connection that is never closed."""
+    """A request that waits for its next attempt fails. Another attempt would open a connection that is never closed."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse

@@ -45,7 +45,8 @@ CORRELATION_ID = 77
 
 
 class Broker:
-    """The forwarding side of a broker. `respond` returns the inner response to an inner request."""
+    """The part of a broker that forwards requests. `inner` records the requests in the envelopes, and `respond` returns the
+    response to each."""
 
     def __init__(self, side: ControllerSide) -> None:
         self.side = side
@@ -86,8 +87,8 @@ class Broker:
         """Hands the request to its handler, as the request server would."""
         context = context_of(request, version, peer=peer)
         handler = self.requests.handlers()[context.api_key]
-        # The test looks at the task's result. In the fake controller's group, an exception of the handler would end the
-        # group.
+        # This is not a task of the fake controller's group, because an exception of the handler would end that group. The
+        # test awaits the task instead.
         return self.world.loop.create_task(_awaited(handler(context, request)))
 
 
@@ -138,7 +139,8 @@ def created(request: CreateTopicsRequest) -> CreateTopicsResponse:
 
 @pytest.mark.parametrize("version", [2, 5, 7])
 def test_the_request_travels_whole_with_its_sender(version: int) -> None:
-    """Header, body, principal and address reach the controller unchanged, in every header version."""
+    """The request's header and body, its principal and the client's address reach the controller unchanged, in every header
+    version."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -156,7 +158,8 @@ def test_the_request_travels_whole_with_its_sender(version: int) -> None:
 
 
 def test_the_serialized_principal_is_kafkas() -> None:
-    """The principal is serialized as by DefaultKafkaPrincipalBuilder, because an Apache controller has to read it."""
+    """The bytes are the same as those of DefaultKafkaPrincipalBuilder, because an Apache Kafka controller must be able to
+    read them."""
     assert serialized_principal(context_of(create("a"), 7)) == b"\x00\x00\x05User\x06alice\x00\x00"
 
 
@@ -164,7 +167,8 @@ def test_the_serialized_principal_is_kafkas() -> None:
     ("peer", "address"), [("[::1]:5", bytes(15) + b"\x01"), ("::1:5", bytes(15) + b"\x01"), ("host:5", b"\x7f\x00\x00\x01")]
 )
 def test_the_address_of_the_client(peer: str, address: bytes) -> None:
-    """An IPv6 address has sixteen bytes, in brackets or not. A name that is not an address stands for this machine."""
+    """An IPv6 address is sent as sixteen bytes, with or without brackets in the peer's name. For a name that is not an
+    address, 127.0.0.1 is sent."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -175,8 +179,8 @@ def test_the_address_of_the_client(peer: str, address: bytes) -> None:
 
 
 def test_a_created_topic_is_answered_when_this_broker_knows_it() -> None:
-    """The client's next request may come to this broker, so its image must have the topic first. Unrelated commits do not
-    count."""
+    """The client may send its next request to this broker, so the answer waits until the broker's image has all the topics.
+    Unrelated commits do not end the wait."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -250,7 +254,7 @@ def test_without_a_controller_the_request_times_out() -> None:
 
 
 def test_an_impatient_client_does_not_cost_the_others_their_connection() -> None:
-    """Two requests are on the way to a slow controller. One gives up early; the other is still answered, and its creation is
+    """Two requests wait for a slow controller. One times out early. The other is still answered, and its topic creation is
     not sent a second time."""
 
     async def scenario(broker: Broker) -> None:
@@ -271,7 +275,8 @@ def test_an_impatient_client_does_not_cost_the_others_their_connection() -> None
 
 
 def test_another_controller_is_looked_for_when_this_one_does_not_lead_any_more() -> None:
-    """NOT_CONTROLLER is the envelope's own error and never reaches the client."""
+    """NOT_CONTROLLER is the error of the envelope, not of the client's request. The broker retries, and the client never
+    gets the error."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = created
@@ -295,7 +300,8 @@ def test_another_controller_is_looked_for_when_this_one_does_not_lead_any_more()
     ],
 )
 def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeResponse, reason: str) -> None:
-    """If the envelope's response is refused, empty or unreadable, the client gets an error and the broker keeps running."""
+    """If the controller refuses the envelope, or if the response in it is missing or unreadable, the client gets an error
+    and the broker keeps running."""
 
     async def scenario(broker: Broker) -> None:
         broker.side.controller.answers[ApiKey.ENVELOPE] = lambda _: answer
@@ -308,7 +314,8 @@ def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeRespon
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_a_deleted_topic_is_answered_when_it_is_gone_here(by_id: bool) -> None:
-    """Old versions delete by name, the new one by name or id. The answer has the id only from version 6 on."""
+    """Up to version 5, the request names topics, and the answer has no ids. In version 6, the request has names or ids, and
+    the answer has both."""
     version = 6 if by_id else 5
     request = (
         DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id(1))], timeout_ms=10_000)
@@ -378,7 +385,7 @@ def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
 
 
 def test_describe_quorum_is_answered_by_the_leader_alone() -> None:
-    """DescribeQuorum changes no image, so there is nothing to wait for."""
+    """DescribeQuorum changes no metadata, so the broker has nothing to wait for."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda _: DescribeQuorumResponse(error_code=ErrorCode.NONE)

@@ -59,7 +59,8 @@ GOOD: Mapping[ApiKey, Answer] = {ApiKey.BROKER_REGISTRATION: accept, ApiKey.BROK
 
 
 class Broker:
-    """The surroundings of the loop under test: directories, an applied offset, and a record of the loop's callbacks."""
+    """A LifecycleLoop and what it needs from a broker: online directories and an applied offset. `effects` and `halted`
+    record its callbacks."""
 
     def __init__(self, side: ControllerSide, state: MetadataState) -> None:
         self.side = side
@@ -134,7 +135,7 @@ def run(
         async with ControllerSide(world, answers, start=start) as side:
             broker = Broker(side, MetadataState() if state is None else state)
             await scenario(broker)
-            # After the shutdown nothing more may be sent, or the group would never end.
+            # After the shutdown the loop must send nothing more. A request in flight would keep the task group from ending.
             broker.loop.post(ShutdownAsked())
             await broker.until(BrokerState.SHUTTING_DOWN)
 
@@ -142,8 +143,7 @@ def run(
 
 
 def test_a_broker_registers_and_is_unfenced() -> None:
-    """The whole start as the controller sees it: one registration, then heartbeats, first with WantFence and then
-    without."""
+    """The whole start as the controller sees it: one registration, then a heartbeat with WantFence, then one without."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -164,7 +164,8 @@ def test_a_broker_registers_and_is_unfenced() -> None:
 
 
 def test_heartbeats_carry_the_applied_offset_of_their_moment_and_come_at_the_interval() -> None:
-    """The controller unfences by this offset, so the loop reads it when it builds the request."""
+    """The controller uses this offset to decide whether to unfence the broker, so the loop reads the current value for each
+    heartbeat."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -180,8 +181,8 @@ def test_heartbeats_carry_the_applied_offset_of_their_moment_and_come_at_the_int
 
 
 def test_a_failed_directory_is_told_at_once_and_in_every_later_heartbeat() -> None:
-    """A heartbeat with OfflineLogDirs leaves long before the next one is due, its answer acknowledges the failure, and later
-    heartbeats repeat the directory."""
+    """A heartbeat with OfflineLogDirs is sent at once, long before the next one is due. Its answer acknowledges the failure.
+    Later heartbeats repeat the directory."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -201,7 +202,7 @@ def test_a_failed_directory_is_told_at_once_and_in_every_later_heartbeat() -> No
 
 
 def test_a_directory_that_fails_while_a_heartbeat_is_in_flight_is_in_the_next_one() -> None:
-    """The answer to the heartbeat in flight does not acknowledge the failure. The next heartbeat leaves as soon as that
+    """The answer to the heartbeat in flight does not acknowledge the failure. The next heartbeat is sent as soon as that
     answer arrives."""
 
     async def scenario(broker: Broker) -> None:
@@ -225,7 +226,7 @@ def test_a_directory_that_fails_while_a_heartbeat_is_in_flight_is_in_the_next_on
 
 
 def test_log_dir_not_found_leaves_the_failure_untold() -> None:
-    """Error 57 acknowledges nothing, so the next heartbeat names the directory again."""
+    """LOG_DIR_NOT_FOUND (error 57) acknowledges nothing, so the next heartbeat names the directory again."""
 
     async def scenario(broker: Broker) -> None:
         await broker.until_running()
@@ -243,7 +244,8 @@ def test_log_dir_not_found_leaves_the_failure_untold() -> None:
 
 
 def test_the_bytes_of_a_heartbeat_do_not_depend_on_the_number_of_partitions() -> None:
-    """KIP-858's point: a failed directory costs 16 bytes and a little, whether it held ten partitions or two thousand."""
+    """The goal of KIP-858: a failed directory adds its id of 16 bytes and little else to the heartbeat, whether the
+    directory held ten partitions or two thousand."""
 
     def sizes(partitions: int) -> tuple[int, int]:
         state = replay(topic(1), *(partition(1, index, [1], directories=[D2]) for index in range(partitions)))
@@ -264,7 +266,8 @@ def test_the_bytes_of_a_heartbeat_do_not_depend_on_the_number_of_partitions() ->
 
 
 def test_a_registration_names_the_directories_that_are_online_when_it_is_built() -> None:
-    """A directory that fails before the registration succeeds is left out of it, and never named in a heartbeat."""
+    """A directory that fails before the registration succeeds is left out of the registration. No heartbeat ever names
+    it."""
 
     async def scenario(broker: Broker) -> None:
         broker.loop.post(Start())
@@ -317,7 +320,7 @@ def test_a_duplicate_registration_is_tried_again() -> None:
 
 
 def test_a_registration_that_can_never_succeed_halts_with_the_way_out() -> None:
-    """The directories belong to another cluster, so trying again changes nothing."""
+    """The directories belong to another cluster, so the broker does not retry. The reason for the halt says what to do."""
 
     async def scenario(broker: Broker) -> None:
         broker.loop.post(Start())
@@ -348,8 +351,8 @@ def test_an_unknown_error_code_is_shown_by_its_number() -> None:
 
 @pytest.mark.slow
 def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
-    """The controller is unreachable. After log.dir.failure.timeout.ms the broker ends, because it is still the leader
-    there."""
+    """The controller is unreachable, so it cannot move the leadership. After log.dir.failure.timeout.ms the broker halts,
+    because it still leads a partition in the failed directory."""
     state = replay(topic(1), partition(1, 0, [1], directories=[D1]))
 
     async def scenario(broker: Broker) -> None:
@@ -366,8 +369,8 @@ def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
 
 
 def test_leadership_that_comes_after_the_deadline_is_noticed_at_the_metadata_change() -> None:
-    """The deadline passes unnoticed while the broker leads nothing. When metadata makes it leader on the dead disk, it
-    ends."""
+    """While the broker leads nothing, the deadline passes without effect. When the metadata makes the broker leader of a
+    partition on the dead disk, the broker halts."""
     state = replay(topic(1))
 
     async def scenario(broker: Broker) -> None:
@@ -384,8 +387,8 @@ def test_leadership_that_comes_after_the_deadline_is_noticed_at_the_metadata_cha
 
 
 def test_a_controlled_shutdown_is_asked_for_until_the_controller_agrees() -> None:
-    """Every heartbeat has WantShutDown. When the controller agrees, the broker shuts down in order and sends nothing
-    more."""
+    """After ShutdownAsked, every heartbeat has WantShutDown. When the controller agrees, the broker shuts down and sends
+    nothing more."""
     may_end = False
 
     def answer(request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:

@@ -1,4 +1,5 @@
-"""The broker's image: when records are replayed, what is published as one delta, and when an offset counts as applied."""
+"""The broker's metadata image: when records are replayed, what is published as one delta, and when an offset counts as
+applied."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -33,7 +34,8 @@ D1, D2, D3 = directory(1), directory(2), directory(3)
 
 
 class Follower:
-    """A follower whose log is a list. `published` has the deltas that `publish` got, `told` the calls of `on_published`."""
+    """A MetadataFollower without a log: the test passes the batches to it. `published` has the deltas passed to `publish`,
+    and `told` the arguments of each call of `on_published`."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
@@ -50,7 +52,7 @@ class Follower:
         )
 
     def commit(self, *records: KnownRecord) -> None:
-        """Commits one batch. Without records, the batch is a control batch of one offset."""
+        """Passes one committed batch to the follower. Without records, it is a control batch of one offset."""
         last_offset = self.next_offset + max(len(records), 1) - 1
         self.follower.handle_commit(
             CommittedBatch(
@@ -64,7 +66,7 @@ class Follower:
         self.next_offset = end_offset
 
     async def publish(self) -> MetadataDelta | None:
-        """Lets the publisher run, and returns what it published, if anything."""
+        """Lets the follower's publishing task run. Returns the delta that it published, or None."""
         before = len(self.published)
         await self.world.sleep(0.001)
         assert len(self.published) <= before + 1
@@ -87,8 +89,7 @@ def snapshot_of(state: MetadataState) -> list[KnownRecord]:
 
 
 def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
-    """Requests see a commit at once. The replicas follow later, with one delta for everything that was committed
-    meanwhile."""
+    """Requests see a commit at once. The replicas get it later, in one delta with everything else committed in between."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), partition(1, 0, [1]))
@@ -107,8 +108,8 @@ def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
 
 
 def test_the_applied_offset_moves_with_records_that_change_nothing() -> None:
-    """A NoOp or a control batch changes nothing to publish, but the broker must pass its offset, or it would never seem
-    caught up."""
+    """After a NoOp record or a control batch there is nothing to publish. The applied offset must still advance, or the
+    broker would never count as caught up."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(NoOpRecord())
@@ -122,7 +123,8 @@ def test_the_applied_offset_moves_with_records_that_change_nothing() -> None:
 
 
 def test_a_transaction_becomes_visible_as_a_whole() -> None:
-    """Until the transaction ends, the image has none of its records, and the applied offset stays before its beginning."""
+    """Until the transaction ends, the image has none of its records, and the applied offset stays below the transaction's
+    first offset."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1))
@@ -188,7 +190,7 @@ def test_the_registration_of_this_incarnation_is_waited_for() -> None:
 
 
 def test_a_broker_that_never_was_registered_had_no_directories() -> None:
-    """At a first start, or after being unregistered, the broker is known to have had no directories."""
+    """At its first start, or after it was unregistered, the broker knows that it had no directories before."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(register(1, directories=[D1], incarnation=4, epoch=100))
@@ -201,7 +203,8 @@ def test_a_broker_that_never_was_registered_had_no_directories() -> None:
 
 
 def test_a_snapshot_that_holds_the_registration_hides_what_was_before() -> None:
-    """The registration is found, but the previous directories are unknown (None, not empty), so nothing may be concluded."""
+    """The registration is found, but the previous directories stay unknown: None, not empty. So the broker must conclude
+    nothing from them."""
 
     async def scenario(follower: Follower) -> None:
         waiting = follower.world.loop.create_task(follower.follower.wait_until_registered())
@@ -216,7 +219,8 @@ def test_a_snapshot_that_holds_the_registration_hides_what_was_before() -> None:
 
 
 def test_a_first_snapshot_is_published_like_commits() -> None:
-    """When a broker starts from a snapshot, everything in the snapshot is new, and its last offset is applied."""
+    """When a broker starts from a snapshot, the delta has everything in the snapshot as new, and the snapshot's last offset
+    counts as applied."""
 
     async def scenario(follower: Follower) -> None:
         image = replay(level(21), register(1, directories=[D1]), topic(1), partition(1, 0, [1], directories=[D1]))
@@ -277,14 +281,14 @@ def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_
         assert set(delta.removed_topics) == {topic_id(2), topic_id(3)}
         assert set(delta.created_topics) == {topic_id(5), topic_id(6)}
         assert delta.created_partitions == {TopicIdPartition(topic_id(5), 0): 12, TopicIdPartition(topic_id(6), 0): 13}
-        # Topic objects of the image before the snapshot would never change again.
+        # The delta must refer to the topic in the new image. The object of the old image would miss all later changes.
         assert delta.created_topics[topic_id(5)] is follower.state.topics[topic_id(5)]
 
     run(scenario)
 
 
 def test_a_snapshot_takes_an_open_transaction_with_it() -> None:
-    """The snapshot replaces the open transaction, so records that follow take effect without an end record."""
+    """The snapshot replaces the open transaction, so records after the snapshot take effect without an end record."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), BeginTransactionRecord(name="big"), partition(1, 0, [1]))
@@ -300,7 +304,8 @@ def test_a_snapshot_takes_an_open_transaction_with_it() -> None:
 
 @pytest.mark.slow
 def test_a_large_snapshot_does_not_stop_the_loop() -> None:
-    """Between slices other tasks run and still see the old image. The new image appears at once and whole."""
+    """The snapshot is replayed in slices. Between slices, other tasks run and still see the old image. The new image then
+    appears as a whole."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1))
@@ -319,8 +324,8 @@ def test_a_large_snapshot_does_not_stop_the_loop() -> None:
 
 
 def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:
-    """A value that commits changed before the snapshot, and that the snapshot changes again, is in the delta once. The old
-    value in the delta is the one published last."""
+    """Commits that are not published yet change a value, and a snapshot changes it again. The delta has the change once,
+    with the value that was published last as the old value."""
     resource = (int(ConfigResourceType.TOPIC), "topic-1")
 
     def config(value: str) -> ConfigRecord:
@@ -362,14 +367,15 @@ def test_waiting_for_the_image() -> None:
         started_ns = env.now_ns()
         assert not await follower.follower.wait_until(exists(4), deadline_ns=started_ns + 10**9)
         assert env.now_ns() - started_ns == 10**9
-        # A waiter that gave up does not disturb the next commit.
+        # The wait that timed out must not disturb the next commit.
         follower.commit(topic(4))
 
     run(scenario, publishing=False)
 
 
 def test_the_lag_is_the_age_of_the_newest_record() -> None:
-    """The age uses the appender's wall clock. If the local clock is behind, the lag is 0, not negative."""
+    """The lag is the time on the broker's wall clock minus the record's timestamp, which comes from the controller. If the
+    broker's clock is slow, the lag is 0, not negative."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(NoOpRecord())
@@ -382,7 +388,7 @@ def test_the_lag_is_the_age_of_the_newest_record() -> None:
 
 
 def test_a_change_of_controller_is_told() -> None:
-    """A change of controller writes one log line, for operators who trace a failure."""
+    """A new controller is logged once, for operators who trace a failure."""
 
     async def scenario(follower: Follower) -> None:
         follower.follower.handle_leader_change(LeaderAndEpoch(BrokerId(100), LeaderEpoch(3)))
@@ -396,7 +402,8 @@ KEY: TopicIdPartition = TopicIdPartition(topic_id(1), 0)
 
 
 def test_a_partition_created_and_changed_before_its_first_publishing_was_nothing_before() -> None:
-    """A topic that is created by a commit and changed by the snapshot is simply new in the delta."""
+    """A commit creates a topic and a snapshot changes it, before anything is published. In the delta, the topic is simply
+    new."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), partition(1, 0, [1, 2]))
