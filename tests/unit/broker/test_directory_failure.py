@@ -1,4 +1,4 @@
-"""A dead, hung or half-dead disk takes its own replicas down, and must not affect any others."""
+"""If a disk is dead, hung or half dead, its own replicas go offline, and no others are affected."""
 
 import asyncio
 import errno
@@ -16,8 +16,8 @@ OTHER = TopicId(Uuid(b"O" * 16))
 
 
 async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> None:
-    """Starts brokers with disks a and b, and creates a topic whose partitions broker 1 leads, on both disks, with their
-    directories in the metadata."""
+    """Starts brokers with disks a and b, and creates a topic that broker 1 leads. The partitions are on both disks, and the
+    metadata names their directories."""
     for broker_id in range(1, brokers + 1):
         await cluster.start(broker_id, "ab")
     cluster.controller.create_topic(*([list(range(1, brokers + 1))] * partitions))
@@ -27,7 +27,7 @@ async def two_disks(cluster: Cluster, partitions: int = 4, brokers: int = 1) -> 
 
 
 def assign_all(cluster: Cluster) -> None:
-    """Does what AssignReplicasToDirs would do: commits records that name each replica's directory."""
+    """Commits what AssignReplicasToDirs would lead to: records that name each replica's directory."""
     for broker in list(cluster.brokers.values()):
         for (topic_id, index), directory_id in broker.replicas.wished_assignments().items():
             known = cluster.controller.partition(index, topic_id)
@@ -43,8 +43,8 @@ def on_disk(cluster: Cluster, letter: str, broker_id: int = 1) -> list[int]:
 
 
 def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on() -> None:
-    """The dead disk's partitions answer KAFKA_STORAGE_ERROR to everything. Those on the other disk neither fail nor
-    change."""
+    """All requests to partitions on the dead disk get KAFKA_STORAGE_ERROR. Partitions on the other disk keep working and
+    keep their records."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster)
@@ -63,14 +63,15 @@ def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on(
         assert sorted(cluster[1].replicas.hosted_directories()) == [
             TopicIdPartition(TOPIC, index) for index in sorted(alive)
         ]
-        # The controller knows which directory failed and what is on it, so there is nothing to report.
+        # The metadata names the failed directory for its replicas, so no assignment has to be reported.
         assert cluster[1].replicas.wished_assignments() == {}
 
     run(scenario)
 
 
 def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
-    """A fetch waiting for data and a produce waiting for replication are answered before their timeouts."""
+    """When the disk dies, a fetch that waits for data and a produce request that waits for replication are answered at once,
+    long before their timeouts."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2, brokers=2)
@@ -89,8 +90,8 @@ def test_what_waits_on_a_dead_disk_is_answered_at_once() -> None:
 
 
 def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
-    """Several requests are joined into one write, and the disk writes only a part of it. No request is acknowledged, and no
-    record of the write can be read. After a restart with a healed disk, all records acknowledged before are still there."""
+    """The disk writes only a part of a write that joins several requests. No request is acknowledged, and no record of the
+    write can be read. After a restart with a healed disk, all records acknowledged before are still there."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)
@@ -105,7 +106,7 @@ def test_group_write_that_fails_half_way_acknowledges_nothing() -> None:
         assert {answer.base_offset for answer in answers} == {-1}
         assert (await cluster.fetch(1, index=index)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         cluster.crash(1)
-        # A torn group write leaves this on a real disk: the first batch and the beginning of the second.
+        # On a real disk, a torn write leaves a part of its bytes: here the beginning of one more batch.
         disk.heal()
         disk.write(f"{folder}/00000000000000000000.log", whole + whole[:40])
         await cluster.start(1, "ab")
@@ -161,8 +162,8 @@ def test_a_hung_disk_does_not_slow_down_the_others() -> None:
 
 
 def test_a_hung_disk_of_a_follower_does_not_stop_replication_to_its_other_disk() -> None:
-    """Each disk has its own fetchers. While the deadline of the hung disk runs, acks=all still works for partitions whose
-    follower is on the other disk."""
+    """Each disk has its own fetchers. Until the hung disk's operation reaches its deadline, acks=all still works for
+    partitions that the follower has on its other disk."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=4, brokers=2)
@@ -182,9 +183,9 @@ def test_a_hung_disk_of_a_follower_does_not_stop_replication_to_its_other_disk()
 
 
 def test_a_dead_disk_of_a_follower_releases_the_leader_with_the_metadata() -> None:
-    """The follower's disk dies, and the controller removes the follower from the ISR and its directory from the
-    registration. The leader acknowledges at once, although the follower's broker is healthy and was caught up a moment
-    ago."""
+    """The follower's disk dies. The controller removes the follower from the ISR and the directory from the broker's
+    registration. Then the leader acknowledges at once, although the follower's broker is healthy and the follower was caught
+    up a moment ago."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2, brokers=2)
@@ -203,8 +204,8 @@ def test_a_dead_disk_of_a_follower_releases_the_leader_with_the_metadata() -> No
 
 
 def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None:
-    """KAFKA-16234: metadata changes of the partition must not make it reappear empty on the other disk. If the topic is
-    deleted and created again, its id is new, and its replica is created."""
+    """KAFKA-16234: changes of the partition's metadata must not create the replica again, empty, on the other disk. If the
+    topic is deleted and created again, it has a new id, and its replica is created."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2, brokers=2)
@@ -230,9 +231,9 @@ def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None
 
 
 def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_reported() -> None:
-    """The metadata still says UNASSIGNED, so the controller cannot connect the failure with the replica. The broker
-    therefore reports the failed directory as the replica's. Once the metadata has that, or LOST, the broker reports nothing
-    more."""
+    """The metadata still says UNASSIGNED, so the controller does not know that the failure affects the replica. The broker
+    therefore reports the failed directory as the replica's directory. Once the metadata has that or LOST, the broker reports
+    nothing more."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -259,7 +260,7 @@ def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_report
 
 
 def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next() -> None:
-    """KAFKA-8526: if the creation itself runs into the failure, the replica is placed on the other disk."""
+    """KAFKA-8526: if the disk's failure shows during the creation of a log, the replica is placed on the other disk."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -273,8 +274,8 @@ def test_a_disk_that_fails_while_a_log_is_created_hands_the_replica_to_the_next(
 
 
 def test_creations_that_wait_for_a_hung_one_are_handed_on_with_it() -> None:
-    """The first creation hangs until its deadline, and then the directory fails. The replicas queued behind it exist nowhere
-    yet, so they must also move to the next disk, without any news from the controller."""
+    """The first creation hangs until its deadline, and then the directory goes offline. The replicas queued behind it have
+    no log anywhere yet. They must move to the next disk as well, without a metadata change from the controller."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -289,9 +290,9 @@ def test_creations_that_wait_for_a_hung_one_are_handed_on_with_it() -> None:
 
 @pytest.mark.parametrize("delay_ns", [0, NS_PER_S // 2])
 def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(delay_ns: int) -> None:
-    """The broker learns of the failure twice, from the directory and from the creation. If each of them moved the replica,
-    it would be created in two other directories, and the next start would refuse that. However late the directory's failure
-    is handled, the creation finds the directory offline and does not move the replica itself."""
+    """Both the directory and the failed creation notify the broker of the failure. If it moved the replica each time, the
+    replica would be created in two other directories, and the next start would refuse that. However late the directory's
+    failure is handled, the creation finds the directory offline and does not move the replica itself."""
 
     async def scenario(cluster: Cluster) -> None:
         broker = await cluster.start(1, "abc")
@@ -327,7 +328,8 @@ def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(d
 
 
 def test_a_checkpoint_finds_a_dead_disk_too() -> None:
-    """Without any writes, the periodic high watermark checkpoint hits the error, and the directory goes offline."""
+    """No record is written, but the periodic checkpoint of high watermarks hits the disk error, and the directory goes
+    offline."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)
@@ -340,8 +342,8 @@ def test_a_checkpoint_finds_a_dead_disk_too() -> None:
 
 
 def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
-    """EMFILE at a roll: the disk is healthy and stays online. The log does not know what was written, so it is loaded again.
-    It then has the acknowledged records and no others, and accepts new ones."""
+    """Rolling a segment fails with EMFILE. The disk is healthy and stays online. The log does not know what was written, so
+    it is loaded again. Then it has exactly the acknowledged records and accepts new ones."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -372,8 +374,8 @@ def test_a_process_short_of_files_breaks_a_log_for_a_moment_only() -> None:
 
 
 def test_a_topic_deleted_while_its_log_is_to_be_loaded_again() -> None:
-    """The deleted topic's log is removed, and its folder name belongs to the next topic of that name: the reload must
-    neither load nor delete that folder."""
+    """The deleted topic's log is removed, and its folder name belongs to the next topic of that name. The reload must
+    neither load nor delete the new topic's folder."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

@@ -19,7 +19,7 @@ D1, D2 = directory(1), directory(2)
 
 
 class Replicas:
-    """Two replicas in D1, none in D2."""
+    """Stands in for Replicas, with two replicas in D1 and none in D2."""
 
     def __init__(self) -> None:
         self.isr_counts = IsrCounts()
@@ -86,7 +86,8 @@ class Broker:
 
 
 def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None:
-    """Every series without a directory, under the names of the stock jmx_exporter rules and KIP-858's own."""
+    """Compares the values of all series without a directory. Most names are those of the stock jmx_exporter rules or of
+    KIP-858."""
     broker = Broker()
     expected = {
         "kafka_server_kafkaserver_brokerstate": 3,
@@ -110,7 +111,7 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
 
 
 def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
-    """Each online directory shows its id, its replicas, and its space as far as that is known."""
+    """Each online directory has series with its id, its replica count, and its space once that is measured."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
@@ -127,7 +128,8 @@ def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
 
 
 def test_a_directory_that_fails_keeps_its_offline_series() -> None:
-    """An alert on the offline series must not resolve itself. The series of online directories disappear."""
+    """The offline series goes to 1 and stays, because an alert on it must not resolve by itself. The directory's other
+    series disappear."""
     broker = Broker()
     broker.directories.step(LogDirError("/d1", "append", errno.EIO))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 1, "/d2": 0, "/d3": 1}
@@ -136,7 +138,7 @@ def test_a_directory_that_fails_keeps_its_offline_series() -> None:
 
 
 def test_all_of_it_can_be_exposed() -> None:
-    """All series of a name have the same kind and label names, and counters end in _total."""
+    """The samples can be published: all series of a name have the same kind and label names, and counters end in _total."""
     collector = SnapshotCollector(lambda: 0)
     collector.publish(Broker().samples())
     families = {family.name: family for family in collector.collect()}

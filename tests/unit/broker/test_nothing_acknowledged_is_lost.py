@@ -1,7 +1,7 @@
 """Brokers crash, disks die and networks fail at random. In the end every acknowledged record must still be there.
 
-A small controller in here elects among the ISR, as the real one does: only live brokers, only online directories, never
-outside the ISR. Everything else is the broker's data side as it runs in production.
+`Chaos` contains a small controller that elects leaders as the real one does: only members of the ISR, only live brokers, and
+only replicas in online directories. Everything else is the data path of the brokers as it runs in production.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ PARTITIONS = 4
 
 @dataclass
 class History:
-    """The acknowledged records: partition -> offset -> value."""
+    """The acknowledged records as partition -> offset -> value, and how many records the clients have tried to produce."""
 
     acknowledged: dict[int, dict[int, str]] = field(default_factory=lambda: {index: {} for index in range(PARTITIONS)})
     attempts: int = 0
@@ -48,7 +48,8 @@ class Chaos:
         """Brings leaders and ISRs in line with the live brokers."""
         for index in range(PARTITIONS):
             known = self.cluster.controller.partition(index)
-            # If no member of the ISR is left, the ISR stays unchanged: only its members have all acknowledged records.
+            # If no ISR member can be elected, the ISR stays unchanged: only its members are known to have all acknowledged
+            # records.
             isr = [member for member in known.isr if self.is_electable(index, member)] or list(known.isr)
             leader = known.leader
             if not self.is_electable(index, leader) or leader not in isr:
@@ -156,7 +157,7 @@ class Chaos:
                 self.history.acknowledged[index][offset] = value
 
     async def produce(self, leader: int, index: int, value: str) -> int | None:
-        """Returns the offset at which the record was acknowledged, None if it was not."""
+        """Returns the offset of the acknowledged record, or None if it was not acknowledged."""
         answer = None
         try:
             answer = await self.cluster.produce(leader, value, index=index, timeout_ms=5000)

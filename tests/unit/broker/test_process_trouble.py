@@ -35,7 +35,7 @@ async def start_with_a_topic(cluster: Cluster, *broker_ids: int, **configs: str)
 
 
 async def write(cluster: Cluster, broker_id: int, values: list[str]) -> None:
-    """Produces the values one by one; each is acknowledged."""
+    """Produces the values one by one, and checks that each is acknowledged."""
     for value in values:
         assert (await cluster.produce(broker_id, value)).error_code == ErrorCode.NONE
 
@@ -44,7 +44,8 @@ async def write(cluster: Cluster, broker_id: int, values: list[str]) -> None:
 
 
 def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_is_tried_again() -> None:
-    """If the old topic's log start stayed in the file, the start after a kill would drop the new topic's records."""
+    """The creation of the new topic's log fails at first. If the old topic's log start stayed in the checkpoint file, the
+    next start after a kill would drop the new topic's records."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200", retention_bytes="200")
@@ -91,7 +92,8 @@ def test_the_recovery_point_is_stored_before_a_cut_that_is_tried_again(times: in
 
 @pytest.mark.slow
 def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
-    """With the old checkpoint, the next start after a kill would empty the log, although the replica is in the ISR again."""
+    """A follower truncates its log to below the log start in its checkpoint. If the checkpoint stayed, the next start after
+    a kill would empty the log, although the replica is in the ISR again."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2, segment_bytes="200", retention_bytes="400", retention_ms="-1")
@@ -125,7 +127,8 @@ def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
 def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_reloaded: bool) -> None:
-    """The controller may have accepted the proposed ISR, so no record is acknowledged without the proposed member."""
+    """The answer to a proposal is lost. The controller may have accepted it, so no record may be acknowledged without the
+    proposed member, even if the log was loaded again meanwhile."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2, 3)
@@ -155,7 +158,8 @@ def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_re
 
 
 def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None:
-    """The records of a log that waits to be loaded again were never synced, so the next start must recover the log."""
+    """The records of a log that waits to be loaded again were never synced. Without a marker of an orderly shutdown, the
+    next start recovers the log."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1)
@@ -177,8 +181,8 @@ def test_no_marker_of_an_orderly_end_while_a_log_is_to_be_loaded_again() -> None
 
 
 def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
-    """The log must be loaded again without another write: readers are waiting, and there may never be a write that would
-    find the log broken."""
+    """A write that follows the last append fails, so the log is broken. It must be loaded again without another append:
+    consumers want to read it, and there may never be an append that would notice the failure."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="200")
@@ -209,7 +213,8 @@ def test_a_follower_whose_log_failed_behind_its_last_append_is_cut_all_the_same(
 
 
 def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
-    """If the log were loaded during its deletions, it would meet a renamed file, and ENOENT takes a directory offline."""
+    """The log fails while its deletions are running. If it were loaded again before they have ended, a file could be renamed
+    under the load, and the resulting ENOENT would take the directory offline."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, segment_bytes="100")
@@ -227,7 +232,8 @@ def test_a_log_is_loaded_again_when_its_own_deletions_have_ended() -> None:
 
 
 def test_a_leader_that_lost_records_between_two_loads_does_not_go_on_leading() -> None:
-    """If it led on, the followers would truncate records that only this disk has lost."""
+    """When the log is loaded again, it has fewer records than before. If the broker kept the leadership, the followers would
+    truncate records that only this disk has lost."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2)
@@ -296,7 +302,8 @@ def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
 
 @pytest.mark.parametrize("operation", ["open", "replace_file", "fsync_dir"])
 def test_a_creation_that_is_tried_again_stays_in_its_directory(operation: str) -> None:
-    """At the next start, the first attempt's files would count as a second log of the replica."""
+    """If the next attempt used another directory, the files of the first attempt would count as a second log of the replica
+    at the next start."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -329,7 +336,8 @@ def test_a_creation_that_nobody_wants_any_more_leaves_nothing() -> None:
 
 
 def test_a_start_removes_what_an_unfinished_creation_has_left() -> None:
-    """The folder belongs to no log and holds nothing worth keeping."""
+    """A folder without partition.metadata and without records is removed. If it has records, it is renamed to -stray and
+    kept."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))

@@ -25,8 +25,8 @@ def isolate(cluster: Cluster, broker_id: int) -> None:
 
 
 def test_produce_with_acks_all_is_acknowledged_when_the_isr_has_it() -> None:
-    """With three brokers and one partition, the acknowledgement comes when all three have written the batch, and consumers
-    see it."""
+    """One partition is on three brokers. A batch is acknowledged when all three have written it, and consumers then see
+    it."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -39,8 +39,8 @@ def test_produce_with_acks_all_is_acknowledged_when_the_isr_has_it() -> None:
 
 
 def test_acks_all_needs_no_more_than_a_few_round_trips() -> None:
-    """Nothing polls. The leader's write, the follower's fetch and write, and its next fetch take at most a millisecond or
-    two each, while waiting for a fetch's timeout would take 500 ms."""
+    """No step waits for a timer. The leader's write, the follower's fetch and write, and its next fetch take at most a
+    millisecond or two each. If one of them waited for a fetch to time out, that would take 500 ms."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -53,7 +53,7 @@ def test_acks_all_needs_no_more_than_a_few_round_trips() -> None:
 
 
 def test_many_batches_are_equal_on_all_replicas() -> None:
-    """Several pipelined requests with batches lead to the same bytes on all replicas."""
+    """After forty produce requests at the same time, all replicas have the same bytes."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -66,7 +66,7 @@ def test_many_batches_are_equal_on_all_replicas() -> None:
 
 
 def test_a_consumer_never_reads_beyond_the_high_watermark() -> None:
-    """While a follower is stuck, the record is uncommitted. The leader has it, but shows it to consumers only when the
+    """While a follower is cut off, the record is uncommitted. The leader has the record, but consumers see it only when that
     follower has it too."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -109,8 +109,8 @@ def test_isr_shrinks_and_expands() -> None:
 
 
 def test_a_fenced_follower_stays_out_of_the_isr() -> None:
-    """KIP-841: a fenced follower keeps fetching and has everything, but is only proposed when it is unfenced. Meanwhile
-    acks=all does not wait for it."""
+    """KIP-841: a fenced follower keeps fetching and has all records, but the leader proposes it for the ISR only when it is
+    unfenced. Meanwhile acks=all does not wait for it."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -128,8 +128,9 @@ def test_a_fenced_follower_stays_out_of_the_isr() -> None:
 
 
 def test_a_leader_that_loaded_a_snapshot_judges_followers_by_the_new_image() -> None:
-    """A running broker that fell behind gets a snapshot, which replaces its whole image. Partitions it already led must use
-    the new image to see which brokers are fenced or registered again, or a follower rejoins too early, or never."""
+    """A running broker that fell behind gets a snapshot, which replaces its whole image. The partitions that it already
+    leads must look brokers up in the new image. With the old image, a fenced follower could rejoin the ISR too early, and an
+    unfenced one might never rejoin."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -191,7 +192,8 @@ def test_an_isr_that_shrinks_below_the_minimum_while_a_record_waits() -> None:
 
 
 async def below_min_isr(cluster: Cluster) -> asyncio.Task[PartitionData]:
-    """Starts three brokers and crashes two. Returns a consumer's fetch that waits for a record written with acks=1."""
+    """Starts three brokers and crashes two of them. Returns a consumer's fetch that waits, because a record written with
+    acks=1 is not committed."""
     await three_brokers(cluster)
     cluster.crash(2)
     cluster.crash(3)
@@ -208,8 +210,8 @@ async def below_min_isr(cluster: Cluster) -> asyncio.Task[PartitionData]:
 
 
 def test_what_too_few_replicas_hold_is_not_committed() -> None:
-    """Below min.insync.replicas, acks=1 is served, but consumers see the record only when the ISR has grown again, and then
-    at once. The follower that came back learns of the commit as well."""
+    """Below min.insync.replicas, acks=1 is served, but consumers do not see the record. When the ISR has grown again, they
+    see it at once, and the follower that came back learns of the commit as well."""
 
     async def scenario(cluster: Cluster) -> None:
         fetching = await below_min_isr(cluster)
@@ -225,7 +227,7 @@ def test_what_too_few_replicas_hold_is_not_committed() -> None:
 
 
 def test_a_lower_min_insync_replicas_commits_at_once() -> None:
-    """After the minimum is lowered to one, consumers can read what one replica holds."""
+    """When min.insync.replicas is lowered to 1, the record on the only ISR member is committed at once."""
 
     async def scenario(cluster: Cluster) -> None:
         fetching = await below_min_isr(cluster)
@@ -239,7 +241,7 @@ def test_a_lower_min_insync_replicas_commits_at_once() -> None:
 
 
 def test_a_record_that_is_not_replicated_in_time_times_out() -> None:
-    """The request's own timeout ends the wait, although the missing member is still in the ISR."""
+    """The request's own timeout ends the wait, although the crashed follower is still in the ISR."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -251,8 +253,8 @@ def test_a_record_that_is_not_replicated_in_time_times_out() -> None:
 
 
 def test_losing_the_leadership_answers_what_waits() -> None:
-    """A produce that waits for replication and a fetch that waits for data are answered when another leader is named, and
-    the answer says who it is (KIP-951)."""
+    """A produce request that waits for replication and a fetch that waits for data are answered as soon as the metadata
+    names another leader. Both answers name that leader (KIP-951)."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -274,8 +276,8 @@ def test_losing_the_leadership_answers_what_waits() -> None:
 
 
 def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
-    """When the old leader dies, the followers abandon the fetch that waits there. So the new leader's first record is
-    acknowledged long before replica.fetch.wait.max.ms has passed."""
+    """The old leader dies while it holds the followers' fetches. The followers abandon these fetches at the election, so the
+    new leader's first record is acknowledged long before replica.fetch.wait.max.ms has passed."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -292,8 +294,8 @@ def test_a_new_leader_acknowledges_soon_after_its_election() -> None:
 
 
 def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
-    """The follower learns of the new leader before the leader itself does, so its fetch is refused. It retries within
-    milliseconds, although the fetch for its other partitions may wait much longer."""
+    """The follower learns of the election before the new leader itself does, so its fetch is refused. It retries within
+    milliseconds, although its fetch for other partitions may wait much longer."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -315,8 +317,8 @@ def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
 
 
 def test_diverged_follower_is_truncated() -> None:
-    """A leader that was cut off has unacknowledged records, and the new leader wrote others at the same offsets. When the
-    old leader follows, it truncates its own records and copies the leader's, byte for byte."""
+    """A leader that was cut off has unacknowledged records, and the new leader has other records at the same offsets. When
+    the old leader becomes a follower, it truncates its own records and copies the new leader's, byte for byte."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -334,7 +336,7 @@ def test_diverged_follower_is_truncated() -> None:
         assert [event.fields["offset"] for event in cluster.world.events_named("replica_truncated")] == [2]
         assert cluster.log_bytes(1) == cluster.log_bytes(2)
         assert cluster[1].partition().log.leader_epochs.entries == [(0, 0), (1, 2)]
-        # When it leads again, its log is the common history.
+        # When broker 1 leads again, its log is the common history.
         cluster.controller.change(leader=1)
         assert (await cluster.produce(1, "e")).error_code == ErrorCode.NONE
         assert await cluster.read_all(1) == ["a", "b", "c", "d", "e"]
@@ -366,8 +368,9 @@ def test_divergence_over_several_epochs_takes_several_rounds() -> None:
 
 
 def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
-    """A leader notes the start of its epoch before it writes any record. If it is deposed without having written, the new
-    leader reports a divergence at the end of its log. It then drops the epoch, truncates nothing, and does not loop."""
+    """A leader records the start of its epoch before it writes. If it loses the leadership without having written anything,
+    the next leader reports a divergence at the end of the old leader's log. The old leader then drops the epoch, truncates
+    nothing, and does not loop."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -412,8 +415,8 @@ def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> Non
 
 
 def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
-    """A follower dies in the middle of a write. At its next start its log ends with the last complete batch. It fetches the
-    rest again, and the logs are equal."""
+    """A follower dies in the middle of a write. When it starts again, it truncates its log to the last complete batch and
+    fetches the rest again. Then the logs are equal."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -438,7 +441,7 @@ def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
 
 
 def test_a_crashed_leader_keeps_what_it_acknowledged() -> None:
-    """After kill -9 of every broker, all acknowledged records are still there, because the kernel had their bytes."""
+    """All brokers are killed with kill -9. No acknowledged record is lost, because the kernel already had the bytes."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -455,7 +458,7 @@ def test_a_crashed_leader_keeps_what_it_acknowledged() -> None:
 
 
 def test_a_restarted_leader_is_found_at_its_new_address() -> None:
-    """Followers connect to the address in the new registration."""
+    """After the leader has registered with a new port, its followers connect to that port."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -468,7 +471,8 @@ def test_a_restarted_leader_is_found_at_its_new_address() -> None:
 
 
 def test_isr_changes_reach_a_controller_that_was_away() -> None:
-    """The proposal is repeated until it is answered. Until then nothing is acknowledged without the lagging member."""
+    """The leader repeats its ISR proposal until the controller answers. Until then no record is acknowledged that the
+    lagging member lacks."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -486,7 +490,7 @@ def test_isr_changes_reach_a_controller_that_was_away() -> None:
 
 
 def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
-    """The answer says nothing about the partition, so nothing changes, and the request is sent again."""
+    """UNKNOWN_SERVER_ERROR says nothing about the partition, so the leader changes nothing and sends the request again."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -499,7 +503,8 @@ def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
 
 
 def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
-    """A bit flips on the leader's disk. The follower detects it by the checksum, keeps its log clean and keeps fetching."""
+    """A bit flips on the leader's disk. The follower detects that by the checksum, does not append the batch, and keeps
+    fetching."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -521,7 +526,8 @@ def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
 
 
 def test_replication_of_many_partitions() -> None:
-    """Forty partitions on three brokers with three directories each all get leaders and followers, and acknowledge."""
+    """Forty partitions on three brokers with three directories each all get leaders and followers, and acknowledge
+    records."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2, 3):

@@ -31,6 +31,7 @@ def versions(api_key: ApiKey) -> list[int]:
 
 
 def over_the_wire(message: Struct, version: int) -> Struct:
-    """Encodes and decodes the message, as if it had been sent. Fails if it cannot be encoded, which would end a daemon."""
+    """Encodes and decodes the message, as if it had been sent. Raises if the message cannot be encoded. In a daemon, such an
+    error would end the process."""
     assert message_schema(type(message)).api_key is not None
     return decode(type(message), encode(message, version), version)

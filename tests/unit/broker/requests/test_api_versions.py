@@ -23,8 +23,8 @@ def ask(state: MetadataState, version: int) -> ApiVersionsResponse:
 
 
 def test_exactly_what_is_served_is_advertised() -> None:
-    """Advertises ApiVersions too, sorted by key, and Produce from version 0 on for librdkafka, although only 3 and later are
-    served."""
+    """The list is sorted by key and includes ApiVersions itself. Produce is listed from version 0 on for librdkafka,
+    although only versions 3 and later are served."""
     advertised = {each.api_key: (each.min_version, each.max_version) for each in ask(MetadataState(), 4).api_keys}
     assert list(advertised) == sorted([*SERVED, ApiKey.API_VERSIONS])
     assert advertised[ApiKey.PRODUCE] == (0, 11)
@@ -33,7 +33,8 @@ def test_exactly_what_is_served_is_advertised() -> None:
 
 
 def test_finalized_features_come_with_the_offset_that_they_are_from() -> None:
-    """By comparing the epoch, clients can drop an answer older than one they already have."""
+    """The offset of the last replayed record is the epoch of the features. Clients compare it, and can ignore an answer that
+    is older than one they have."""
     state = replay(level(20), FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1))
     response = ask(state, 4)
     assert response.finalized_features_epoch == Offset(1)
@@ -51,7 +52,8 @@ def test_before_the_first_record_no_features_are_known() -> None:
 
 @pytest.mark.parametrize(("version", "is_listed"), [(3, False), (4, True)])
 def test_features_that_begin_at_level_0_are_for_version_4(version: int, is_listed: bool) -> None:
-    """Older clients treat a lowest level of 0 as a malformed answer and close the connection (KIP-1022)."""
+    """Features with a lowest level of 0 are left out before version 4: older clients treat that level as a malformed answer
+    and close the connection (KIP-1022)."""
     supported = {
         each.name: (each.min_version, each.max_version) for each in ask(MetadataState(), version).supported_features
     }

@@ -1,4 +1,4 @@
-"""DescribeConfigs: values, and above all where each of them was set."""
+"""DescribeConfigs: the values, and above all where each value was set."""
 
 import dataclasses
 
@@ -85,7 +85,8 @@ class Broker:
 
 
 def test_every_topic_key_has_its_broker_keys() -> None:
-    """A topic key and its broker keys also have the same built-in default, or the source of a value could not be told."""
+    """Each topic key also has the same built-in default as its broker keys. Otherwise the source of a value could not be
+    determined."""
     assert sorted(BROKER_KEYS) == sorted(keys_of(TopicConfig))
     assert {key for keys in BROKER_KEYS.values() for key in keys} <= set(keys_of(ServerConfig))
     assert default_topic_config(load_server_config(PROPERTIES)) == TopicConfig()
@@ -116,14 +117,15 @@ def test_a_topic_without_overrides_shows_defaults() -> None:
 def test_a_source_is_where_the_value_was_set(
     properties: dict[str, str], overrides: dict[str, str], value: str, source: int
 ) -> None:
-    """The source is the topic or the broker's file if the value is set there, by any of its keys and even to the default."""
+    """The source is the topic or the broker's file if the value is set there, by any of its keys, even if it equals the
+    default."""
     entry = Broker(properties, overrides).topic_entry("retention.ms")
     assert (entry.value, entry.config_source) == (value, source)
 
 
 def test_synonyms_in_the_order_in_which_they_count() -> None:
-    """The topic's override comes first, then the broker's file with the finer unit first, then the default, under the
-    broker's names."""
+    """The topic's override comes first, then the lines of the broker's file with the finest unit first, then the default.
+    The file's lines and the default have the broker's key names."""
     broker = Broker({"log.retention.ms": "1000", "log.retention.hours": "2"}, {"retention.ms": "5"})
     entry = broker.topic_entry("retention.ms", synonyms=True)
     assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
@@ -194,7 +196,7 @@ def test_topics_that_are_none(name: str, code: int) -> None:
 
 
 def test_the_brokers_own_configuration() -> None:
-    """The broker shows every key, whether its file sets the key or not, with the value written as in a file."""
+    """The answer has every key, whether the broker's file sets it or not. Values are written as in a properties file."""
     broker = Broker({"num.partitions": "1", "controlled.shutdown.enable": "FALSE"})
     result = broker.describe(BROKER, "1")
     assert result.error_code == ErrorCode.NONE
@@ -216,7 +218,7 @@ def test_the_brokers_own_configuration() -> None:
 
 
 def test_synonyms_of_the_brokers_own_configuration() -> None:
-    """The line of the file comes before the built-in default. A key may lack either or both."""
+    """If the file sets the key, that value comes before the built-in default. A key may lack either or both."""
     result = Broker({"num.partitions": "3"}).describe(BROKER, "1", synonyms=True)
     synonyms = {entry.name: [(each.name, each.value, each.source) for each in entry.synonyms] for entry in result.configs}
     assert synonyms["num.partitions"] == [
@@ -230,7 +232,7 @@ def test_synonyms_of_the_brokers_own_configuration() -> None:
 
 
 def test_the_default_listener_is_shown_as_a_listener() -> None:
-    """The file does not set any listener."""
+    """If the broker's file sets no listener, the default listener is shown in the form of a configured one."""
     given = {key: value for key, value in PROPERTIES.items() if not key.startswith(("listener", "inter"))}
     requests = DescribeConfigsRequests(replay(), broker_id=BrokerId(1), config=load_server_config(given), properties=given)
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["listeners"])
@@ -247,8 +249,8 @@ def test_the_cluster_wide_defaults_are_empty() -> None:
 
 @pytest.mark.parametrize("name", ["2", "one", "1" * 32_767])
 def test_another_brokers_configuration_is_asked_elsewhere(name: str) -> None:
-    """A question for another broker's id gets INVALID_REQUEST, with a message that fits into a string however long the name
-    is."""
+    """A request for another broker's configuration gets INVALID_REQUEST. The error message fits into a protocol string,
+    however long the requested name is."""
     result = Broker().describe(BROKER, name)
     assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
     assert "this is broker 1" in (result.error_message or "")

@@ -57,7 +57,7 @@ class Broker:
         return response
 
     def held(self, topics: dict[str, list[int]] | None = None) -> dict[str, list[tuple[str, int]]]:
-        """Returns topics and partitions of each directory, in the order of the answer."""
+        """Returns the topics and partitions in each directory, in the order of the answer."""
         return {
             result.log_dir: [(topic.name, each.partition_index) for topic in result.topics for each in topic.partitions]
             for result in self.ask(topics).results
@@ -71,15 +71,15 @@ def test_every_configured_directory_is_listed_with_what_it_holds() -> None:
 
 
 def test_a_replica_is_described_with_its_size_and_lag() -> None:
-    """Size and lag are those that Replicas reports. No replica is a future replica yet."""
+    """Size and lag are those that Replicas reports. No replica is described as a future replica."""
     first = Broker().ask().results[0]
     (lagging,) = first.topics[1].partitions
     assert (lagging.partition_index, lagging.partition_size, lagging.offset_lag, lagging.is_future_key) == (1, 100, 3, False)
 
 
 def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
-    """A directory that was unreadable at the start, or has just failed, has KAFKA_STORAGE_ERROR, no topics, and sizes of
-    -1."""
+    """One directory was unreadable at the start and another has just failed. Both have KAFKA_STORAGE_ERROR, no topics, and
+    sizes of -1."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(1000, 10, 5)))
     broker.directories.step(SpaceSeen(D2, SpaceStat(2000, 20, 5)))
@@ -96,7 +96,8 @@ def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
 
 
 def test_sizes_of_the_file_system_are_unknown_until_somebody_looked() -> None:
-    """The sizes stay -1 until the probe has measured them: the answer never asks the disk itself, which may hang."""
+    """The sizes are -1 until the probe has measured them. The handler never asks the disk itself, because the disk may
+    hang."""
     assert {(each.total_bytes, each.usable_bytes) for each in Broker().ask().results} == {(-1, -1)}
 
 
@@ -113,7 +114,8 @@ def test_sizes_of_the_file_system_are_unknown_until_somebody_looked() -> None:
 def test_only_the_partitions_that_are_asked_for(
     topics: dict[str, list[int]], first: list[tuple[str, int]], second: list[tuple[str, int]]
 ) -> None:
-    """Directories are listed whatever is asked for. An empty list asks for no partitions, null for all."""
+    """All directories are listed, whichever partitions the request names. An empty list asks for no partitions, null for
+    all."""
     assert Broker().held(topics) == {"/d1": first, "/d2": second, "/d3": []}
 
 

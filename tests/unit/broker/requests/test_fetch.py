@@ -1,4 +1,4 @@
-"""Fetch of consumers: what is answered at once, what waits and for how long, limits, and every error."""
+"""Fetch requests of consumers: which are answered at once, which wait and for how long, limits, and every error."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ def texts(response: FetchResponse) -> list[list[str]]:
 
 
 def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
-    """Long polling: nothing for a second, then the record within a few milliseconds of its produce request."""
+    """Long polling: the fetch waits for a second, and is answered a few milliseconds after a record is produced."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -50,7 +50,7 @@ def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
 
 
 def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
-    """The empty answer comes after max.wait, not later, and has the high watermark."""
+    """The empty answer comes after max_wait_ms, not much later, and has the high watermark."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -65,7 +65,8 @@ def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
 
 
 def test_a_client_that_waits_for_weeks_and_goes_away_is_forgotten() -> None:
-    """The fetch of the lost client ends after a minute, and the broker keeps nothing of it."""
+    """The client disconnects while its fetch waits. The fetch ends after a minute at most, and the broker keeps nothing of
+    it."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -81,7 +82,8 @@ def test_a_client_that_waits_for_weeks_and_goes_away_is_forgotten() -> None:
 
 
 def test_min_bytes_counts_over_all_partitions_and_what_was_there() -> None:
-    """Three batches in three partitions, one written before the fetch and two after it, only reach min.bytes together."""
+    """min.bytes is only reached by three batches together. One is written before the fetch and two after it, each to another
+    partition."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=3)
@@ -103,7 +105,8 @@ BATCHES = 10
 
 @pytest.mark.parametrize("partition_limit", [True, False])
 def test_a_fetch_that_its_own_limit_cut_short_does_not_wait(partition_limit: bool) -> None:
-    """If the log has more records than a limit allows, and min.bytes lies between two batches, waiting cannot add any."""
+    """The log has more records than a limit allows, and the batches within the limit have fewer than min.bytes. Waiting
+    cannot add any bytes, so the fetch is answered at once."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -122,7 +125,8 @@ def test_a_fetch_that_its_own_limit_cut_short_does_not_wait(partition_limit: boo
 
 
 def test_a_fetch_that_left_a_whole_partition_out_does_not_wait() -> None:
-    """The first partition fills the response, and the second one has records too."""
+    """The second partition has records too, but they are left out because of its limit of 0 bytes. Waiting cannot change
+    that."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=2)
@@ -137,7 +141,7 @@ def test_a_fetch_that_left_a_whole_partition_out_does_not_wait() -> None:
 
 
 def test_no_more_is_waited_for_than_a_response_can_hold() -> None:
-    """If min.bytes is above the request's max.bytes, the fetch is answered when the response is full."""
+    """The request's min.bytes is above its max.bytes. The fetch is answered when the response is full."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -156,7 +160,7 @@ def test_no_more_is_waited_for_than_a_response_can_hold() -> None:
 
 
 def test_a_fetch_that_the_end_of_a_segment_cut_short_does_not_wait() -> None:
-    """A read ends at the end of its segment. More records are in the next segment, and the client gets them with its next
+    """A read ends at the end of its segment. The next segment has more records, and the client gets them with its next
     fetch."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -174,8 +178,8 @@ def test_a_fetch_that_the_end_of_a_segment_cut_short_does_not_wait() -> None:
 
 
 def test_a_fetch_waits_where_the_high_watermark_is_inside_a_batch() -> None:
-    """A follower's fetch from the middle of a batch moves the high watermark there. If a consumer got an empty answer at
-    once, it would fetch in a tight loop."""
+    """A follower's fetch from the middle of a batch moves the high watermark into that batch. A consumer's fetch must wait
+    then. If it got an empty answer at once, the consumer would fetch in a tight loop."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -195,7 +199,7 @@ def test_a_fetch_waits_where_the_high_watermark_is_inside_a_batch() -> None:
 
 
 def test_an_error_in_one_partition_answers_at_once() -> None:
-    """A client that waits with a stale partition gets its error without waiting."""
+    """If one partition of a fetch has an error, the client gets the answer without waiting."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -209,7 +213,7 @@ def test_an_error_in_one_partition_answers_at_once() -> None:
 
 
 def test_a_deleted_topic_answers_a_waiting_fetch() -> None:
-    """The partition will never have new records, and the error tells the client why."""
+    """A deleted topic gets no more records, so the waiting fetch is answered with UNKNOWN_TOPIC_ID."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -225,7 +229,7 @@ def test_a_deleted_topic_answers_a_waiting_fetch() -> None:
 
 
 def test_limits_of_partition_and_response() -> None:
-    """A response has whole batches up to the limits. Only its first batch may exceed a limit."""
+    """A response has whole batches, as many as fit into the limits. Only its first batch may exceed a limit."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=2)
@@ -273,8 +277,8 @@ def test_offsets_outside_the_log() -> None:
 
 
 def test_leader_epochs_of_clients_are_compared() -> None:
-    """If the client's epoch is older than ours, it must refresh its metadata. If the client's is newer, our metadata is
-    old."""
+    """If the client's epoch is older than the broker's, the client must refresh its metadata. If the client's epoch is
+    newer, the broker's metadata is old."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -332,7 +336,7 @@ def test_a_stranger_cannot_fetch_as_a_follower() -> None:
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_every_version_can_be_answered(version: int) -> None:
-    """Each version can encode records, errors and both isolation levels."""
+    """In every version, the answer can be encoded with records and errors, for both isolation levels."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):

@@ -1,4 +1,5 @@
-"""Metadata and DescribeCluster, answered from an image: every kind of question, every error, every version."""
+"""Metadata and DescribeCluster requests, answered from the metadata image: every kind of request, every error, every
+version."""
 
 from collections.abc import Sequence
 
@@ -30,7 +31,7 @@ UNKNOWN_ID = Uuid(b"?" * 16)
 
 
 class Topics:
-    """Stands in for automatic topic creation and notes the requested names."""
+    """Stands in for automatic topic creation and records the requested names."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
@@ -40,7 +41,7 @@ class Topics:
 
 
 class Broker:
-    """The handlers of broker 1 over an image made of these records."""
+    """The handlers of broker 1, with an image made of these records."""
 
     def __init__(self, *records: KnownRecord, broker_id: int = 1) -> None:
         self.state: MetadataState = replay(*records)
@@ -111,7 +112,7 @@ def test_all_topics_come_sorted_by_name_with_their_ids() -> None:
 
 
 def test_an_empty_list_means_all_in_version_0_and_none_later() -> None:
-    """The meaning of an empty list changed with version 1, in which null was added for all topics."""
+    """In version 0, an empty list asks for all topics. Since version 1, null does that, and an empty list asks for none."""
     broker = Broker(*THREE, topic(1, "a"))
     assert [each.name for each in broker.ask(version=0).topics] == ["a"]
     for version in range(1, NEWEST + 1):
@@ -119,7 +120,7 @@ def test_an_empty_list_means_all_in_version_0_and_none_later() -> None:
 
 
 def test_a_topic_by_id() -> None:
-    """Version 10 and later can ask by id. The answer has name and id."""
+    """Version 10 and later can name a topic by its id. The answer has the name and the id."""
     answer = Broker(*THREE, topic(1), partition(1, 0, [1])).topic(Uuid(topic_id(1)))
     assert (answer.error_code, answer.name, answer.topic_id) == (ErrorCode.NONE, "topic-1", topic_id(1))
     assert len(answer.partitions) == 1
@@ -136,7 +137,7 @@ def test_an_unknown_id_is_refused_and_creates_nothing(version: int, name: str | 
 
 
 def test_an_unknown_name_is_created_once_for_the_whole_request() -> None:
-    """All unknown names are passed to the creation in one call, and answered with an error that clients retry."""
+    """All unknown names are passed to topic creation in one call. Each gets an error that clients retry."""
     broker = Broker(*THREE, topic(1))
     response = broker.ask("x", "topic-1", "y")
     assert [each.error_code for each in response.topics] == [
@@ -159,7 +160,7 @@ def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
 
 
 def test_a_client_may_forbid_the_creation() -> None:
-    """Consumers and tools look topics up without creating them."""
+    """Consumers and tools can set allow_auto_topic_creation to false, to look topics up without creating them."""
     broker = Broker(*THREE)
     (answer,) = broker.ask("x", create=False).topics
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -168,7 +169,8 @@ def test_a_client_may_forbid_the_creation() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "ä", "x" * 250, None])
 def test_an_invalid_name_is_refused_and_never_created(name: str | None) -> None:
-    """Such a name must never become a folder. A null name without an id is invalid, too."""
+    """A topic with an invalid name is never created, because the name would become a folder's name. A null name without an
+    id is invalid, too."""
     broker = Broker(*THREE)
     answer = broker.topic(name)
     assert (answer.error_code, answer.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name or "")
@@ -203,7 +205,7 @@ def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
 
 
 def test_brokers_are_the_unfenced_ones_with_their_endpoint_on_the_clients_listener() -> None:
-    """The endpoints in the answer must be reachable from the listener that the client uses."""
+    """The client must be able to reach the endpoints in the answer, so they are those on the listener that it uses."""
     broker = Broker(
         on_listeners(3, "PLAINTEXT", "INTERNAL"),
         on_listeners(1, "PLAINTEXT"),
@@ -222,7 +224,8 @@ def test_the_rack_is_told() -> None:
 
 
 def test_the_controller_is_a_broker_that_the_client_can_reach() -> None:
-    """The answer names the broker itself if it is unfenced, else any other unfenced broker on this listener, else none."""
+    """The controller in the answer is the broker itself if it is unfenced and on the client's listener, else any other such
+    broker, else none."""
     assert Broker(*THREE).ask().controller_id == 1
     fenced = (register(1, directories=[D1], fenced=True), *THREE[1:])
     assert Broker(*fenced).ask().controller_id in (2, 3)
@@ -240,7 +243,7 @@ def test_the_cluster_id_is_told() -> None:
 
 
 def test_a_partition_with_its_leader() -> None:
-    """Replicas are in the order of preference, the ISR in its recorded order."""
+    """The replicas are in order of preference, the ISR is in the order of the metadata record."""
     broker = Broker(*THREE, topic(1), partition(1, 0, [3, 1, 2], isr=[1, 3], leader=3, leader_epoch=7))
     found = broker.partition()
     assert (found.error_code, found.leader_id, found.leader_epoch) == (ErrorCode.NONE, 3, 7)
@@ -248,7 +251,7 @@ def test_a_partition_with_its_leader() -> None:
 
 
 def test_a_partition_without_a_leader() -> None:
-    """The partition has LEADER_NOT_AVAILABLE and still its leader epoch. The topic itself has no error."""
+    """The partition has LEADER_NOT_AVAILABLE, but still its leader epoch. The topic itself has no error."""
     broker = Broker(*THREE, topic(1), partition(1, 0, [1], leader=-1, leader_epoch=3))
     found = broker.partition()
     assert (found.error_code, found.leader_id, found.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 3)
@@ -294,7 +297,7 @@ def test_replicas_in_offline_directories_are_offline(directory_id: DirectoryId, 
 
 
 def test_a_broker_that_named_no_directories_has_all_of_them() -> None:
-    """A broker registered below metadata.version 17 names no directories. Its replicas count as online in any directory
+    """A broker that registered below metadata.version 17 named no directories. Its replicas count as online in any directory
     except LOST."""
     broker = Broker(register(1), topic(1), partition(1, 0, [1], directories=[D2]), partition(1, 1, [1], directories=[LOST]))
     first, second = broker.topic("topic-1").partitions
@@ -305,7 +308,8 @@ def test_a_broker_that_named_no_directories_has_all_of_them() -> None:
 
 
 def test_operations_are_told_only_when_asked_for() -> None:
-    """Authorized operations of a topic are only told if the topic exists."""
+    """Authorized operations are left out unless the client asks for them. Those of a topic are also left out if the topic
+    does not exist."""
     broker = Broker(*THREE, topic(1))
     plain = broker.ask("topic-1", version=8)
     assert plain.topics[0].topic_authorized_operations == NOT_ASKED
@@ -337,6 +341,6 @@ def test_describe_cluster_names_unfenced_brokers() -> None:
     ("endpoint_type", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
 def test_describe_cluster_for_other_endpoints_is_refused(endpoint_type: int, code: ErrorCode) -> None:
-    """Controllers are on another network, and other endpoint types do not exist."""
+    """Type 2 asks for controllers, which are on another network. Types above 2 do not exist."""
     response = Broker(*THREE).describe_cluster(endpoint_type=endpoint_type)
     assert (response.error_code, response.endpoint_type, response.brokers) == (code, 1, [])

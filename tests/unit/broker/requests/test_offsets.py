@@ -74,7 +74,7 @@ async def some_records(cluster: Cluster, replicas: tuple[int, ...] = (1,)) -> No
     ],
 )
 def test_ends_and_times_are_answered_with_their_offsets(timestamp: int, expected: tuple[int, int]) -> None:
-    """Asks for the ends of the log, and for the first record in offset order that is not older than a time."""
+    """Asks for either end of the log, and for the first record, in offset order, with at least a given timestamp."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)
@@ -102,7 +102,8 @@ def test_ends_and_times_are_answered_with_their_offsets(timestamp: int, expected
     ],
 )
 def test_special_timestamps_have_a_first_version(timestamp: int, version: int, expected: ErrorCode) -> None:
-    """A special timestamp that this broker, or the request's version, does not know is not a time to search for."""
+    """If the broker or the request's version does not know a special timestamp, the request is refused. The value is not
+    searched for as a time."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)
@@ -112,7 +113,7 @@ def test_special_timestamps_have_a_first_version(timestamp: int, version: int, e
 
 
 def test_a_consumer_sees_the_high_watermark_and_a_follower_the_written_end() -> None:
-    """Uncommitted records do not exist for a consumer, not even in a search by time."""
+    """A consumer does not see uncommitted records, not even in a search by time. A follower does."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -128,8 +129,8 @@ def test_a_consumer_sees_the_high_watermark_and_a_follower_the_written_end() -> 
 
 @pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)])
 def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: ErrorCode) -> None:
-    """Until the leader's own epoch is committed, its high watermark may be older than one that consumers have seen
-    (KIP-207)."""
+    """Until the new leader's high watermark has reached the start of its epoch, it may be lower than one that consumers have
+    seen (KIP-207)."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -147,7 +148,8 @@ def test_a_fresh_leader_does_not_let_consumers_go_back(version: int, expected: E
 
 @pytest.mark.parametrize(("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)])
 def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: int, expected: ErrorCode) -> None:
-    """The previous leader may have served the record at 900. Records below the high watermark are still found."""
+    """The previous leader may have served the record at time 900, so the new leader must not report that there is none.
+    Records below the high watermark are still found."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -169,7 +171,7 @@ def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: in
 
 @pytest.mark.parametrize(("time_ms", "expected"), [(900, (ErrorCode.OFFSET_NOT_AVAILABLE, -1)), (150, (ErrorCode.NONE, 4))])
 def test_a_fresh_leader_tells_the_newest_record_if_it_is_committed(time_ms: int, expected: tuple[ErrorCode, int]) -> None:
-    """An error hides the greatest timestamp only if the record that has it is above the high watermark."""
+    """MAX_TIMESTAMP gets an error only if the record with the greatest timestamp is not below the high watermark."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster, (1, 2))
@@ -183,7 +185,7 @@ def test_a_fresh_leader_tells_the_newest_record_if_it_is_committed(time_ms: int,
 
 
 def test_list_offsets_refuses_duplicates_and_strangers() -> None:
-    """A request with the same partition twice, with an unknown partition, or with a wrong epoch is refused."""
+    """A partition that is in the request twice, is unknown, or comes with a wrong leader epoch gets an error."""
 
     async def scenario(cluster: Cluster) -> None:
         await some_records(cluster)

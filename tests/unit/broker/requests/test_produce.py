@@ -112,8 +112,9 @@ def test_null_records_are_refused() -> None:
 
 @pytest.mark.parametrize(("version", "names_leaders"), [(9, False), (10, True)])
 def test_each_partition_of_a_request_has_its_own_answer(version: int, names_leaders: bool) -> None:
-    """One request has partitions with a good batch, a corrupt one, an unknown topic, and another leader. Only the good batch
-    is appended. From version 10 on, the answer names the other leader."""
+    """One request has a good batch, a corrupt batch, a batch for a partition with another leader, one for an unknown
+    partition and one for an unknown topic. Only the good batch is appended. From version 10 on, the answer names the other
+    leader."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -183,7 +184,8 @@ def test_acks_1_does_not_wait_for_followers() -> None:
 
 
 def test_acks_1_that_waits_for_followers_meets_its_deadline() -> None:
-    """A leader in doubt waits for replication even with acks=1, but no longer than the request's timeout."""
+    """A leader that is not certain whether it still leads waits for replication even with acks=1, but no longer than the
+    request's timeout."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -211,7 +213,8 @@ def test_acks_1_that_waits_for_followers_meets_its_deadline() -> None:
 
 
 def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
-    """A good batch is appended silently. For a refused one, closing the connection is the only signal (as in Kafka)."""
+    """A good batch is appended without an answer. If a batch is refused, the broker can only close the connection (as in
+    Kafka)."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -227,7 +230,8 @@ def test_acks_0_gets_no_answer_and_an_error_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("limit_bytes", [256 * 1024 * 1024, 1_000_000])
 def test_followers_are_read_while_produce_requests_wait_for_them(limit_bytes: int) -> None:
-    """The waiting requests may exceed the memory for requests, and the follower's fetches come in by the same listener."""
+    """The waiting produce requests may exceed the memory for requests. The followers' fetches, which end the wait, arrive on
+    the same listener and must still be read."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -249,8 +253,8 @@ def messages_in_memory() -> int:
 
 @pytest.mark.slow
 def test_requests_that_timed_out_are_let_go() -> None:
-    """While the controller is unreachable, the ISR stays as it is and the high watermark may never move. The broker keeps
-    nothing of requests that timed out."""
+    """While the controller is unreachable, the ISR cannot shrink, and the high watermark may never advance. Still, the
+    broker keeps nothing of requests that timed out."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -273,7 +277,7 @@ def test_requests_that_timed_out_are_let_go() -> None:
 
 @pytest.mark.parametrize("version", [3, 7, 8, 9, 10, 11])
 def test_every_version_can_be_answered(version: int) -> None:
-    """Fields that a version lacks keep their default, both in a success and in an error."""
+    """In every version, both a success and an error can be encoded. Fields that the version lacks have their default."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
