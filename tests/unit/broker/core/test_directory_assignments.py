@@ -1,4 +1,7 @@
-"""The queue of assignments: batching, retries, the newest wish wins, and nothing is lost or kept forever."""
+"""The queue of assignments: batching, retries, the newest wish wins, and nothing is lost or kept forever.
+
+A wish is the directory that the broker wants the metadata to name for a replica.
+"""
 
 import random
 
@@ -18,7 +21,7 @@ def assignments() -> DirectoryAssignments:
 
 
 def test_wishes_are_batched_and_confirmed() -> None:
-    """Two wishes made together go out in one request after the batching delay, and are dropped once confirmed."""
+    """Two wishes made together are sent in one request after the batching delay, and are dropped once confirmed."""
     queue = assignments()
     queue.wish({P0: D1, P1: D2}, 0)
     assert queue.next_deadline_ns() == 100 * NS_PER_MS
@@ -54,7 +57,8 @@ def test_a_refusal_of_an_old_wish_does_not_bring_it_back() -> None:
 
 
 def test_an_assignment_under_way_is_pending() -> None:
-    """An assignment is pending until it is confirmed, sent or not. log.dir.failure.timeout.ms relies on that."""
+    """An assignment is pending until it is confirmed, whether it was sent or not. The check of log.dir.failure.timeout.ms
+    relies on that."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     assert queue.has_pending_into(D1)
@@ -74,7 +78,7 @@ def test_only_the_newest_wish_is_sent() -> None:
 
 
 def test_a_failed_request_is_sent_again_with_newer_wishes_kept() -> None:
-    """A timeout loses nothing, and a replaced wish does not come back."""
+    """When a request fails, no wish is lost, and a wish that was replaced meanwhile is not sent again."""
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -87,7 +91,7 @@ def test_a_failed_request_is_sent_again_with_newer_wishes_kept() -> None:
 
 
 def test_errors_that_cannot_change_drop_the_entry() -> None:
-    """An assignment of a deleted topic is not retried (KAFKA-17190); one missing from the response is."""
+    """An assignment for a deleted topic is not retried (KAFKA-17190). An assignment that is missing from the response is."""
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -107,7 +111,7 @@ def test_a_refused_replica_backs_off_by_itself() -> None:
 
 
 def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
-    """Startup with thousands of replicas does not wait for the batching delay."""
+    """When a broker with thousands of replicas starts, the first request does not wait for the batching delay."""
     queue = assignments()
     queue.wish({TopicIdPartition(T, partition): D1 for partition in range(ASSIGNMENTS_PER_REQUEST_MAX + 5)}, 0)
     assert queue.next_deadline_ns() == 0
@@ -116,7 +120,7 @@ def test_a_full_queue_is_sent_at_once_in_requests_of_bounded_size() -> None:
 
 
 def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> None:
-    """The metadata comes to agree before the wish is sent."""
+    """If the metadata agrees before the wish is sent, the wish is dropped and is no longer pending."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     assert queue.has_pending_into(D1)
@@ -126,8 +130,8 @@ def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> 
 
 
 def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> None:
-    """After a failed request, LOST is not sent again for a replica that came back meanwhile, or the replica would leave the
-    ISR."""
+    """A replica was settled while its request was in flight. If the request fails, its wish is not sent again. If a wish for
+    LOST were, a replica that came back meanwhile would leave the ISR."""
     for failed in (True, False):
         queue = assignments()
         queue.wish({P0: D1, P1: D1}, 0)
@@ -142,7 +146,8 @@ def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> N
 
 
 def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
-    """A wish that is settled and then made again unchanged, before the answer, is still sent."""
+    """A wish is settled and then made again, unchanged, before the answer arrives. If the request fails, the wish is sent
+    again."""
     queue = assignments()
     queue.wish({P0: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
@@ -153,7 +158,8 @@ def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
 
 
 def test_a_full_queue_of_refused_replicas_names_a_deadline_at_which_something_is_due() -> None:
-    """At the deadline there is something to send. Otherwise the caller would wake up again and again in a busy loop."""
+    """At the deadline there must be something to send. Otherwise the caller would wake up, find nothing, and do the same
+    again in a busy loop."""
     queue = assignments()
     replicas = [TopicIdPartition(T, partition) for partition in range(ASSIGNMENTS_PER_REQUEST_MAX)]
     queue.wish(dict.fromkeys(replicas, D1), 0)

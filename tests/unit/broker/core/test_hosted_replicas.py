@@ -1,4 +1,5 @@
-"""Tables of what a broker remembers about its replicas: situations, newer partitions, and what to report."""
+"""What a broker remembers about its replicas: their situations, which partitions are newer than the incarnation, and what to
+report."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,9 +87,9 @@ def recovering(leader: int) -> Callable[[Broker], None]:
         (Broker(), nothing, None, BASE),
         (Broker(isr=(2,), leader=2), nothing, None, replace(BASE, in_isr=False)),
         (Broker(assigned=UNASSIGNED, leader=2), nothing, D2, replace(BASE, metadata_directory=UNASSIGNED, log_directory=D2)),
-        # The log went offline with its directory. It is remembered there, whatever the metadata says.
+        # The log went offline with its directory. The broker remembers that it was there, whatever the metadata says.
         (Broker(), went_offline, None, replace(BASE, log_directory=D1, online_directories=(D2,), any_offline=True)),
-        # The log's directory failed a moment ago, and the replica has not been removed from it yet.
+        # The log's directory failed a moment ago, and the broker still lists the log as hosted there.
         (
             Broker(),
             lambda broker: broker.lose("/d1"),
@@ -107,7 +108,7 @@ def recovering(leader: int) -> Callable[[Broker], None]:
 def test_situation(
     broker: Broker, prepare: Callable[[Broker], None], hosted_in: DirectoryId | None, expected: ReplicaSituation
 ) -> None:
-    """Each of the metadata, the directories and the broker's memory contributes its own part of the situation."""
+    """The metadata, the state of the directories and the broker's memory each determine a part of the situation."""
     prepare(broker)
     assert broker.known.situation(P0, hosted_in) == expected
 
@@ -127,7 +128,8 @@ def test_a_partition_of_others_has_no_place_here() -> None:
 
 
 def test_what_went_offline_is_forgotten_when_it_is_lost_or_gone() -> None:
-    """LOST means that an unclean election may start the replica empty. Until then nothing replaces the offline log."""
+    """Once the metadata says LOST, an unclean election may start the replica empty, so the broker forgets the offline log.
+    Until then, nothing replaces that log. The broker also forgets it when the topic is deleted."""
     broker = Broker(assigned=UNASSIGNED)
     went_offline(broker)
     assert broker.known.decide(P0, None) == Decision(Action.ASSIGN, D1)
@@ -149,7 +151,7 @@ def test_what_went_offline_is_forgotten_when_it_is_lost_or_gone() -> None:
 )
 def test_what_is_newer_than_the_incarnation(broker_epoch: BrokerEpoch | None, is_hosted: bool, is_newer: bool) -> None:
     """A partition is newer if it was created after this incarnation's registration and has no log here. If the image has
-    another incarnation's registration, that is unknown."""
+    another incarnation's registration, the order is unknown, and the partition does not count as newer."""
     broker, delta, key = Broker(), MetadataDelta(), Q0
     replay(topic(2), partition(2, 0, [1], directories=[UNASSIGNED]), into=broker.state, delta=delta)
     broker.known.metadata_changed(delta, broker_epoch=broker_epoch, hosted=(key,) if is_hosted else ())
@@ -159,7 +161,7 @@ def test_what_is_newer_than_the_incarnation(broker_epoch: BrokerEpoch | None, is
 
 
 def test_what_was_created_before_the_registration_is_not_newer() -> None:
-    """Offsets decide. A later registration record of the same incarnation does not change which offset counts."""
+    """The offsets of the two records decide. A later registration record of the same incarnation does not count."""
     broker, delta = Broker(), MetadataDelta()
     delta.created_partitions[P0] = Offset(0)
     broker.known.metadata_changed(delta, broker_epoch=EPOCH, hosted=())
@@ -226,8 +228,8 @@ def test_what_a_decision_has_to_say(decision: Decision, wish: DirectoryId | None
     ],
 )
 def test_where_a_broker_leads(broker: Broker, wish: DirectoryId | None, led: DirectoryId | None) -> None:
-    """A broker leads in the directory that the metadata has for a replica, and in the wished one while the controller must
-    still be told of it."""
+    """A broker leads in the directory that the metadata names for the replica, and in the wished one until the controller
+    has confirmed the wish."""
     broker.known.note_wish(P0, wish)
     if led is not None:
         assert broker.known.leads_in(led)

@@ -1,4 +1,4 @@
-"""When a broker that was stopped must catch up before it serves again."""
+"""When a broker whose process was stopped must catch up before it serves again. Until it has, its session is in doubt."""
 
 from broker.core.lease import ABSENCE_MIN_NS, Lease
 from common.time_units import NS_PER_S
@@ -13,8 +13,8 @@ def running(lease: Lease, from_ns: int, to_ns: int) -> None:
 
 
 def test_a_stop_over_the_end_of_the_session_is_doubted() -> None:
-    """The doubt lasts until everything committed at a later time is applied. An answer to a request from before the stop
-    does not count."""
+    """The doubt ends once the broker has applied everything committed up to a time after the stop. The answer to a request
+    from before the stop does not end it."""
     lease = Lease(SESSION)
     lease.renew(0)
     running(lease, 0, 5 * NS_PER_S)
@@ -37,7 +37,7 @@ def test_a_stop_within_the_session_is_not() -> None:
 
 
 def test_a_broker_that_runs_without_a_controller_serves_on() -> None:
-    """If the session ended while the process ran, only a stop as long as a whole session raises doubt."""
+    """If the session ended while the process ran, only a stop that lasts as long as a whole session raises doubt."""
     lease = Lease(SESSION)
     lease.renew(0)
     running(lease, 0, 20 * NS_PER_S)
@@ -48,7 +48,8 @@ def test_a_broker_that_runs_without_a_controller_serves_on() -> None:
 
 
 def test_a_second_stop_renews_the_doubt() -> None:
-    """A request sent between two stops proves nothing about what happened during the second."""
+    """A request sent between two stops says nothing about the time of the second stop, so its answer does not end the
+    doubt."""
     lease = Lease(SESSION)
     lease.renew(0)
     lease.look(0)
@@ -59,7 +60,7 @@ def test_a_second_stop_renews_the_doubt() -> None:
 
 
 def test_a_broker_that_was_never_unfenced_has_nothing_to_doubt() -> None:
-    """A broker that was never unfenced leads nothing."""
+    """A broker that was never unfenced leads nothing that could be in doubt."""
     lease = Lease(SESSION)
     lease.look(0)
     lease.look(100 * NS_PER_S)

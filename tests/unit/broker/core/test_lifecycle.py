@@ -44,7 +44,8 @@ SETTINGS = LifecycleSettings(
 
 
 class Context:
-    """A lifecycle with a clock. `leading` and `pending` stand for the metadata and the assignment queue."""
+    """A lifecycle with a clock. `leading` has the directories in which the broker leads, `pending` those with unconfirmed
+    assignments."""
 
     def __init__(self) -> None:
         self.leading: set[DirectoryId] = set()
@@ -96,7 +97,8 @@ def test_from_start_to_running() -> None:
 
 
 def test_ready_while_a_heartbeat_is_in_flight_sends_the_next_at_once() -> None:
-    """If ReadyToUnfence just misses the request in flight, the next one is sent at once, not at the next tick."""
+    """If ReadyToUnfence comes while a heartbeat is in flight, the next heartbeat is sent as soon as that one is answered,
+    not at the next tick."""
     context = Context()
     context.step(Start())
     context.step(Registered(EPOCH, (D1,)))
@@ -105,7 +107,7 @@ def test_ready_while_a_heartbeat_is_in_flight_sends_the_next_at_once() -> None:
 
 
 def test_a_failure_is_told_at_once_and_in_every_later_heartbeat() -> None:
-    """OfflineLogDirs is cumulative until a new incarnation."""
+    """In OfflineLogDirs, every heartbeat repeats all directories that have failed in this incarnation."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(DirectoryFailed(D1), after_ms=5) == [heartbeat(D1)]
@@ -139,7 +141,8 @@ def test_log_dir_not_found_acknowledges_nothing() -> None:
 
 
 def test_an_untold_failure_halts_only_while_the_broker_leads_there() -> None:
-    """If the timeout passes without leadership, nothing happens. If the broker is elected later, it halts then."""
+    """If log.dir.failure.timeout.ms passes while the broker leads nothing in the directory, nothing happens. If the broker
+    is elected there later, it halts then."""
     context = Context()
     context.run_until_unfenced()
     context.step(DirectoryFailed(D1))
@@ -167,7 +170,7 @@ def test_an_unconfirmed_assignment_into_a_told_failure_halts_too() -> None:
 
 
 def test_a_told_failure_never_halts() -> None:
-    """If the deadline passes after the acknowledgement, nothing happens."""
+    """If log.dir.failure.timeout.ms passes after the acknowledgement, nothing happens."""
     context = Context()
     context.run_until_unfenced()
     context.leading.add(D1)
@@ -177,7 +180,8 @@ def test_a_told_failure_never_halts() -> None:
 
 
 def test_a_failure_before_the_registration_is_told_by_not_being_named() -> None:
-    """A heartbeat names only ids that this incarnation registered."""
+    """The registration leaves the failed directory out, so the controller knows of the failure. Heartbeats name only
+    directories that this incarnation registered, and the timeout does not apply."""
     context = Context()
     context.step(Start())
     context.step(DirectoryFailed(D2))
@@ -187,8 +191,8 @@ def test_a_failure_before_the_registration_is_told_by_not_being_named() -> None:
 
 
 def test_registration_is_retried_until_its_deadline() -> None:
-    """The back-off doubles from 100 ms up to the heartbeat interval. A killed broker may register once its old session ends,
-    so a longer back-off would only delay the registration. At the deadline the broker halts."""
+    """The back-off doubles from 100 ms up to the heartbeat interval. After a kill, the broker can register as soon as its
+    old session ends, so a longer back-off would only delay that. At the deadline the broker halts."""
     context = Context()
     context.step(Start())
     delays_ms = []
@@ -255,7 +259,7 @@ def test_controlled_shutdown_has_a_deadline() -> None:
 
 
 def test_shutdown_before_running_is_immediate() -> None:
-    """A broker that leads nothing ends at once."""
+    """A broker that is still starting leads nothing, so it shuts down at once."""
     context = Context()
     context.step(Start())
     assert context.step(ShutdownAsked()) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
@@ -276,8 +280,8 @@ def test_a_failed_heartbeat_is_retried_before_the_session_ends() -> None:
 
 
 def test_last_words_fence_and_name_every_failure() -> None:
-    """When the last directory fails, one heartbeat reports all failures and asks to be fenced. The halt waits only for its
-    answer."""
+    """When the last directory fails, the broker's last heartbeat reports all failures and asks to be fenced. The halt waits
+    only for the answer."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(DirectoryFailed(D1), after_ms=10) == [heartbeat(D1)]
@@ -289,7 +293,8 @@ def test_last_words_fence_and_name_every_failure() -> None:
 
 
 def test_last_words_are_said_at_once_and_again_when_nobody_heard_them() -> None:
-    """The metadata directory fails while nothing is in flight, and the controller is unreachable at first."""
+    """The metadata directory fails while no heartbeat is in flight, so the last heartbeat is sent at once. The controller is
+    unreachable at first, so the heartbeat is sent again."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(LastWords(), after_ms=10) == [heartbeat(fence=True)]
@@ -303,7 +308,7 @@ def test_last_words_are_said_at_once_and_again_when_nobody_heard_them() -> None:
 
 
 def test_a_broker_that_never_registered_has_no_last_words() -> None:
-    """A broker that never registered has nothing to wait for."""
+    """A broker that never registered has nothing to report, so the halt does not wait."""
     context = Context()
     context.step(Start())
     assert context.step(LastWords()) == [LastWordsHeard()]

@@ -73,11 +73,12 @@ def partition(
 
 
 def nobody(broker_id: BrokerId) -> BrokerRegistration | None:
-    """Stands for metadata without any brokers."""
+    """Looks up a broker in metadata without any brokers."""
 
 
 class LeaderContext:
-    """Broker 1's replica of a partition on brokers 1, 2 and 3. Its methods keep track of the time."""
+    """Broker 1's replica of a partition on brokers 1, 2 and 3. Its methods pass the time `now_ns`, which the tests
+    advance."""
 
     def __init__(
         self, isr: tuple[int, ...] = (1, 2, 3), *, log_end: int = 10, high_watermark: int = 0, min_insync: int = 1
@@ -197,8 +198,8 @@ def test_high_watermark_ignores_a_replica_on_a_failed_disk() -> None:
 
 
 def test_time_alone_releases_the_high_watermark() -> None:
-    """If a follower about to join falls silent, no more events arrive. The periodic ISR check must release the high
-    watermark."""
+    """If a follower that is about to join the ISR stops fetching, no more events arrive. The periodic ISR check must release
+    the high watermark."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
@@ -208,8 +209,8 @@ def test_time_alone_releases_the_high_watermark() -> None:
 
 
 def test_high_watermark_stands_still_below_min_insync_replicas() -> None:
-    """While the recorded ISR is too small, no write, fetch or passing of time moves the high watermark. Proposed members do
-    not count."""
+    """While the committed ISR is too small, no write, fetch or passing of time advances the high watermark. Proposed members
+    do not count."""
     leader = LeaderContext((1,), log_end=10, high_watermark=4, min_insync=2)
     assert leader.write(20) == []
     assert proposed(leader.fetch(TWO, 20)) != []
@@ -230,7 +231,7 @@ def test_an_isr_that_has_grown_back_releases_the_high_watermark() -> None:
 
 
 def test_an_isr_that_shrinks_below_min_insync_replicas_stops_the_high_watermark() -> None:
-    """The remaining members hold everything but are too few. What was committed stays committed."""
+    """The remaining members have all records but are too few to commit more. Records that were committed stay committed."""
     leader = LeaderContext((1, 2), log_end=10, min_insync=2)
     assert leader.fetch(TWO, 6) == [HighWatermarkAdvanced(Offset(6))]
     leader.now_ns += 2 * LAG_MAX
@@ -256,7 +257,8 @@ def test_fewer_replicas_release_the_high_watermark() -> None:
 
 
 def test_a_followers_high_watermark_does_not_depend_on_its_isr() -> None:
-    """The leader decides what is committed; a follower's own idea of the ISR may be older."""
+    """The leader decides what is committed. The ISR that a follower knows may be outdated, so the follower does not check
+    it."""
     replica = PartitionReplica(TWO, nobody, LAG_MAX, log_end_offset=Offset(10), min_insync_replicas=2)
     replica.become_follower(partition((1,)))
     assert replica.leader_high_watermark(Offset(8)) == [HighWatermarkAdvanced(Offset(8))]
@@ -264,7 +266,7 @@ def test_a_followers_high_watermark_does_not_depend_on_its_isr() -> None:
 
 
 def test_the_record_of_an_isr_change_may_come_before_its_answer() -> None:
-    """The change counts once, whichever comes first."""
+    """The leader applies the ISR change once, whether its record or its answer comes first."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     [proposal] = proposed(leader.fetch(TWO, 10))
     assert leader.lead(partition((1, 2), partition_epoch=8)) == [IsrCommitted((ONE,), (ONE, TWO))]
@@ -300,7 +302,8 @@ def test_a_checkpointed_high_watermark_is_bounded_by_the_log(checkpointed: int, 
 
 
 def test_isr_shrinks_after_the_lag_time() -> None:
-    """The leader proposes to remove a member that lags longer than replica.lag.time.max.ms, and sends the epochs."""
+    """The leader proposes to remove a member that lags longer than replica.lag.time.max.ms. The proposal has the epochs of
+    the leader, the partition and the remaining members."""
     leader = LeaderContext()
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
@@ -321,7 +324,7 @@ def test_isr_shrinks_after_the_lag_time() -> None:
 
 
 def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> None:
-    """A new leader gives ISR members time to find it before it removes them, and knows none of their epochs yet."""
+    """A new leader gives ISR members the lag time to find it before it proposes to remove them."""
     leader = LeaderContext((1, 2))
     leader.now_ns += LAG_MAX
     assert leader.replica.maybe_shrink_isr(leader.now_ns) == []
@@ -331,8 +334,8 @@ def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> 
 
 
 def test_a_follower_that_reaches_where_the_leader_was_counts_as_caught_up() -> None:
-    """Under a steady stream no fetch reaches the log's end. Reaching the end that the log had at the previous fetch is
-    enough."""
+    """While producers write all the time, no fetch reaches the log's end. It is enough if a fetch reaches the end that the
+    log had at the previous fetch."""
     leader = LeaderContext((1, 2))
     leader.fetch(TWO, 10)
     for end in range(20, 80, 10):
@@ -363,8 +366,8 @@ def test_isr_expands_when_a_follower_reaches_the_high_watermark() -> None:
 
 
 def test_a_follower_below_the_epoch_start_may_not_join() -> None:
-    """A fresh leader's high watermark can be old. Only the start of its epoch proves that the follower has everything
-    committed."""
+    """A new leader's high watermark may be too low. Only a follower that has reached the start of the leader's epoch
+    certainly has all committed records."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.replica.high_watermark = Offset(3)
     assert proposed(leader.fetch(TWO, 5)) == []
@@ -372,7 +375,8 @@ def test_a_follower_below_the_epoch_start_may_not_join() -> None:
 
 
 def test_the_proposed_member_holds_back_the_high_watermark() -> None:
-    """The controller may already count the proposed member, so records are committed only when it has them, too."""
+    """The controller may already have the proposed member in the ISR, so a record is committed only when that member has it,
+    too."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     leader.now_ns += 2 * LAG_MAX
@@ -395,7 +399,7 @@ def test_an_ineligible_follower_is_not_proposed(change: str) -> None:
 
 
 def test_a_fetch_of_a_replaced_incarnation_changes_nothing() -> None:
-    """A late request of the previous incarnation must not vouch for records that the new one may have lost."""
+    """A late fetch of the previous incarnation must not count for the new one, which may have lost records."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.brokers[TWO] = replace(leader.brokers[TWO], epoch=BrokerEpoch(500))
     assert leader.replica.is_stale_fetch(TWO, BrokerEpoch(102))
@@ -404,8 +408,8 @@ def test_a_fetch_of_a_replaced_incarnation_changes_nothing() -> None:
 
 
 def test_a_fetch_without_epoch_is_accepted() -> None:
-    """Followers with an older Fetch version send no epoch. The proposal then has -1, with which the controller skips its
-    check."""
+    """Followers with an older Fetch version send no broker epoch. The proposal then has -1, and the controller skips its
+    epoch check for that member."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     [proposal] = proposed(leader.fetch(TWO, 10, epoch=-1))
     assert proposal.members[1] == IsrMember(TWO, NO_BROKER_EPOCH)
@@ -428,7 +432,8 @@ def test_two_followers_catch_up_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_an_ineligible_replica_reverts_the_proposal(error: ErrorCode) -> None:
-    """The controller has changed nothing, so the committed ISR counts again at once. There is no retry."""
+    """The controller has changed nothing, so the proposed members are dropped from the maximal ISR at once. The leader does
+    not retry."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
@@ -448,8 +453,8 @@ def test_an_ineligible_replica_reverts_the_proposal(error: ErrorCode) -> None:
     ],
 )
 def test_an_outdated_proposal_waits_for_the_metadata(error: ErrorCode) -> None:
-    """An earlier attempt whose answer was lost may have changed the ISR, so the maximal ISR stays until the metadata
-    arrives."""
+    """An earlier attempt, whose answer was lost, may have changed the ISR. So the leader keeps the maximal ISR until the
+    metadata arrives."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
@@ -466,8 +471,9 @@ def test_other_errors_are_tried_again() -> None:
 
 
 def test_metadata_of_the_same_partition_epoch_does_not_forget_a_newer_proposal() -> None:
-    """The record of the previous change arrives after its answer. Forgetting the proposal that was made in between would
-    let the high watermark pass a member that the controller may already have recorded."""
+    """The leader made another proposal after the answer to the previous one. Then the record of the previous change arrives.
+    If the leader forgot the proposal now, its high watermark could advance without a member that the controller may already
+    have recorded."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
@@ -477,7 +483,7 @@ def test_metadata_of_the_same_partition_epoch_does_not_forget_a_newer_proposal()
 
 
 def test_an_answer_overtaken_by_metadata_is_ignored() -> None:
-    """Metadata with a higher partition epoch settles the matter; the late answer describes the past."""
+    """Metadata with a higher partition epoch is newer than the late answer, so the answer changes nothing."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     [proposal] = proposed(leader.fetch(TWO, 10))
     leader.lead(partition((1, 3), partition_epoch=9))
@@ -506,7 +512,7 @@ def test_acks_all_needs_enough_in_sync_replicas_before_and_after() -> None:
 
 
 def test_a_proposed_member_does_not_count_as_in_sync() -> None:
-    """acks=all counts only replicas that the controller would elect."""
+    """acks=all counts only members of the committed ISR, because the controller would elect no other replicas."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10, min_insync=2)
     leader.fetch(TWO, 10)
     assert leader.replica.maximal_isr == (1, 2)
@@ -532,7 +538,8 @@ def test_a_former_leader_acknowledges_nothing() -> None:
 
 
 def test_a_new_leader_epoch_starts_over() -> None:
-    """Followers' offsets from an earlier epoch are worthless: they may have truncated since."""
+    """The leader forgets the followers' offsets from an earlier epoch, because the followers may have truncated their logs
+    since."""
     leader = LeaderContext()
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
@@ -544,7 +551,7 @@ def test_a_new_leader_epoch_starts_over() -> None:
 
 
 def test_the_same_leader_epoch_keeps_what_is_known_of_the_followers() -> None:
-    """An ISR or directory change must not reset the end offsets, nor the start of the epoch."""
+    """A change of the ISR or of a directory must not reset the followers' end offsets or the start of the epoch."""
     leader = LeaderContext()
     leader.fetch(TWO, 10)
     leader.fetch(THREE, 10)
@@ -566,7 +573,7 @@ def test_old_metadata_is_ignored() -> None:
 
 
 def test_recovering_ends_with_the_first_accepted_isr_change() -> None:
-    """After an unclean election the state is RECOVERING until the controller says otherwise."""
+    """After an unclean election, the leader stays RECOVERING until the controller has accepted an ISR change."""
     leader = LeaderContext((1,), log_end=0)
     leader.lead(partition((1,), partition_epoch=8, recovery=LeaderRecoveryState.RECOVERING))
     assert leader.replica.leader_recovery_state == LeaderRecoveryState.RECOVERING
@@ -576,7 +583,7 @@ def test_recovering_ends_with_the_first_accepted_isr_change() -> None:
 
 
 def test_under_replicated() -> None:
-    """Only a leader reports that it is under-replicated, and only the recorded ISR counts."""
+    """Only a leader reports an under-replicated partition, and only the committed ISR counts."""
     leader = LeaderContext((1, 2))
     assert leader.replica.is_under_replicated
     leader.lead(partition((1, 2, 3), partition_epoch=8))

@@ -1,5 +1,5 @@
 """The choice of a directory for a new replica: fewest of its kind, then fewest logs, then most free bytes, never below the
-floor; and the counts that it goes by."""
+floor; and the counts of replicas behind that choice."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_no_directory_qualifies() -> None:
 
 
 def test_a_file_system_without_inode_counts_is_not_below_the_floor() -> None:
-    """btrfs reports no inodes at all; its directories would otherwise never take a replica."""
+    """btrfs reports 0 inodes. If that counted as below the floor, its directories would never get a replica."""
     assert choose(load(A, 0, free_inodes=0)) == A
 
 

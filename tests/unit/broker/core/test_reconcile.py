@@ -39,7 +39,7 @@ def failed(directory: DirectoryId, metadata: DirectoryId, **changes: Any) -> Rep
 
 
 TABLE = [
-    # The log exists: use it where it is, and make the metadata agree.
+    # The log exists: it is used where it is, and its directory is reported if the metadata names another.
     (hosted(A, A), Decision(Action.USE)),
     (hosted(B, A), Decision(Action.ASSIGN, B)),
     (hosted(B, UNASSIGNED), Decision(Action.ASSIGN, B)),
@@ -47,21 +47,22 @@ TABLE = [
     (hosted(B, LOST), Decision(Action.ASSIGN, B)),
     (hosted(B, GONE), Decision(Action.ASSIGN, B)),
     (hosted(A, None), Decision(Action.DELETE)),
-    # The log's directory failed in this incarnation: if the controller does not know, it gets the failed directory's id.
+    # The log's directory failed in this incarnation: its id is reported if the controller does not know that the log was
+    # there.
     (failed(GONE, GONE), Decision(Action.SKIP)),
     (failed(GONE, LOST), Decision(Action.SKIP)),
     (failed(GONE, UNASSIGNED), Decision(Action.ASSIGN, GONE)),
     (failed(GONE, A), Decision(Action.ASSIGN, GONE)),
     (failed(GONE, UNASSIGNED, in_isr=True, newer_than_incarnation=True), Decision(Action.ASSIGN, GONE)),
     (failed(GONE, UNASSIGNED, in_isr=True, leads_while_recovering=True), Decision(Action.ASSIGN, GONE)),
-    # The log is absent and the replica is in the ISR: LOST, unless the replica certainly never held data.
+    # The log is absent and the replica is in the ISR: it is reported LOST, unless it certainly never had data.
     (absent(A, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(GONE, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(UNASSIGNED, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(MIGRATING, in_isr=True), Decision(Action.ASSIGN_LOST)),
     (absent(LOST, in_isr=True), Decision(Action.SKIP)),
     (absent(A, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
-    # The log may be in a directory that is offline: skipped if the controller does not consider the replica online.
+    # The log may be in an offline directory: nothing is reported if the controller already considers the replica offline.
     (absent(GONE, in_isr=True, any_offline=True), Decision(Action.SKIP)),
     (absent(UNASSIGNED, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
     (absent(MIGRATING, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
@@ -73,7 +74,7 @@ TABLE = [
     (absent(GONE, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE)),
     (absent(UNASSIGNED, in_isr=True, leads_while_recovering=True), Decision(Action.CREATE)),
     (absent(UNASSIGNED, in_isr=True, leads_while_recovering=True, any_offline=True), Decision(Action.CREATE)),
-    # The log is absent and the replica outside the ISR: created, unless the log may be in an offline directory.
+    # The log is absent and the replica is outside the ISR: the log is created, unless it may be in an offline directory.
     (absent(A), Decision(Action.CREATE, A)),
     (absent(UNASSIGNED), Decision(Action.CREATE)),
     (absent(LOST), Decision(Action.CREATE)),
@@ -118,8 +119,8 @@ def every_situation() -> list[ReplicaSituation]:
 
 
 def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
-    """In every situation, an empty log in the ISR needs one of the three proofs, and nothing is created if a log exists or a
-    failed directory holds it."""
+    """In every situation, an ISR member's log is created empty only with one of the three proofs that it held no data. No
+    log is created if one exists or is in a failed directory."""
     for situation in every_situation():
         decision = decide(situation)
         if decision.action is not Action.CREATE:
@@ -135,7 +136,7 @@ def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
 
 
 def test_deciding_again_after_the_decision_was_carried_out_changes_nothing() -> None:
-    """The decision is level-triggered: once the log exists and the metadata agrees, it stays USE or SKIP."""
+    """The decision depends only on the situation: once the log exists and the metadata agrees, it stays USE or SKIP."""
     for situation in every_situation():
         decision = decide(situation)
         if decision.action is Action.ASSIGN_LOST:

@@ -1,4 +1,5 @@
-"""The gate of KIP-858: its set of replicas is fixed once, and it opens when applied metadata has settled all of them."""
+"""The gate that keeps a new incarnation fenced (KIP-858): its set of replicas is fixed once, and it opens when applied
+metadata has settled all of them."""
 
 import pytest
 
@@ -13,7 +14,7 @@ R0, R1, R2 = (TopicIdPartition(T, index) for index in range(3))
 
 
 class Places:
-    """Stands for replicas in D1, of which the metadata names only those in `agreed`."""
+    """Stands for replicas whose logs are in D1. The metadata names D1 only for those in `agreed`."""
 
     def __init__(self, *agreed: TopicIdPartition) -> None:
         self.agreed = dict.fromkeys(agreed)
@@ -47,7 +48,7 @@ def test_it_waits_for_what_is_not_settled_and_opens_when_the_last_one_is() -> No
 
 
 def test_an_empty_set_opens_at_once_and_the_set_is_fixed_once() -> None:
-    """Assignments made after the set was fixed never count."""
+    """If there is no replica to wait for, the gate opens at once. Fixing the set a second time is an error."""
     gate = UnfenceGate()
     gate.fix([], Places())
     assert gate.is_open

@@ -1,4 +1,4 @@
-"""Jobs of one directory: they run in order, one at a time, and no job can end the lane."""
+"""The lane of one directory runs its jobs in order and one at a time. No job can end the lane."""
 
 import asyncio
 import errno
@@ -38,7 +38,7 @@ def test_jobs_run_in_order_and_named_kinds_are_not_piled_up() -> None:
 
 
 def test_a_failing_job_does_not_end_the_lane() -> None:
-    """The failure channel handles the error. The lane simply runs the next job."""
+    """If a job fails, the failure channel handles the error, and the lane runs the next job."""
 
     async def fails() -> None:
         raise LogDirError("/disks/1/a", "append", errno.EIO)
@@ -58,7 +58,8 @@ def test_a_failing_job_does_not_end_the_lane() -> None:
 
 
 def test_a_stopped_lane_drops_what_has_not_begun() -> None:
-    """The current job ends by itself, callers waiting for the lane are woken, and new jobs are not accepted."""
+    """When the lane is stopped, the running job still completes and the queued jobs are dropped. Callers waiting for the
+    lane are woken, and new jobs are not accepted."""
 
     async def scenario(world: SimulatedWorld) -> None:
         done: list[str] = []

@@ -1,4 +1,5 @@
-"""Sizes of logs are summed by directory, and the replicas are asked for them only now and then."""
+"""The sizes of logs are summed up for each directory. They are collected from the replicas only at every WALK_EVERY-th
+call."""
 
 from broker.hosting.directory_logs import ReplicaDescription
 from broker.hosting.log_metrics import WALK_EVERY, LogSizes
@@ -9,7 +10,7 @@ SECOND = DirectoryId(Uuid(b"B" * 16))
 
 
 class Described:
-    """Replicas that count how often they are asked."""
+    """Stands in for Replicas and counts the calls of `describe`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -21,7 +22,8 @@ class Described:
 
 
 def test_sizes_by_replica_and_directory() -> None:
-    """One directory has two replicas. The other directory has none, and its size is shown as 0."""
+    """One directory has two replicas. The other has none, and its size is shown as 0. When a directory goes offline, its
+    samples disappear at the next collection."""
 
     online = {FIRST: "/a", SECOND: "/b"}
     replicas = Described()

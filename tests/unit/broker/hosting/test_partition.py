@@ -1,4 +1,5 @@
-"""A partition whose log is replaced while requests wait, by the same log loaded again or by a log in another directory."""
+"""A partition's log is replaced while produce requests wait: the same log is loaded again, or a log in another directory
+takes over."""
 
 import asyncio
 import errno
@@ -11,7 +12,8 @@ from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
 
 async def leader_with_waiting_produces(cluster: Cluster, *values: str) -> list[asyncio.Task[ErrorCode]]:
-    """Broker 1 leads on disk a. Its produce requests wait, because its follower is cut off."""
+    """Starts a partition that broker 1 leads on disk a, and produces these values. The produce requests wait, because the
+    follower is cut off."""
     for broker_id in (1, 2):
         await cluster.start(broker_id, "ab")
     cluster.controller.create_topic([1, 2])
@@ -30,7 +32,8 @@ async def error_of(cluster: Cluster, value: str) -> ErrorCode:
 
 
 async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
-    """Creates on disk b the log that a future replica would have after it has caught up."""
+    """Copies the log to disk b, where a move between directories would build it. The copy has caught up with the
+    original."""
     partition = cluster[1].partition()
     for name, content in cluster.world.disk(path(1, "a")).files_in("t-0").items():
         cluster.world.disk(path(1, "b")).write(name, content)
@@ -39,8 +42,8 @@ async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
 
 
 def test_produces_wait_on_while_the_log_is_loaded_again() -> None:
-    """Another append fails for lack of memory and is refused. The records written before are still there when the log is
-    loaded again, and are acknowledged when the follower has them."""
+    """A later append fails for lack of memory, and its request is refused. The log is loaded again, still with the records
+    written before. They are acknowledged when the follower has them."""
 
     async def scenario(cluster: Cluster) -> None:
         [waiting] = await leader_with_waiting_produces(cluster, "waiting")
@@ -56,8 +59,8 @@ def test_produces_wait_on_while_the_log_is_loaded_again() -> None:
 
 
 def test_produces_wait_on_when_a_log_in_another_directory_takes_over() -> None:
-    """Prepares moves between directories (KIP-113): the future log has caught up and replaces the current one, together with
-    its directory."""
+    """A step of a move between directories (KIP-113): the future log has caught up and replaces the current one. The
+    partition is then in the future log's directory."""
 
     async def scenario(cluster: Cluster) -> None:
         waiting = await leader_with_waiting_produces(cluster, "one", "two")
@@ -82,8 +85,8 @@ def test_produces_wait_on_when_a_log_in_another_directory_takes_over() -> None:
 
 
 def test_produces_fail_that_the_new_log_does_not_hold() -> None:
-    """A produce request must not be acknowledged if no log holds its records any more. It is acknowledged if the new log
-    holds them."""
+    """The new log has the first record but not the second. The second request must fail, because no log has its record any
+    more. The first request waits on and is acknowledged."""
 
     async def scenario(cluster: Cluster) -> None:
         [first] = await leader_with_waiting_produces(cluster, "first")

@@ -1,4 +1,5 @@
-"""Which directory a broker gives each replica, and that its replica counts stay correct whatever happens to a replica."""
+"""Which directory a broker chooses for each replica. Its counts of replicas must stay correct whatever happens to a
+replica."""
 
 import errno
 import random
@@ -33,7 +34,7 @@ def leaders_by_disk(cluster: Cluster, broker_id: int, topic_id: TopicId = TOPIC)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_leaders_are_spread_over_the_disks(seed: int) -> None:
-    """30 partitions on three brokers with three disks each: a broker leads ten partitions, and must not put all ten on the
+    """30 partitions are on three brokers with three disks each, so each broker leads ten. It must not put all ten on the
     same disk, as it once did."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -53,7 +54,8 @@ def test_leaders_are_spread_over_the_disks(seed: int) -> None:
 
 
 def test_logs_that_are_being_created_count() -> None:
-    """A disk that hangs at its first creation gets its fair share of a topic, and no more, although it holds no log yet."""
+    """A disk hangs during its first creation of a log. It still gets its fair share of the topic's replicas, and no more,
+    although it holds no log yet."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -94,8 +96,8 @@ def test_deleted_and_moved_replicas_no_longer_count() -> None:
 
 
 def test_another_first_replica_makes_it_another_kind() -> None:
-    """Only the order of the replicas changes, not the leader. Still, the disk then counts one preferred leader more, or one
-    less."""
+    """Only the order of the replicas changes, not the leader. Still, one disk then has a preferred leader more, and the
+    other one less."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -118,7 +120,8 @@ def test_another_first_replica_makes_it_another_kind() -> None:
 
 
 def test_another_first_replica_while_the_log_is_being_created() -> None:
-    """The newest metadata decides the kind of replica, both before and after the creation ends."""
+    """The replica loses the first place in the list while its log is being created. Before and after the creation ends, the
+    replica must count as what the newest metadata says: not as a preferred leader."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -137,8 +140,8 @@ def test_another_first_replica_while_the_log_is_being_created() -> None:
 
 @pytest.mark.parametrize("is_topic_removed", [False, True])
 def test_a_creation_that_fails_no_longer_counts(is_topic_removed: bool) -> None:
-    """A creation short of descriptors is tried again in the same directory, and then counts again. Once the topic is
-    removed, it never counts."""
+    """A creation fails for lack of file descriptors. It is tried again in the same directory, and the replica counts again.
+    If the topic is removed first, there is no other attempt."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -158,7 +161,7 @@ def test_a_creation_that_fails_no_longer_counts(is_topic_removed: bool) -> None:
 
 
 def test_a_topic_that_is_removed_while_its_log_is_being_created_no_longer_counts() -> None:
-    """The log is there for a moment, and then it is deleted."""
+    """The creation ends after the topic was removed, so the log exists for a moment and is then deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -176,8 +179,8 @@ def test_a_topic_that_is_removed_while_its_log_is_being_created_no_longer_counts
 
 
 def test_what_was_on_a_lost_disk_counts_nowhere() -> None:
-    """Neither loaded replicas nor those being created count on a lost disk. Those not yet created go to the other disks,
-    spread as evenly as any."""
+    """No replica on a lost disk counts, neither a loaded one nor one whose log is being created. The latter go to the other
+    disks and are spread evenly there."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -197,7 +200,7 @@ def test_what_was_on_a_lost_disk_counts_nowhere() -> None:
 
 @pytest.mark.parametrize("is_orderly", [False, True])
 def test_loaded_logs_count(is_orderly: bool) -> None:
-    """After a restart, loaded logs count, so the next leaders go to the disks with the fewest."""
+    """The logs loaded at a restart count, so the next leaders go to the disks with the fewest."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")

@@ -24,7 +24,7 @@ def test_replication_waiters_are_completed_in_order() -> None:
 
 
 def test_replication_waiters_beyond_the_end_of_a_log_fail() -> None:
-    """Appends that the log still holds keep waiting, in order."""
+    """Waiters for offsets beyond the log's end fail. Waiters for records that the log still has keep waiting, in order."""
     done: list[tuple[int, ErrorCode]] = []
     waiters = ReplicationWaiters()
     for offset in (3, 5, 9, 12):
@@ -36,7 +36,7 @@ def test_replication_waiters_beyond_the_end_of_a_log_fail() -> None:
 
 
 def test_a_wait_for_replication_can_be_given_up() -> None:
-    """A cancelled wait is not called and leaves nothing behind. The others keep waiting."""
+    """If a wait is cancelled, its callback is never called, and nothing of it stays behind. The others keep waiting."""
     done: list[int] = []
     waiters = ReplicationWaiters()
     give_up = [waiters.add(Offset(7), lambda error, number=number: done.append(number)) for number in range(3)]  # type: ignore[misc]
@@ -47,8 +47,8 @@ def test_a_wait_for_replication_can_be_given_up() -> None:
 
 
 def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
-    """Consumers wait for committed bytes, followers for written ones. Bytes that came between the read and the wait
-    count."""
+    """Consumers wait for committed bytes, followers for written ones. Bytes that arrived after the fetch read the partition
+    and before it began to wait count."""
 
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
@@ -86,7 +86,7 @@ def test_a_fetch_ends_at_its_deadline() -> None:
 
 
 def test_a_change_of_the_partition_completes_every_fetch() -> None:
-    """Every fetch ends, whatever it waits for, and the partition forgets it."""
+    """`complete_all` ends every wait, whatever its conditions, and the list of waiters is empty then."""
 
     async def scenario(world: SimulatedWorld) -> None:
         waiters = FetchWaiters()

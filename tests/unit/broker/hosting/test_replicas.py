@@ -31,7 +31,7 @@ def top_folders(cluster: Cluster, letter: str, broker_id: int = 1) -> list[str]:
 
 
 def test_an_orderly_end_leaves_markers_and_the_next_start_trusts_them() -> None:
-    """An orderly end writes checkpoints and a marker with the broker's epoch. The restart reads everything back without
+    """An orderly shutdown writes checkpoints, and a marker with the broker's epoch. The next start loads everything without
     recovery and removes the markers."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -109,7 +109,8 @@ def test_strays_are_put_aside_and_foreign_folders_left_alone() -> None:
 
 
 def test_two_current_logs_of_one_partition_end_the_start() -> None:
-    """If the replica is in the ISR and the metadata names neither directory, no log can be chosen. The error names both."""
+    """If the replica is in the ISR and the metadata names neither directory, the broker cannot choose between the logs. The
+    error names both directories."""
 
     async def scenario(cluster: Cluster) -> None:
         for letter in "ab":
@@ -128,9 +129,9 @@ def test_two_current_logs_of_one_partition_end_the_start() -> None:
 
 @pytest.mark.parametrize(("assigned", "kept"), [("a", "a"), ("b", "b"), ("", "b")])
 def test_of_two_current_logs_the_metadata_or_the_longer_one_decides(assigned: str, kept: str) -> None:
-    """A disk was away, the replica was created again elsewhere, and the disk is back. The log in the directory that the
-    metadata names is kept. If it names neither, a replica outside the ISR keeps the longer log. The other log is renamed,
-    not deleted."""
+    """A disk was missing, the replica was created again on another disk, and now both disks are there. The log in the
+    directory that the metadata names is kept. If the metadata names neither and the replica is not in the ISR, the longer
+    log is kept. The other log is renamed, not deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         for letter, content in (("a", b""), ("b", bytes(encode_batch([Record(key=None, value=b"x", timestamp_ms=0)])))):
@@ -165,8 +166,8 @@ def test_leftover_deletions_are_finished_after_the_delay() -> None:
 
 
 def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
-    """Deleting all files of a large partition in one disk operation could exceed the operation's deadline, so files are
-    deleted one by one. A folder that was removed by hand is not a disk error."""
+    """Files are deleted one by one, because one disk operation that deletes all files of a large partition could exceed its
+    deadline. A folder that was removed by hand is not a disk error."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))
@@ -196,8 +197,8 @@ def test_a_deletion_goes_file_by_file_and_may_find_nothing() -> None:
 
 
 def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
-    """Requests get UNKNOWN_TOPIC at once, the folder is soon renamed to -delete, and it is removed after
-    file.delete.delay.ms. Meanwhile a topic of the same name can use the old folder name."""
+    """Requests for the topic get an error at once. The folder is soon renamed to -delete, and it is removed after
+    file.delete.delay.ms. Meanwhile a new topic of the same name can use the old folder name."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -219,8 +220,8 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
 
 
 def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() -> None:
-    """After a kill between a truncation and its checkpoint, the recovery point is above the log's end. If it stayed, later
-    records below it would be trusted after a power cut, although they were never synced."""
+    """A kill between a truncation and its checkpoint leaves the recovery point above the log's end. If it stayed there,
+    records written below it later would be trusted after a power cut, although they were never synced."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -238,8 +239,8 @@ def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() ->
 
 
 def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
-    """The old topic of this name had a recovery point, a log start and a high watermark. If these applied to the new topic
-    after a crash, unsynced bytes would be trusted, and records below the log start dropped."""
+    """The old topic of this name had a recovery point, a log start and a high watermark in the checkpoints. If they applied
+    to the new topic after a crash, unsynced bytes would be trusted, and records below the log start would be dropped."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -290,7 +291,7 @@ def test_a_topic_deleted_before_its_log_is_created() -> None:
 
 
 def test_a_topic_deleted_while_its_log_is_being_created() -> None:
-    """When the creation ends, the metadata no longer places the log here, so it is deleted again."""
+    """When the creation ends, the metadata no longer places the log here, so the new log is deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -305,8 +306,8 @@ def test_a_topic_deleted_while_its_log_is_being_created() -> None:
 
 
 def test_a_new_topic_of_the_name_keeps_its_log_when_the_old_one_is_created_late() -> None:
-    """A slow disk is creating the old topic's log while the topic is deleted and another of its name is created. From then
-    on the folder belongs to the new topic, so it is not deleted for the old one (seed 110615)."""
+    """While a slow disk creates the old topic's log, the topic is deleted and another of the same name is created. From then
+    on the folder belongs to the new topic, so it must not be deleted for the old one (seed 110615)."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -338,8 +339,8 @@ async def create_on_a_hanging_disk(cluster: Cluster) -> None:
 
 
 def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
-    """The disk was replaced by an empty one, so the log is absent although the broker is in the ISR. No log is created, and
-    LOST is wished for. When the replica is out of the ISR, it is created and replicated again."""
+    """The disk was replaced by an empty one, so the log is missing although the replica is in the ISR. The broker creates no
+    log and reports LOST. Once the replica is out of the ISR, it is created and replicated again."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -357,7 +358,8 @@ def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
         cluster.controller.change(directories=[directory(1, "a"), LOST], isr=[1])
         await cluster.until(lambda: cluster[2].follows() and cluster[2].partition().log.written_offset == 1)
         assert cluster[2].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): directory(2, "b")}
-        # The replica has all records, but while the metadata says LOST, it counts as offline and may not join the ISR.
+        # The replica has all records. But while the metadata says LOST, the replica counts as offline and may not join the
+        # ISR.
         await cluster.world.sleep(1)
         assert cluster.controller.requests == []
         cluster.controller.change(directories=[directory(1, "a"), directory(2, "b")])
@@ -369,7 +371,8 @@ def test_an_isr_member_with_a_replaced_disk_is_reported_lost() -> None:
 
 def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> None:
     """The topic was created while the broker was down, or the broker died before it created the log. If every directory of
-    the previous registration is online, the replica never held data. If one is missing, the replica may have."""
+    the previous registration is online, the replica cannot have had a log. If a directory is missing, the log may be
+    there."""
 
     async def scenario(cluster: Cluster) -> None:
         cluster.controller.register(1, "ab")
@@ -388,8 +391,8 @@ def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> No
 
 
 def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> None:
-    """The replica is created in the directory with the fewest logs, and the broker reports that until the metadata
-    agrees."""
+    """Each replica is created in the directory with the fewest logs. The broker reports that directory until the metadata
+    names it."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "abc")
@@ -408,8 +411,9 @@ def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> Non
 
 
 def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
-    """In a snapshot, registrations and partitions have the same offset. But the broker knows when it registered, and that
-    partitions missing from its image before are newer, so they are created and not reported LOST."""
+    """All records of a snapshot have the same offset, so offsets cannot show that a partition is newer than the broker's
+    registration. But the broker was registered before it got the snapshot, so a partition that was not in its image until
+    then is newer. Its replica is created and not reported LOST."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -442,8 +446,8 @@ def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
 
 
 def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
-    """Below the free-space floor no log is created, and an ISR member is reported LOST. With enough space again, the log is
-    created."""
+    """Below the minimum of free space no log is created, and a replica in the ISR is reported LOST. When there is enough
+    space again, the log is created."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -465,8 +469,8 @@ def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
 
 
 def test_an_unreadable_disk_at_start_leads_nothing() -> None:
-    """One of two disks fails while its logs are loaded. It goes offline, its replicas are not created elsewhere, and the
-    partitions on the other disk serve."""
+    """One of two disks fails while its logs are loaded, and goes offline. Its replicas are not created on the other disk,
+    whose partitions are served."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -491,7 +495,8 @@ def test_an_unreadable_disk_at_start_leads_nothing() -> None:
 
 
 def test_a_folder_in_the_way_is_put_aside() -> None:
-    """A folder with the name of a new log appeared after the start. It has no partition.metadata, so it is renamed."""
+    """A folder with the name of a new log appeared after the broker's start. The folder has no partition.metadata, so it is
+    renamed to -stray."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -508,8 +513,8 @@ def test_a_folder_in_the_way_is_put_aside() -> None:
 
 
 def test_high_watermarks_are_checkpointed_and_only_when_they_changed() -> None:
-    """After replica.high.watermark.checkpoint.interval.ms the file has the offset. If nothing changes, nothing more is
-    written."""
+    """After replica.high.watermark.checkpoint.interval.ms the checkpoint has the high watermark. While that does not change,
+    the file is not written again."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -530,7 +535,7 @@ def test_high_watermarks_are_checkpointed_and_only_when_they_changed() -> None:
 
 
 def test_recovery_points_follow_the_rolled_segments() -> None:
-    """A rolled segment is synced in the background, and then the checkpoint has the segment's end."""
+    """A rolled segment is synced in the background. Then the checkpoint has the segment's end as the recovery point."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -556,7 +561,8 @@ def test_recovery_points_follow_the_rolled_segments() -> None:
     ],
 )
 def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
-    """The leader deletes old segments by size or by time and checkpoints the log start. The follower's log start follows."""
+    """The leader deletes old segments by size or by time and checkpoints the log start. The follower adopts the leader's log
+    start."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -580,7 +586,8 @@ def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
 
 
 def test_a_damaged_segment_does_not_end_the_broker() -> None:
-    """If a segment's time index is missing and its batches are unreadable, retention cannot tell its age, and logs that."""
+    """If a segment's time index is missing and its batches are unreadable, retention cannot determine the segment's age. It
+    logs that, and the broker keeps running."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -623,8 +630,8 @@ def test_topic_configuration_changes_reach_hosted_partitions() -> None:
 
 @pytest.mark.parametrize("is_loaded_again", [False, True])
 def test_a_topic_configuration_that_changes_while_the_log_is_being_opened_counts(is_loaded_again: bool) -> None:
-    """The disk hangs while the log is being opened, and the configuration changes meanwhile. The opened log must get the new
-    one."""
+    """The disk hangs while the log is being opened, and the configuration changes meanwhile. The opened log must have the
+    new configuration."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = cluster.world.disk(path(1, "a"))

@@ -29,7 +29,8 @@ def test_counts_by_topic_and_in_all() -> None:
 
 
 def test_a_deleted_topic_leaves_the_sums_alone() -> None:
-    """The topic's own series disappears, but a total that fell would look like a restart to Prometheus."""
+    """The topic's own series disappears, but the total still includes it. If the total fell, Prometheus would take that for
+    a restart."""
     traffic = Traffic()
     traffic.produced("a", messages=3, size=100)
     traffic.produced("b", messages=1, size=10)
@@ -37,7 +38,8 @@ def test_a_deleted_topic_leaves_the_sums_alone() -> None:
 
 
 def test_only_refusals_for_the_content_are_failures() -> None:
-    """Requests to a former leader are normal and no failures. An unknown topic gets no series."""
+    """Requests to a former leader or for an unknown topic are normal and do not count as failures. A refused request creates
+    no series for its topic."""
     traffic = Traffic()
     traffic.produce_refused("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     traffic.produce_refused("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -47,7 +49,8 @@ def test_only_refusals_for_the_content_are_failures() -> None:
 
 
 def test_what_the_handlers_carry_is_counted() -> None:
-    """Two records produced to a real broker and read back once appear with the batch's size."""
+    """Two records are produced to a real broker and read back once. The counters show two records in, and the batch's size
+    in and out."""
 
     async def scenario(cluster: Cluster) -> None:
         broker = await cluster.start(1)
