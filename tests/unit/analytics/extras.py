@@ -6,7 +6,8 @@ import pytest
 
 
 def need(*missing: str | None) -> None:
-    """Skips the calling module, or fails in CI, if a requirement is missing. Takes results of `analytics.requirements`."""
+    """Skips the calling module, or fails in CI, if a requirement is missing. Each argument is a result of
+    `analytics.requirements`: a message, or None."""
     lines = [line for line in missing if line is not None]
     if lines and os.environ.get("CI"):
         raise RuntimeError(f"CI runs every test: {'; '.join(lines)}")

@@ -1,4 +1,4 @@
-"""Builds metadata directories by hand: appends batches to segments and writes snapshots."""
+"""Builds metadata directories by hand: appends batches to segments and writes snapshot files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ START_MS = 1_700_000_000_000
 
 
 def numbered(numbering: Numbering) -> list[KnownRecord]:
-    """Returns the first records of a cluster with this numbering."""
+    """Returns the first records of a cluster: its metadata.version, and the feature that stands for this numbering."""
     records: list[KnownRecord] = [FeatureLevelRecord(name="metadata.version", feature_level=21)]
     if numbering is Numbering.KIP858:
         records.append(FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=1))
@@ -26,7 +26,7 @@ def numbered(numbering: Numbering) -> list[KnownRecord]:
 
 
 class MetadataDir:
-    """A metadata directory that a test writes. Each append writes one batch."""
+    """A metadata directory that a test writes. Each call of `append` writes one batch."""
 
     def __init__(self, path: Path, *, numbering: Numbering = Numbering.KIP858, cluster_id: str = CLUSTER_ID) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class MetadataDir:
         return self.segment
 
     def append(self, *records: KnownRecord, after_ms: int = 1000) -> int:
-        """Appends one batch and returns its first offset. Records have the newest version of their type, partitions 1."""
+        """Appends one batch and returns its first offset. See `newest_version` for the versions of the records."""
         return self.append_frames(*(self._frame(record) for record in records), after_ms=after_ms)
 
     def append_frames(self, *frames: bytes, after_ms: int = 1000) -> int:
@@ -56,7 +56,7 @@ class MetadataDir:
         return self.append_bytes(bytes(batch), len(frames))
 
     def append_leader_change(self) -> int:
-        """Appends the leader change of a new controller and returns its offset."""
+        """Appends the control batch of a new leader and returns its offset."""
         self.epoch += 1
         batch = encode_control_batch(
             [LeaderChangeMessage(leader_id=100)],
@@ -67,7 +67,7 @@ class MetadataDir:
         return self.append_bytes(bytes(batch), 1)
 
     def append_bytes(self, content: bytes, offsets: int) -> int:
-        """Appends any bytes, and counts them as a batch with this many offsets."""
+        """Appends any bytes, and counts them as this many offsets. Returns the first of these offsets."""
         first = self.next_offset
         with self.segment.open("ab") as file:
             file.write(content)
@@ -75,7 +75,7 @@ class MetadataDir:
         return first
 
     def snapshot(self, *records: KnownRecord, end_offset: int | None = None) -> Path:
-        """Writes a snapshot of everything below `end_offset`, by default the log's end."""
+        """Writes a snapshot with these records. It stands for everything below `end_offset`, by default the log's end."""
         end = self.next_offset if end_offset is None else end_offset
         encoder = SnapshotEncoder(epoch=LeaderEpoch(self.epoch), numbering=self.numbering, written_ms=self.now_ms + 500)
         entries = [ApiMessageAndVersion(record, newest_version(record)) for record in records]
@@ -89,7 +89,8 @@ class MetadataDir:
 
 
 def newest_version(record: KnownRecord) -> int:
-    """Returns the newest version, except those that add eligible leader replicas, which nothing here writes."""
+    """Returns the newest version of this record's type. For partitions it is 1: the later version adds eligible leader
+    replicas, which the tests do not write."""
     last = message_schema(type(record)).versions.last
     return 1 if type(record).__name__ in ("PartitionRecord", "PartitionChangeRecord") else last
 

@@ -1,4 +1,8 @@
-"""Finding failed directories in the registration records of brokers."""
+"""How failed directories are found in the registration records of brokers.
+
+Each record belongs to a group: its transaction or, outside transactions, its batch. The number of a group is its first
+offset.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -56,7 +60,7 @@ def changed(offset: int, *log_dirs: str, group: int | None = None, broker: int =
 
 
 def told(*steps: Step) -> list[tuple[str, int, int, int | None]]:
-    """Returns the directory, the broker, the group and the end group of each failure."""
+    """Returns the directory, the broker, the first group and the end group of each failure."""
     failures = find_directory_failures(steps)
     return [(each.directory_id, each.broker_id, each.group, each.until_group) for each in failures]
 
@@ -93,7 +97,8 @@ def test_a_removed_broker_ends_the_failure() -> None:
 
 
 def test_a_failure_in_a_transaction_has_the_time_of_its_begin() -> None:
-    """The partition changes come in batches before the registration change. Together they are one group."""
+    """In a transaction, the partition changes come in earlier batches than the registration change. They are one group, and
+    the failure has the time of the transaction's begin record."""
     steps = (
         registered(1, "A", "B"),
         step(BEGIN, 10, broker=None, group=10),
@@ -105,7 +110,8 @@ def test_a_failure_in_a_transaction_has_the_time_of_its_begin() -> None:
 
 
 def test_what_was_aborted_or_has_not_ended_never_happened() -> None:
-    """The directory has failed only when the second transaction is complete."""
+    """A failure in an aborted transaction never counts. A failure in an unfinished transaction counts once the transaction
+    is complete."""
     aborted = (step(BEGIN, 10, broker=None), changed(11, "A", group=10), step(ABORT, 12, broker=None, group=10))
     unfinished = (step(BEGIN, 20, broker=None), changed(21, "A", group=20))
     steps = (registered(1, "A", "B"), *aborted, *unfinished)
@@ -115,8 +121,8 @@ def test_what_was_aborted_or_has_not_ended_never_happened() -> None:
 
 
 def test_a_snapshot_tells_what_was_lost_before() -> None:
-    """A snapshot at the beginning reports its lost set; one in the middle also reports the difference to the log before. The
-    time of such a failure is the latest possible."""
+    """A snapshot at the beginning of the log reports its lost directories. A snapshot in the middle also reports what is
+    missing compared with the records before it. Such a failure has the snapshot's time, the latest possible."""
     snapshot = step(REGISTER, 50, ["A"], incarnation="i", lost=["B", "C"], source=SNAPSHOT)
     assert told(snapshot, changed(60, "A")) == [("B", 1, 50, None), ("C", 1, 50, None)]
     assert told(registered(1, "A", "B", "C"), changed(5, "A", "B"), snapshot) == [("C", 1, 5, None), ("B", 1, 50, None)]

@@ -99,7 +99,7 @@ def begin(path: Path, numbering: Numbering = Numbering.KIP858) -> MetadataDir:
         topic(2, "late"),
         partition(0, {1: 0, 2: 21}, isr=[1, 2], topic_number=2),
     )
-    # Ordinary changes before: a replica falls behind and catches up, and a replica is added without directories.
+    # Ordinary changes before any failure: a replica falls behind and catches up, and a replica is added without directories.
     made.append(change(0, isr=[2, 3], leader=2))
     made.append(change(0, isr=[1, 2, 3], leader=1))
     made.append(change(5, replicas=[1, 3, 2]))
@@ -138,8 +138,8 @@ def report(spark: SparkSession, made: MetadataDir, out: Path) -> list[dict[str, 
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_a_failed_directory_and_exactly_what_it_disturbed(spark: SparkSession, tmp_path: Path, numbering: Numbering) -> None:
-    """The report leaves out the change in another directory, the ISR changes before and after, and the partition whose ISR
-    did not have the replica."""
+    """The report leaves out the change in another directory, the ISR changes before and after the failure, and the partition
+    whose ISR did not have the replica."""
     made = begin(tmp_path / "metadata", numbering)
     failed_ms = fail_11(made)
     (found,) = report(spark, made, tmp_path / "out")
@@ -151,8 +151,8 @@ def test_a_failed_directory_and_exactly_what_it_disturbed(spark: SparkSession, t
 
 
 def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSession, tmp_path: Path) -> None:
-    """In a long history, each later event adds a row of its own to the report, or changes to a row, and leaves the earlier
-    rows as they are."""
+    """A long history. Later events only add failures to the report, or partitions to a failure. The rest of the report stays
+    as it was."""
     made = begin(tmp_path / "metadata")
     fail_11(made)
     # Directory 22 does not fail: the transaction is aborted.
@@ -164,7 +164,8 @@ def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSessio
         change(1, leader=-1), change(0, topic_number=2, leader=-1), online(2, 22), EndTransactionRecord(), after_ms=20
     )
     export_metadata(made.path, tmp_path / "out")
-    # The failure is reported again: a leader that came back to the dead directory is moved away once more.
+    # Broker 2 reports the same failure again. It leads partition 4 in the dead directory, and the controller takes that
+    # leadership away, too.
     made.append(change(4, leader=-1), after_ms=150)
     # Two directories fail at once, and one of them is empty. Partition 5 kept its directories when a replica was added.
     made.append(change(5, isr=[3, 2], leader=3), online(1, 12))
@@ -173,7 +174,7 @@ def test_transactions_repeated_reports_restarts_and_snapshots(spark: SparkSessio
     made.append(change(0, topic_number=2, leader=2))
     made.append(change(0, topic_number=2, leader=-1))
     assert len(report(spark, made, tmp_path / "out")) == 3
-    # Retention leaves a hole. The snapshot after it says that directory 32 is lost too.
+    # Retention deletes records before they are exported. The snapshot in their place says that directory 32 is lost, too.
     made.append(online(3, 31))
     made.snapshot(
         *numbered(Numbering.KIP858),

@@ -49,7 +49,7 @@ def partition(number: int) -> KnownRecord:
 
 
 def rows_in(out: Path) -> list[dict[str, Any]]:
-    """Reads all rows of the folder, as any Parquet reader does, with the files in order of their names."""
+    """Returns all rows of the folder as any Parquet reader reads them: file by file, in the order of the names."""
     found: list[dict[str, Any]] = pq.read_table(out).to_pylist()
     return found
 
@@ -81,8 +81,8 @@ def test_one_row_for_each_record(made: MetadataDir, tmp_path: Path) -> None:
 
 
 def test_a_second_export_continues(made: MetadataDir, tmp_path: Path) -> None:
-    """Without new records the second export writes no file. New records get a file of their own, and no offset occurs
-    twice."""
+    """If there are no new records, the second export writes no file. New records get a file of their own, and no offset
+    occurs twice."""
     out = tmp_path / "out"
     export_metadata(made.path, out)
     assert export_metadata(made.path, out) == Summary(first_offset=6, next_offset=6)
@@ -110,7 +110,7 @@ def test_a_continued_export_knows_numbering_and_transaction(tmp_path: Path, numb
 
 
 def test_a_long_log_fills_several_files(made: MetadataDir, tmp_path: Path) -> None:
-    """A file ends after the batch that fills it."""
+    """When a batch fills a file, the next batch goes into a new file."""
     for number in range(10):
         made.append(partition(number), NoOpRecord())
     summary = export_metadata(made.path, tmp_path / "out", rows_per_file=8)
@@ -119,7 +119,7 @@ def test_a_long_log_fills_several_files(made: MetadataDir, tmp_path: Path) -> No
 
 
 def test_groups_and_chunks_are_cut_without_loss(made: MetadataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses sizes so small that every boundary occurs."""
+    """Sets the sizes of chunks and row groups so low that records cross every boundary."""
     monkeypatch.setattr(parquet_output, "ROWS_PER_CHUNK", 2)
     monkeypatch.setattr(parquet_output, "ROWS_PER_GROUP", 4)
     for number in range(5):
@@ -130,7 +130,8 @@ def test_groups_and_chunks_are_cut_without_loss(made: MetadataDir, tmp_path: Pat
 
 
 def test_a_snapshot_has_a_file_of_its_own(made: MetadataDir, tmp_path: Path) -> None:
-    """The snapshot replaces the deleted offsets: all its rows have the last of these offsets and that record's time."""
+    """The snapshot stands for the deleted offsets. All its rows have the last of these offsets and the time of the record
+    there."""
     made.snapshot(*numbered(Numbering.KIP858), register(1, directories=[directory(1)], lost=[directory(2)]), topic(1))
     snapshot_ms = made.now_ms
     made.segment.unlink()
@@ -171,7 +172,8 @@ def test_a_file_gets_its_name_when_it_is_whole(made: MetadataDir, tmp_path: Path
 
 
 def test_what_a_killed_export_left_is_removed(made: MetadataDir, tmp_path: Path) -> None:
-    """A half-written file under the temporary name is not read, and it is removed."""
+    """A killed export leaves a half-written file under the temporary name. The next export removes the file without reading
+    it."""
     out = tmp_path / "out"
     out.mkdir()
     (out / ".writing.parquet").write_bytes(b"half a file")
@@ -197,7 +199,7 @@ def test_what_comes_before_damage_is_exported(made: MetadataDir, tmp_path: Path)
 
 
 def test_a_log_that_was_cut_back_is_not_mixed_with_the_old_one(made: MetadataDir, tmp_path: Path) -> None:
-    """The last exported offset now has another epoch in the log."""
+    """In the log, the last exported offset now has another epoch, so the export refuses to continue."""
     export_metadata(made.path, tmp_path / "out")
     other = MetadataDir(tmp_path / "other")
     other.epoch = 5
@@ -208,7 +210,8 @@ def test_a_log_that_was_cut_back_is_not_mixed_with_the_old_one(made: MetadataDir
 
 
 def test_two_clusters_are_not_mixed(made: MetadataDir, tmp_path: Path) -> None:
-    """The export compares the cluster id. Another node of the same cluster may continue an export."""
+    """The export compares the cluster ids and refuses another cluster's log. The log of another node of the same cluster may
+    continue an export."""
     export_metadata(made.path, tmp_path / "out")
     other = MetadataDir(tmp_path / "other", cluster_id="another")
     with pytest.raises(AnalyticsError, match="belongs to another"):
@@ -219,7 +222,7 @@ def test_two_clusters_are_not_mixed(made: MetadataDir, tmp_path: Path) -> None:
 
 
 def test_only_one_export_writes_into_a_folder(made: MetadataDir, tmp_path: Path) -> None:
-    """The second export fails with an error and writes nothing."""
+    """A second export into the folder fails with an error and writes nothing."""
     out = tmp_path / "out"
     out.mkdir()
     with (out / ".export.lock").open("w") as lock:
@@ -230,7 +233,8 @@ def test_only_one_export_writes_into_a_folder(made: MetadataDir, tmp_path: Path)
 
 
 def test_a_strange_file_under_our_name_is_an_error(made: MetadataDir, tmp_path: Path) -> None:
-    """Its last offset is unknown, so continuing could repeat or skip records."""
+    """A file has the name of an export's file but cannot be read. The last exported offset is therefore unknown, and
+    continuing could repeat or skip records."""
     out = tmp_path / "out"
     out.mkdir()
     (out / f"records-{0:020d}-{9:020d}.parquet").write_bytes(b"PAR1 or not")

@@ -11,7 +11,7 @@ from tests.unit.analytics.metadata_dirs import MetadataDir
 
 
 def told(files: MetadataFiles, next_offset: int = 0, last_epoch: int | None = None) -> list[str]:
-    """Returns the entries in short form: `first-last` for a batch, `snapshot end` for a snapshot."""
+    """Reads the log and returns its entries in short form: `first-last` for a batch, `snapshot end` for a snapshot."""
     return [
         f"{entry.header.base_offset}-{entry.header.last_offset}"
         if isinstance(entry, LogBatch)
@@ -43,7 +43,8 @@ def test_segments_are_read_in_order_from_any_batch_on(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_log_itself_may_be_named(tmp_path: Path) -> None:
-    """Users copy paths from listings. A folder without a log is an error that says so."""
+    """The path may be that of the metadata directory or of its log folder, because users copy paths from listings. A folder
+    without a log is an error that says so."""
     made = three_segments(tmp_path)
     assert told(MetadataFiles(made.folder)) == told(MetadataFiles(made.path))
     with pytest.raises(AnalyticsError, match="has no folder __cluster_metadata-0"):
@@ -51,7 +52,7 @@ def test_the_folder_of_the_log_itself_may_be_named(tmp_path: Path) -> None:
 
 
 def test_a_log_that_grows_and_rolls_while_it_is_read_is_followed(tmp_path: Path) -> None:
-    """The same read returns batches that are appended to the present segment and to the one after it."""
+    """A running read also returns batches that are appended meanwhile, to the same segment and to the next one."""
     made = MetadataDir(tmp_path)
     made.append(NoOpRecord())
     entries = MetadataFiles(made.path).read(0)
@@ -64,7 +65,7 @@ def test_a_log_that_grows_and_rolls_while_it_is_read_is_followed(tmp_path: Path)
 
 
 def test_an_unfinished_batch_at_the_end_is_left_for_the_next_time(tmp_path: Path) -> None:
-    """With any prefix of the last batch, the log reads as if the batch were not there, without an error."""
+    """If the last batch is cut off at any byte, the log reads as if the batch were not there, without an error."""
     made = MetadataDir(tmp_path)
     made.append(NoOpRecord())
     whole = made.segment.stat().st_size
@@ -91,7 +92,7 @@ def test_a_wrong_checksum_ends_the_reading_with_the_place(tmp_path: Path) -> Non
 
 
 def test_damage_that_mends_itself_is_none(tmp_path: Path) -> None:
-    """A reader may see garbage between a truncation and the next append. It therefore reads the batch again before it
+    """Between a truncation and the next append, a reader may see garbage. It therefore reads the batch again before it
     reports damage."""
     made = three_segments(tmp_path)
     good = made.segment.read_bytes()
@@ -121,8 +122,8 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_stands_for_what_retention_deleted(tmp_path: Path) -> None:
-    """The reader takes the oldest usable snapshot, to read as many single records as possible. A read that starts later does
-    not need a snapshot."""
+    """The reader uses the oldest usable snapshot, to read as many records as possible from the segments. A read that starts
+    later does not need a snapshot."""
     made = three_segments(tmp_path)
     made.snapshot(end_offset=3)
     made.snapshot(end_offset=5)
@@ -145,7 +146,8 @@ def test_a_snapshot_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_segments_that_disappear_while_they_are_read(tmp_path: Path) -> None:
-    """Retention deletes the next segments. The reader continues with the snapshot, and yields no offset twice."""
+    """While the log is read, retention deletes the next segments. The reader continues with the snapshot, and yields no
+    offset twice."""
     made = three_segments(tmp_path)
     entries = MetadataFiles(made.path).read(0)
     assert isinstance(next(entries), LogBatch)
@@ -157,8 +159,8 @@ def test_segments_that_disappear_while_they_are_read(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_back_is_noticed(tmp_path: Path) -> None:
-    """The last record that was read has another epoch now, or the next offset is in the middle of a batch. So the log is no
-    longer the one that was read before."""
+    """Either the last record that was read has another epoch now, or the next offset is in the middle of a batch. In both
+    cases this is no longer the log that was read before."""
     made = three_segments(tmp_path)
     files = MetadataFiles(made.path)
     with pytest.raises(DivergedLog, match="offset 4 has epoch 1 and was read before with epoch 7"):

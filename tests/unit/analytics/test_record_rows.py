@@ -87,7 +87,8 @@ def test_a_partition_has_all_its_columns() -> None:
 
 
 def test_what_a_change_does_not_name_is_null() -> None:
-    """NO_LEADER_CHANGE and the like exist only on the wire and become null. A leader of -1 means no leader and stays."""
+    """On the wire, a field that does not change may have a value such as NO_LEADER_CHANGE. In the row it is null. A leader
+    of -1 means no leader and stays."""
     silent, leaderless = rows_of(
         RecordRows(),
         frame(PartitionChangeRecord(partition_id=0, topic_id=topic_id(1))),
@@ -99,7 +100,7 @@ def test_what_a_change_does_not_name_is_null() -> None:
 
 def test_brokers_say_what_changed_of_them() -> None:
     """The row of a broker's registration has all columns. In the row of a registration change, null means "no change". Old
-    clusters fence with separate record types."""
+    clusters fence and unfence brokers with separate record types."""
     registered, lost, fenced, unfenced = rows_of(
         RecordRows(),
         frame(register(1, directories=[directory(1), directory(2)], epoch=5)),
@@ -116,7 +117,8 @@ def test_brokers_say_what_changed_of_them() -> None:
 
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_reserved_directory_ids_have_names_in_both_numberings(numbering: Numbering) -> None:
-    """The reader learns the numbering from the log's first records. A continued export gets it as an argument."""
+    """The reader learns the numbering of the reserved ids from the log's first records. A continued export gets it as an
+    argument."""
     record = PartitionRecord(
         partition_id=0, topic_id=topic_id(1), replicas=[1, 2, 3, 4], directories=[UNASSIGNED, LOST, MIGRATING, directory(1)]
     )
@@ -131,14 +133,14 @@ def test_reserved_directory_ids_have_names_in_both_numberings(numbering: Numberi
 
 
 def test_a_partition_from_before_directories_is_migrating() -> None:
-    """Record version 0 has no directories, so every replica is MIGRATING."""
+    """Version 0 of the record has no directories, so every replica is MIGRATING."""
     record = PartitionRecord(partition_id=0, topic_id=topic_id(1), replicas=[1, 2])
     (row,) = rows_of(RecordRows(), encode_record(record, 0, Numbering.KIP858))
     assert row["directories"] == ["MIGRATING", "MIGRATING"]
 
 
 def test_an_unknown_numbering_is_an_error() -> None:
-    """Otherwise all later records would be decoded wrongly."""
+    """If the numbering is unknown, all later directory ids could be decoded wrongly, so reading ends with an error."""
     with pytest.raises(UnknownNumbering, match="level 7"):
         rows_of(RecordRows(), frame(FeatureLevelRecord(name="diskraft.directory.numbering", feature_level=7)))
 
@@ -173,8 +175,8 @@ def test_control_records_have_rows() -> None:
 
 
 def test_a_transaction_marks_all_its_records() -> None:
-    """All records from its begin to its end or abort are marked, across batches, and across two exports if the second gets
-    the offset of the begin."""
+    """All records from the begin of a transaction to its end or abort are marked, across batches. They are marked across two
+    exports, too, if the second export gets the offset of the begin."""
     rows = RecordRows()
     first = rows_of(rows, frame(NoOpRecord()), frame(BeginTransactionRecord(name="t")), frame(NoOpRecord()), base_offset=5)
     assert [row.get("transaction_offset") for row in first] == [None, 6, 6]
@@ -188,7 +190,8 @@ def test_a_transaction_marks_all_its_records() -> None:
 
 @pytest.mark.parametrize("record_class", RECORD_CLASSES.values(), ids=lambda each: each.__name__)
 def test_the_text_is_what_kafkas_tools_print(record_class: type[KnownRecord]) -> None:
-    """Compares the fast path with the general one, for every type and version, with default and other values."""
+    """Compares the fast path, `RecordTexts`, with the general one, `to_json`: for every type and version, with default and
+    other values."""
     texts = RecordTexts(UuidTexts())
     for record in (record_class(), *(each for each in FILLED if isinstance(each, record_class))):
         for version in message_schema(record_class).versions:

@@ -1,4 +1,4 @@
-"""A missing requirement: the commands print one line that names it and how to install it, and exit with status 1."""
+"""If a requirement is missing, the commands print one line that names it and how to install it, and exit with status 1."""
 
 import subprocess
 import sys
@@ -66,7 +66,8 @@ def test_a_missing_java_is_named(
 def test_the_java_of_java_home_is_asked_for_its_version(
     script: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark prefers JAVA_HOME to PATH, and would fail with a traceback if that Java is too old."""
+    """Spark prefers JAVA_HOME to PATH. If that Java is too old, Spark would fail with a traceback, so its version is checked
+    first."""
     fake_java(tmp_path, script)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     line = requirements.missing_java()
@@ -80,7 +81,7 @@ def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_command_line_imports_neither_package() -> None:
-    """`diskraft` works without the extra, and starts quickly with it."""
+    """`diskraft` works without the extra `analytics`, and starts quickly with it."""
     code = "import sys, tools.diskraft; print(sorted({'pyarrow', 'pyspark'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

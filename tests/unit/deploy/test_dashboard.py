@@ -14,8 +14,8 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def test_it_can_be_imported_anywhere() -> None:
-    """The dashboard has a fixed uid, so that a second import replaces it. It has no id, because ids belong to one Grafana
-    instance."""
+    """The dashboard has a fixed uid, so a second import replaces it. It has no id, because an id is valid in one Grafana
+    instance only."""
     assert DASHBOARD["uid"] == "diskraft-disks"
     assert "id" not in DASHBOARD
     assert DASHBOARD["schemaVersion"] >= 36
@@ -46,7 +46,7 @@ def test_panels_lie_within_the_grid_and_beside_each_other() -> None:
 
 
 def test_every_query_names_its_source_and_stays_within_the_job() -> None:
-    """A query must not include the metrics of another cluster."""
+    """Every metric in a query is limited to the chosen job, so metrics of other clusters are never included."""
     for panel in PANELS:
         assert panel["datasource"] == DATASOURCE, panel["title"]
         assert [target["refId"] for target in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])]), panel["title"]
@@ -58,7 +58,7 @@ def test_every_query_names_its_source_and_stays_within_the_job() -> None:
 
 
 def test_counters_are_shown_as_rates() -> None:
-    """Rates use $__rate_interval, which Grafana fits to the scrape interval."""
+    """Counters are only used in rates over $__rate_interval, which Grafana adapts to the scrape interval."""
     for panel in PANELS:
         for target in panel["targets"]:
             if "_total{" in target["expr"]:
