@@ -228,8 +228,8 @@ class ClusterController:
         self.state = MetadataState()
         self.records: list[KnownRecord] = []
         self.requests: list[AlterPartitionRequest] = []
-        # Error codes for the next partitions in AlterPartition requests. While the list is not empty, the controller decides
-        # nothing itself.
+        # Error codes to return for the next partitions in AlterPartition requests. The controller decides by itself when
+        # none is left.
         self.next_errors: list[ErrorCode] = []
         self.is_reachable = True
 

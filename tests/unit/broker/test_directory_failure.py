@@ -136,8 +136,8 @@ def test_pipelined_appends_behind_a_failed_one_are_not_acknowledged() -> None:
 
 
 def test_a_hung_disk_does_not_slow_down_the_others() -> None:
-    """A produce hangs on one disk until the operation's deadline takes it offline. Meanwhile produce, fetch and a new topic
-    on the other disk take milliseconds."""
+    """A produce request hangs on one disk until the operation's deadline has passed and the disk goes offline. Meanwhile
+    produce, fetch and topic creation on the other disk take milliseconds."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)

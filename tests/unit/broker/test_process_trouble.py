@@ -1,7 +1,7 @@
 """A process runs out of file descriptors or memory while its disks are healthy: nothing is lost or stays broken.
 
-Each segment holds a descriptor, so a broker with many partitions hits EMFILE first. Any operation that opens a file may
-fail with EMFILE, and any that allocates memory may fail with ENOMEM.
+Each segment holds a descriptor, so a broker with many partitions is likely to hit EMFILE before any other limit. Any
+operation that opens a file may fail with EMFILE, and any that allocates memory may fail with ENOMEM.
 """
 
 import errno

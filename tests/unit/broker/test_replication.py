@@ -326,7 +326,7 @@ def test_diverged_follower_is_truncated() -> None:
         isolate(cluster, 1)
         lost = asyncio.ensure_future(cluster.produce(1, "x", "y", "z"))
         await cluster.until(lambda: cluster[1].partition().log.written_offset == 5)
-        # The old leader has already left the ISR, and only now learns of the election.
+        # The election takes the old leader out of the ISR. The old leader learns of both now.
         cluster.controller.change(isr=[2, 3], leader=2)
         assert (await lost).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await cluster.produce(2, "c")).error_code == ErrorCode.NONE
@@ -370,7 +370,7 @@ def test_divergence_over_several_epochs_takes_several_rounds() -> None:
 def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
     """A leader records the start of its epoch before it writes. If it loses the leadership without having written anything,
     the next leader reports a divergence at the end of the old leader's log. The old leader then drops the epoch, truncates
-    nothing, and does not loop."""
+    no record, and does not loop."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)

@@ -170,8 +170,8 @@ def test_a_request_may_be_given_one_long_attempt() -> None:
 
 
 def test_a_heartbeat_does_not_wait_behind_other_requests() -> None:
-    """Responses on one connection come in the order of the requests, so a slow request would delay heartbeats. They have a
-    connection of their own."""
+    """Responses on one connection come in the order of the requests, so a slow request would delay heartbeats. Heartbeats
+    therefore have a connection of their own."""
 
     async def scenario(side: ControllerSide) -> None:
         creating = side.group.create_task(
@@ -232,7 +232,7 @@ def test_a_leader_that_the_quorum_names_wrongly_does_not_keep_the_others_from_be
 
 
 def test_concurrent_requests_walk_round_independently() -> None:
-    """Two requests that fail at the same times must not make each other skip the voter that leads."""
+    """Two concurrent requests whose attempts fail at the same time must not make each other skip the voter that leads."""
 
     async def scenario(side: ControllerSide) -> None:
         side.controllers[100].close()

@@ -351,7 +351,7 @@ def test_an_unknown_error_code_is_shown_by_its_number() -> None:
 
 @pytest.mark.slow
 def test_a_leader_on_a_failed_directory_halts_when_nobody_can_be_told() -> None:
-    """The controller is unreachable, so it cannot move the leadership. After log.dir.failure.timeout.ms the broker halts,
+    """The controller is unreachable, so it cannot elect another leader. After log.dir.failure.timeout.ms the broker halts,
     because it still leads a partition in the failed directory."""
     state = replay(topic(1), partition(1, 0, [1], directories=[D1]))
 

@@ -130,8 +130,8 @@ def test_settled_replicas_leave_the_queue_and_pending_directories_are_seen() -> 
 
 
 def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> None:
-    """A replica was settled while its request was in flight. If the request fails, its wish is not sent again. If a wish for
-    LOST were, a replica that came back meanwhile would leave the ISR."""
+    """A replica is settled while its request is in flight: the metadata agrees. If the request fails, it is not repeated for
+    this replica. If LOST were sent again for a replica that has come back, the replica would leave the ISR."""
     for failed in (True, False):
         queue = assignments()
         queue.wish({P0: D1, P1: D1}, 0)

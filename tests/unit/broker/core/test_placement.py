@@ -1,5 +1,6 @@
-"""The choice of a directory for a new replica: fewest of its kind, then fewest logs, then most free bytes, never below the
-floor; and the counts of replicas behind that choice."""
+"""Which directory is chosen for a new replica: the one with the fewest replicas of its kind (preferred leader or follower),
+then with the fewest logs, then with the most free bytes, but none below the floor of free bytes or inodes. Also the replica
+counts that the choice uses."""
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_fewest_of_the_kind_win(kind: ReplicaKind, chosen: DirectoryId) -> None:
 
 
 def test_ties_go_to_the_fewest_logs() -> None:
-    """If the leader counts are equal, the number of logs decides before the space."""
+    """If the counts of the replica's kind are equal, the number of logs decides before the space."""
     assert choose(load(A, 1, 5, 99_999), load(B, 1, 4), load(C, 2, 0)) == B
     assert choose(load(A, 5, 1, 99_999), load(B, 4, 1), load(C, 0, 2), kind=FOLLOWER) == B
 

@@ -119,8 +119,8 @@ def every_situation() -> list[ReplicaSituation]:
 
 
 def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
-    """In every situation, an ISR member's log is created empty only with one of the three proofs that it held no data. No
-    log is created if one exists or is in a failed directory."""
+    """In every situation, an ISR member's log is created empty only with one of three proofs that it held no data. No log is
+    created if one exists or is in a failed directory."""
     for situation in every_situation():
         decision = decide(situation)
         if decision.action is not Action.CREATE:

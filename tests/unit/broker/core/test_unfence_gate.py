@@ -32,7 +32,7 @@ class Places:
 
 def test_it_waits_for_what_is_not_settled_and_opens_when_the_last_one_is() -> None:
     """The gate does not wait for replicas that are settled when its set is fixed, nor for replicas that come later. Once a
-    replica in the set was settled, the gate never waits for it again."""
+    replica in the set has been settled, the gate never waits for it again."""
     gate = UnfenceGate()
     assert not gate.is_fixed
     gate.update(Places(R0))

@@ -32,8 +32,7 @@ async def error_of(cluster: Cluster, value: str) -> ErrorCode:
 
 
 async def copy_to_disk_b(cluster: Cluster) -> PlacedLog:
-    """Copies the log to disk b, where a move between directories would build it. The copy has caught up with the
-    original."""
+    """Copies the log to disk b, as a move between directories does. The copy has caught up with the original."""
     partition = cluster[1].partition()
     for name, content in cluster.world.disk(path(1, "a")).files_in("t-0").items():
         cluster.world.disk(path(1, "b")).write(name, content)

@@ -96,8 +96,8 @@ def test_deleted_and_moved_replicas_no_longer_count() -> None:
 
 
 def test_another_first_replica_makes_it_another_kind() -> None:
-    """Only the order of the replicas changes, not the leader. Still, one disk then has a preferred leader more, and the
-    other one less."""
+    """Only the order of the replicas changes, not the leader. Still, one disk then counts one preferred leader more, and the
+    other disk one less."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")

@@ -319,7 +319,8 @@ def test_sessions_are_never_given_out() -> None:
 
 
 def test_a_stranger_cannot_fetch_as_a_follower() -> None:
-    """A replica id that is not among the replicas, or an incarnation that was replaced, gets no uncommitted records."""
+    """A replica id that is not among the replicas, or an incarnation that was replaced, gets an error, and no uncommitted
+    records."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):

@@ -185,8 +185,8 @@ def test_internal_topics_are_marked() -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
-    """The answer has known, unknown, invalid, leaderless and unreachable topics side by side. An answer that cannot be
-    encoded would end the broker."""
+    """The answer has a known, an unknown and an invalid topic, and partitions without a leader or with a leader that the
+    client cannot reach. An answer that cannot be encoded would end the broker."""
     broker = Broker(
         *THREE,
         on_listeners(4, "OTHER"),

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch."""
+"""ListOffsets and OffsetForLeaderEpoch requests."""
 
 from typing import Any
 
