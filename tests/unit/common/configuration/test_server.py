@@ -24,7 +24,7 @@ CONTROLLER = {
 
 
 def test_a_small_broker_configuration_gets_kafkas_defaults() -> None:
-    """Loads the smallest broker file and checks all defaults."""
+    """Loads the smallest broker configuration and checks several defaults."""
     config = load_server_config(BROKER, host_name="host.example")
     assert config.log_dirs == ("/d1", "/d2")
     assert config.metadata_log_dir == "/d1"
@@ -104,14 +104,14 @@ def test_missing_keys_are_named(key: str) -> None:
 
 
 def test_environment_variables_follow_the_official_image() -> None:
-    """Variable names of the official Docker image are turned into keys with dots, underscores and dashes. Variables that
-    only the image's scripts use are skipped."""
+    """In the variable names of the official Docker image, one underscore stands for a dot, two for an underscore and three
+    for a dash. Variables that only the image's scripts use are skipped."""
     variables = {"KAFKA_LOG_DIRS": "/a", "KAFKA_X__Y___Z": "1", "KAFKA_HEAP_OPTS": "-Xmx1g", "HOME": "/"}
     assert properties_from_environment(variables) == {"log.dirs": "/a", "x_y-z": "1"}
 
 
 def test_ipv6_hosts_stand_in_brackets() -> None:
-    """Parses and prints an IPv6 address."""
+    """The brackets around an IPv6 address are part of the text but not of the host."""
     config = load_server_config(BROKER | {"listeners": "PLAINTEXT://[::1]:9092"})
     assert config.listeners[0].host == "::1"
     assert str(HostPort("::1", 9092)) == "[::1]:9092"

@@ -21,7 +21,7 @@ def test_overrides_beat_the_servers_defaults() -> None:
 
 
 def test_the_class_defaults_are_kafkas() -> None:
-    """A server without settings gives TopicConfig's declared defaults."""
+    """If server.properties sets no topic defaults, every topic setting has the default that TopicConfig declares."""
     assert default_topic_config(load_server_config(BROKER)) == TopicConfig()
 
 

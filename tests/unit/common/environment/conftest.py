@@ -38,7 +38,10 @@ MakeLogDir = Callable[..., Awaitable[RealLogDir]]
 
 @pytest.fixture
 async def make_log_dir(env: RealEnvironment, tmp_path: Path) -> AsyncIterator[MakeLogDir]:
-    """Creates attached log directories and closes them after the test. `timeout_ms` is the deadline of each operation."""
+    """Yields a function that creates and attaches a log directory. All of them are closed after the test.
+
+    `timeout_ms` is the deadline of each disk operation.
+    """
     made: list[RealLogDir] = []
 
     async def make(name: str = "disk", *, timeout_ms: int = 10_000) -> RealLogDir:
@@ -60,7 +63,7 @@ async def log_dir(make_log_dir: MakeLogDir) -> RealLogDir:
 
 
 class Reports:
-    """The errors that a LogDir reported to its owner. With `offline`, the owner then takes the directory offline."""
+    """Collects the errors that a LogDir reports to its owner. With `offline`, an error also takes the directory offline."""
 
     def __init__(self, log_dir: RealLogDir, *, offline: bool = False) -> None:
         self.errors: list[LogDirError] = []

@@ -26,26 +26,26 @@ def test_any_error_of_an_fsync_is_final(code: str, operation: str) -> None:
 
 
 def test_a_full_disk_is_told_from_a_dead_one() -> None:
-    """ENOSPC from a write loses no data: the directory goes offline with a different cause."""
+    """A write that fails with ENOSPC loses no older data, so the directory goes offline as full and not as failed."""
     assert classify(LogDirError("/d", "append", errno.ENOSPC)) is Verdict.DIRECTORY_FULL
     assert classify(LogDirError("/d", "replace_file", errno.ENOSPC)) is Verdict.DIRECTORY_FULL
 
 
 @pytest.mark.parametrize("code", ["EMFILE", "ENFILE", "ENOMEM"])
 def test_limits_of_the_process_are_not_the_disks_fault(code: str) -> None:
-    """A process that is out of descriptors must not take its disks offline, even if it could not start an fsync."""
+    """A process without descriptors or memory must not take its disks offline, even if it could not start an fsync."""
     for operation in ("open", "fsync", "fsync_dir", "sync_and_forget"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.PROCESS_TROUBLE
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "ETIMEDOUT"])
 def test_an_fsync_that_the_disk_did_not_do_is_final(code: str) -> None:
-    """An fsync that failed in any way, or passed its deadline, makes nothing durable."""
+    """An fsync that failed, or that missed its deadline, has made nothing durable."""
     for operation in ("fsync", "fsync_dir", "sync_and_forget"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.DIRECTORY_FAILED
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EBADF", "EFBIG"])
 def test_senseless_calls_are_our_bug(code: str) -> None:
-    """These errors mean that our call was invalid. To continue would be guessing."""
+    """These errors mean that our call was invalid. They are a bug of the daemon and say nothing about the disk."""
     assert classify(LogDirError("/d", "append", getattr(errno, code))) is Verdict.OUR_BUG

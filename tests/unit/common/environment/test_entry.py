@@ -1,4 +1,4 @@
-"""Starting and ending a daemon, each in its own process."""
+"""How a daemon starts and exits. Each test runs its daemons in separate processes."""
 
 import os
 import signal
@@ -25,7 +25,10 @@ from common.environment.real import RealEnvironment
 
 @contextmanager
 def daemon(body: str, *arguments: str, flags: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    """Runs `main(env, signals)` with the given body in a process, which is always killed at the end."""
+    """Runs a daemon in a new process. `body` is the body of its `main(env, signals)`.
+
+    The process is killed when the block ends.
+    """
     indented = "\n".join("    " + line for line in body.strip().splitlines())
     script = f"{PRELUDE}\nasync def main(env, signals):\n{indented}\n\nrun_daemon(main, node_name='node-1')\n"
     with subprocess.Popen(
@@ -123,7 +126,7 @@ def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> N
 
 
 def test_the_first_signal_asks_and_the_second_ends() -> None:
-    """The first SIGTERM requests a controlled shutdown, the second exits immediately."""
+    """The first signal requests a controlled shutdown. The second one makes the daemon exit immediately."""
     body = "print('ready', flush=True)\nawait signals.wait()\nprint('asked to stop', flush=True)\nreturn 0"
     with daemon(body) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The residency check on a real file, if the kernel has cachestat."""
+"""PageCache reports whether a range of a real file is in the page cache. Skipped if the kernel has no cachestat."""
 
 import errno
 import os

@@ -22,7 +22,7 @@ async def test_whoever_wakes_finds_its_deadline_passed(env: RealEnvironment) -> 
 
 
 async def test_a_deadline_in_the_past_lets_the_loop_turn(env: RealEnvironment) -> None:
-    """A task that loops over past deadlines must not starve the others."""
+    """A task that sleeps until past deadlines in a loop must not starve the other tasks."""
     turned: list[int] = []
     asyncio.get_running_loop().call_soon(turned.append, 1)
     await env.sleep_until(0)
@@ -53,7 +53,7 @@ async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment)
 
 
 async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironment) -> None:
-    """A result, another exception and a cancellation from outside pass through, and the timer is cancelled."""
+    """If the body returns, raises or is cancelled before the deadline, its outcome stays and the timer is cancelled."""
     async with env.timeout_at(env.now_ns() + NS_PER_MS):
         pass
     with pytest.raises(ZeroDivisionError):
@@ -80,7 +80,7 @@ async def test_a_timeout_that_has_passed_already(env: RealEnvironment) -> None:
 
 
 async def test_uuids_are_random_and_never_reserved_nor_taken_for_an_option(env: RealEnvironment) -> None:
-    """Uuids are random, never reserved, and never look like a command-line option."""
+    """No uuid is drawn twice, is reserved, or has a text that starts with a dash like a command-line option."""
     made = {env.uuid() for _ in range(2000)}
     assert len(made) == 2000
     assert all(len(uuid) == 16 and int.from_bytes(uuid, "big") >= 100 for uuid in made)
@@ -104,7 +104,7 @@ def scrape(port: int) -> bytes:
 
 
 async def test_metrics_are_served_while_the_loop_is_busy_and_until_stopped(env: RealEnvironment) -> None:
-    """The metrics are served by a separate thread. The request in this test blocks the event loop."""
+    """A separate thread serves the metrics, so a request is answered although it blocks the event loop in this test."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

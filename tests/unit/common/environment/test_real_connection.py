@@ -104,7 +104,7 @@ async def pair(env: RealEnvironment) -> AsyncIterator[Pair]:
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
 async def test_bytes_both_ways_and_in_order(pair: Pair) -> None:
-    """Sends many parts of every kind with several calls."""
+    """The connection sends all kinds of parts, with several calls, and receives data from the peer."""
     host, port = pair.peer.getsockname()
     assert pair.connection.peer == f"{host}:{port}"
     assert pair.connection.local_host == "127.0.0.1"
@@ -137,7 +137,7 @@ async def test_a_slow_reader_gets_everything_in_order(pair: Pair) -> None:
 
 
 async def test_the_receive_buffer_grows_with_the_traffic_and_shrinks_again(pair: Pair) -> None:
-    """A busy connection reads up to 1 MiB at once. A connection with small reads gives the memory back."""
+    """A busy connection reads up to 1 MiB at once. After many small reads its buffer is small again."""
     await pair.transmit(b"x")
     await pair.recorder.until("data")
     assert len(pair.connection._view or b"") == RECEIVE_BUFFER_MIN
@@ -160,7 +160,7 @@ async def test_the_receive_buffer_grows_with_the_traffic_and_shrinks_again(pair:
 
 
 async def test_a_taken_buffer_stays_as_it_was(env: RealEnvironment) -> None:
-    """A large batch is passed on without a copy, so later data must go into another buffer."""
+    """The receiver may keep a large batch without copying it, so later data must go into another buffer."""
     kept: list[memoryview] = []
     received = asyncio.Event()
 
@@ -208,7 +208,7 @@ async def test_close_sends_what_is_queued_first(pair: Pair) -> None:
 
 
 async def test_abort_drops_what_is_queued(pair: Pair) -> None:
-    """The peer sees a reset and not the clean end of a short response."""
+    """The peer gets a connection reset, so it cannot take the truncated data for a complete response."""
     pair.connection.send([bytes(5_000_000)])
     pair.connection.abort()
     await pair.recorder.until("lost")
@@ -245,7 +245,7 @@ async def test_a_reset_has_a_reason(pair: Pair) -> None:
 
 
 async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:
-    """The owner may abort in the call that returns the receiver, as a connection limit does."""
+    """The owner may abort a connection while it accepts it, before it returns the receiver. A connection limit does this."""
     refused: list[Recorder] = []
 
     def accept(connection: Connection) -> Receiver:
@@ -264,7 +264,7 @@ async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:
 
 # --- regions ---------------------------------------------------------------------------------------------------------
 class CountedSendfile:
-    """Counts the bytes that were really sent with sendfile."""
+    """Replaces sendfile with a wrapper that counts the bytes it sends."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
@@ -286,7 +286,7 @@ async def written_file(log_dir: RealLogDir, content: bytes) -> Any:
 async def test_regions_and_bytes_leave_in_order_whichever_way_they_go(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
-    """The peer gets the same bytes, whether by sendfile or through the reader thread."""
+    """The peer gets the same bytes, whether sendfile sends them or the reader thread reads them first."""
     if not resident:
         monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
     sendfile = CountedSendfile(monkeypatch)
@@ -314,7 +314,7 @@ async def test_regions_and_bytes_leave_in_order_whichever_way_they_go(
 
 
 def page_cache_is_answered() -> bool:
-    """Whether this kernel reports a file that was just written here as resident."""
+    """Returns whether this kernel reports that a file which was just read is in the page cache."""
     with open(__file__, "rb") as file:
         file.read()
         return PageCache().is_resident(file.fileno(), 0, 100)
@@ -323,7 +323,7 @@ def page_cache_is_answered() -> bool:
 async def test_evicted_pages_are_read_by_the_thread(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event loop must not wait for evicted pages. The reader thread reads them, and only the range around them."""
+    """The event loop must not wait for evicted pages. The reader thread reads that half; sendfile sends the other one."""
     sendfile = CountedSendfile(monkeypatch)
     content = os.urandom(4 << 20)
     file = await written_file(log_dir, content)
@@ -337,7 +337,7 @@ async def test_evicted_pages_are_read_by_the_thread(
 
 
 async def test_close_waits_for_a_region_too(pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """close sends the region even if the reader thread still reads it and its file is closed in the meantime."""
+    """close sends the region even if the reader thread is still reading it and its file has been closed."""
     monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
     file = await written_file(log_dir, b"0123456789")
     pair.connection.send([log_dir.region(file, 2, 8)])
@@ -393,7 +393,7 @@ async def test_a_socket_error_of_sendfile_is_not_the_disks(
 async def test_a_region_past_the_end_of_its_file(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
-    """Missing bytes end the connection. The directory is not at fault."""
+    """If the file ends before the region does, the connection is aborted. No error is reported for the directory."""
     monkeypatch.setattr(RealLogDir, "is_resident", lambda *_: resident)
     reports = Reports(log_dir)
     file = await written_file(log_dir, b"0123456789")
@@ -423,7 +423,7 @@ async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, l
 
 
 async def test_a_cut_before_a_region_was_made_takes_nothing_of_it(pair: Pair, log_dir: RealLogDir) -> None:
-    """A region stays valid if its file was truncated before the region was created, or is truncated above its end."""
+    """A region stays valid if its file was truncated before the region was created, or is truncated beyond its end later."""
     file = await written_file(log_dir, b"0123456789")
     await log_dir.truncate(file, 2)
     await log_dir.append(file, 2, [b"abcdefgh"])

@@ -24,7 +24,7 @@ from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 
 class Blocker:
-    """Replaces an os call by one that hangs until `release`, as on a dead disk. `entered` is set when a thread calls it."""
+    """Replaces an os call with one that hangs until `release` is set, as on a dead disk. The call itself sets `entered`."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -68,7 +68,7 @@ def open_descriptors(folder: Path) -> list[str]:
 
 # --- files -----------------------------------------------------------------------------------------------------------
 async def test_operations_of_a_file_keep_the_order_in_which_they_were_called(log_dir: RealLogDir) -> None:
-    """Without any await between the calls, a read sees the appends before it, and a truncation comes after the read."""
+    """The calls are made without an await between them. A read sees exactly the appends and truncations called before it."""
     file = await log_dir.open("a", create=True)
     first = log_dir.append(file, 0, [b"abc", bytearray(b"def"), memoryview(b"ghi")])
     whole = log_dir.read(file, 0, 100)
@@ -84,7 +84,7 @@ async def test_operations_of_a_file_keep_the_order_in_which_they_were_called(log
 
 
 async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, blocked_read: Blocker) -> None:
-    """The read is stuck on the reader thread. The truncation queued after it for the writer must not overtake it."""
+    """The reader thread is stuck in a read. The writer thread must not start a later truncation before the read is done."""
     file = await log_dir.open("a", create=True)
     await log_dir.append(file, 0, [b"0123456789"])
     read = log_dir.read(file, 0, 10)
@@ -169,7 +169,7 @@ async def test_queued_appends_are_joined_into_one_write(
 
 
 async def test_groups_are_bounded_and_gaps_are_not_joined(log_dir: RealLogDir, blocked_write: Blocker) -> None:
-    """More buffers than the kernel takes at once, and appends with gaps between them, are all written correctly."""
+    """Appends are written correctly if they have more buffers than one system call takes, or do not follow each other."""
     file = await log_dir.open("a", create=True)
     slow = log_dir.append(file, 0, [b"x"])
     await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
@@ -199,8 +199,8 @@ async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
 ) -> None:
     """The disk accepts five bytes of a group and is then full.
 
-    No append of the group is acknowledged, and none of its bytes stay. Appends queued after it fail too, as they would leave
-    a hole. The file can then be written again from the cut.
+    No append of the group is acknowledged, and the file is truncated to the group's start. Appends queued after the group
+    fail too, because they would leave a hole. The next append must begin where the file was truncated.
     """
     reports = Reports(log_dir)
     file = await log_dir.open("a", create=True)
@@ -243,7 +243,8 @@ async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: 
         await log_dir.append(file, 1, [b"y"])
     assert caught.value.errno_code == errno.EBADF
     del region, append
-    await log_dir.stat("a")  # The close was queued before this stat.
+    # The writer runs its queue in order, so it closes the descriptor before these stats.
+    await log_dir.stat("a")
     await log_dir.stat("a")
     assert path not in open_descriptors(tmp_path)
 
@@ -252,7 +253,7 @@ async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: 
 async def test_folders_are_listed_renamed_and_replaced_relative_to_the_directory(
     log_dir: RealLogDir, tmp_path: Path
 ) -> None:
-    """Folders, listing, renaming, replacing and removing, all relative to the held directory."""
+    """Every operation takes names relative to the log directory."""
     await log_dir.mkdir("t-0")
     await log_dir.replace_file("t-0/partition.metadata", b"version: 0\n")
     await log_dir.replace_file("t-0/partition.metadata", b"version: 1\n")
@@ -293,7 +294,7 @@ async def test_a_missing_file_is_an_error_that_the_owner_sees_first(log_dir: Rea
 
 
 async def test_a_failed_fsync_inside_replace_file_says_so(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`classify` must know that an ENOSPC came from an fsync. The old content stays."""
+    """The error says that ENOSPC came from the fsync, because `classify` depends on it. The old content stays."""
     await log_dir.replace_file("checkpoint", b"old")
 
     def failing(_fd: int) -> None:
@@ -310,7 +311,7 @@ async def test_a_failed_fsync_inside_replace_file_says_so(log_dir: RealLogDir, m
 async def test_a_folder_that_cannot_be_opened_for_its_fsync(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """No fsync was made, so the disk has lost nothing. The process is out of descriptors; the directory is not at fault."""
+    """The process lacks descriptors or memory, so no fsync started and no data is lost. The directory is not at fault."""
     await log_dir.mkdir("t-0")
     reports = Reports(log_dir)
 
@@ -360,7 +361,10 @@ async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: 
 
 
 async def test_sync_and_forget_syncs_before_it_drops_the_cache(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dirty pages cannot be dropped. A failed sync must be reported as a failed sync. Later reads return the same bytes."""
+    """The kernel does not drop dirty pages, so the sync comes first. Later reads return the same bytes.
+
+    If the sync fails, the cache is kept and the directory counts as failed.
+    """
     calls: list[str] = []
 
     def sync(fd: int) -> None:
@@ -472,7 +476,7 @@ def slowed(call: Any, seconds: float) -> Any:
 async def test_a_read_that_waited_for_the_writer_has_its_own_time_from_then_on(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read waits for a slow writer for longer than its deadline. Its time counts only once the reader can start it."""
+    """A read waits for a slow writer for longer than its deadline. The deadline only begins when the reader can start."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=1200)
     monkeypatch.setattr(disk_operations, "_fdatasync", slowed(lambda _fd: None, 0.72))
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.8))
@@ -504,7 +508,7 @@ async def test_a_truncation_is_as_patient_as_the_reads_that_it_waits_for(
 async def test_closing_is_as_patient_as_the_reads_that_it_waits_for(
     make_log_dir: MakeLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both threads finish what is queued, and neither counts as hung."""
+    """close waits for reads that together take longer than one deadline. Neither thread counts as hung."""
     log_dir, file, reports = await with_ten_bytes(make_log_dir, timeout_ms=600)
     monkeypatch.setattr(disk_operations, "_pread", slowed(os.pread, 0.15))
     reads = [log_dir.read(file, 0, 10) for _ in range(6)]
@@ -627,7 +631,7 @@ async def test_offline_fails_everything_and_closes_everything(log_dir: RealLogDi
 
 
 async def test_offline_from_inside_on_error(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner may give the directory up within the call that reports the first error."""
+    """The owner may take the directory offline within the call that reports the first error. No later error is reported."""
 
     def failing(*_arguments: object) -> int:
         raise OSError(errno.EIO, "dead")
@@ -647,8 +651,8 @@ async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
 ) -> None:
     """The directory goes offline while a thread is stuck in the kernel. Nothing waits for the thread.
 
-    The lock can be released immediately. The descriptors are closed only when the thread comes back, because a number that
-    it still uses must not be reused.
+    The lock can be released immediately. The descriptors are closed only when the system call returns, because the number
+    of a descriptor that it still uses must not be reused.
     """
     log_dir = await make_log_dir()
     await log_dir.lock()
@@ -667,7 +671,7 @@ async def test_a_stuck_thread_is_abandoned_and_keeps_its_descriptors(
     blocked_write.release.set()
     await log_dir.released
     assert open_descriptors(tmp_path) == []
-    # The thread finished its call and started no other.
+    # The thread finished its write and did not start the next one.
     assert (tmp_path / "disk/a").read_bytes() == b"x"
 
 
@@ -702,7 +706,7 @@ async def test_close_finishes_what_is_queued(log_dir: RealLogDir, tmp_path: Path
 
 @pytest.mark.slow
 async def test_close_meets_its_deadline_too(make_log_dir: MakeLogDir, blocked_write: Blocker) -> None:
-    """A disk that hangs at shutdown must not block the process, and can still be given up."""
+    """A disk that hangs at shutdown must not block the process. The directory can still be taken offline."""
     log_dir = await make_log_dir(timeout_ms=500)
     reports = Reports(log_dir, offline=True)
     file = await log_dir.open("a", create=True)
@@ -744,7 +748,7 @@ async def test_the_queue_is_bounded(log_dir: RealLogDir, blocked_write: Blocker,
 
 # --- lock and probe --------------------------------------------------------------------------------------------------
 def lock_from_another_process(folder: Path) -> str:
-    """Tries to take Kafka's lock in another process."""
+    """Tries to lock `.lock` in another process, as Kafka does. Returns "held" or "free"."""
     script = (
         "import fcntl, os, sys\n"
         "fd = os.open(sys.argv[1], os.O_RDWR)\n"
@@ -832,7 +836,7 @@ async def test_the_probe_notices_a_directory_that_was_swapped_or_vanished(log_di
 async def test_the_probe_reports_each_step(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, seam: str, code: int, detail: str
 ) -> None:
-    """Whichever step fails, the error has the kernel's errno, and a failed fsync is recognisable."""
+    """Whichever step fails, the error has the kernel's errno, and its detail says if the step was an fsync."""
 
     def failing(*_arguments: object, **_keywords: object) -> int:
         raise OSError(code, "injected")
@@ -864,7 +868,8 @@ async def test_the_probe_without_direct_io(log_dir: RealLogDir, monkeypatch: pyt
 
 
 async def test_a_failure_that_nobody_awaits_reaches_the_owner_and_not_the_loop(log_dir: RealLogDir) -> None:
-    """The event loop's exception handler ends the daemon, so a fire-and-forget operation must not reach it."""
+    """The error of an operation that nothing awaits must not reach the event loop's exception handler, which ends the
+    daemon."""
     seen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(context))
     reports = Reports(log_dir)

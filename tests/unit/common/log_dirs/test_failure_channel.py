@@ -1,4 +1,4 @@
-"""From an I/O error to an offline directory: decided before the failed operation raises, carried out later."""
+"""How an I/O error takes a directory offline: its state changes before the operation raises, the effects follow later."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from tests.unit.common.log_dirs.test_log_directories import D1, directories
 
 
 def test_an_idle_disk_that_dies_is_found_by_the_probe() -> None:
-    """The disk of an idle directory fails. The channel gets the error within one interval and takes the directory
+    """The disk of an idle directory fails. The next probe reports the error, and the channel takes the directory
     offline."""
     world = SimulatedWorld(seed=1)
     world.disk("/d1")

@@ -1,4 +1,4 @@
-"""The state of a node's directories: for each event the whole list of effects, and the state afterwards."""
+"""The state of a node's directories: the effects that each event returns, and the state after it."""
 
 import errno
 
@@ -23,7 +23,10 @@ SPACE = SpaceStat(total_bytes=1000, usable_bytes=10, free_inodes=5)
 
 
 def directories(*, metadata_dir: str = "/m", unreadable: str = "") -> LogDirectories:
-    """The state with data directories /d1 and /d2. The metadata directory is a separate one, or one of the two."""
+    """Builds the state of a node with data directories /d1 and /d2, and with an `unreadable` one if given.
+
+    The metadata directory is the separate /m by default, or one of the data directories.
+    """
     found = [LogDirectory(path="/d1", directory_id=D1), LogDirectory(path="/d2", directory_id=D2)]
     if metadata_dir == "/m":
         found.append(LogDirectory(path="/m", directory_id=META))
@@ -46,8 +49,8 @@ def test_the_first_report_of_a_directory_wins() -> None:
 
 
 def test_the_last_data_directory_takes_the_node_with_it() -> None:
-    """The node halts when its last data directory fails. It also halts when the metadata directory fails, whatever else is
-    online."""
+    """The node halts when its last data directory fails. It also halts when the metadata directory fails, even if all data
+    directories are online."""
     known = directories()
     known.step(LogDirError("/d1", "append", errno.EIO))
     assert [type(effect) for effect in known.step(LogDirError("/d2", "read", errno.EIO))] == [WentOffline, HaltNode]
@@ -58,7 +61,7 @@ def test_the_last_data_directory_takes_the_node_with_it() -> None:
 
 
 def test_a_metadata_directory_that_holds_data_too_halts_once() -> None:
-    """By default, metadata.log.dir is the first of log.dirs."""
+    """By default, metadata.log.dir is the first of log.dirs, so one failure has two reasons to halt."""
     known = directories(metadata_dir="/d1")
     assert [type(effect) for effect in known.step(LogDirError("/d1", "append", errno.EIO))] == [WentOffline, HaltNode]
     assert known.step(LogDirError("/d1", "append", errno.EIO)) == []
@@ -79,7 +82,7 @@ def test_a_metadata_directory_that_holds_data_too_halts_once() -> None:
     ],
 )
 def test_whose_fault_an_error_is(operation: str, code: int, kinds: list[type]) -> None:
-    """The cases are one for each class of errno and operation."""
+    """There is one case for each class of errno and operation."""
     assert [type(effect) for effect in directories().step(LogDirError("/d1", operation, code))] == kinds
 
 
@@ -105,8 +108,8 @@ def test_the_order_of_the_configuration_whatever_is_online() -> None:
 
 
 def test_space_is_what_the_last_look_said() -> None:
-    """The free space is the one that the last probe reported. A report is ignored if the directory went offline during the
-    probe."""
+    """The state keeps the free space that the last probe reported. A report is ignored if the directory went offline during
+    the probe."""
     known = directories()
     assert known.space(D1) is None
     assert known.step(SpaceSeen(D1, SPACE)) == []
@@ -118,8 +121,8 @@ def test_space_is_what_the_last_look_said() -> None:
 
 @pytest.mark.parametrize("path", ["/d1", "/d3"])
 def test_a_directory_can_be_gained(path: str) -> None:
-    """A new disk replaces one that failed, or that could not be read at start. It comes online with its own id, at its
-    configured place, and may fail like any other. The id that failed stays offline."""
+    """A new disk replaces one that failed, or that could not be read at start. It comes online with its own id, keeps
+    the path's place in the configuration, and may fail like any other. The id that failed stays offline."""
     known = directories(unreadable="/d3")
     known.step(LogDirError("/d1", "append", errno.EIO))
     assert known.step(DirectoryGained(path, D3)) == [CameOnline(path, D3)]
@@ -132,7 +135,7 @@ def test_a_directory_can_be_gained(path: str) -> None:
 
 
 def test_gaining_the_last_missing_directory_leaves_none_offline() -> None:
-    """The next failure then does not halt the node."""
+    """Two data directories are online again, so the next failure does not halt the node."""
     known = directories()
     known.step(LogDirError("/d1", "append", errno.EIO))
     known.step(DirectoryGained("/d1", D3))

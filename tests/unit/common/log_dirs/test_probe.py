@@ -19,7 +19,7 @@ async def attached(world: SimulatedWorld) -> LogDir:
 
 
 def test_a_full_disk_is_probed_on_and_its_space_stays_known() -> None:
-    """The disk becomes full, and later has free space again. Each time, the probe reports the change of its free space."""
+    """The disk becomes full and later has free space again. Each probe reports the current free space."""
 
     async def scenario(world: SimulatedWorld) -> None:
         seen: list[SpaceStat] = []
@@ -41,7 +41,7 @@ def test_a_full_disk_is_probed_on_and_its_space_stays_known() -> None:
 
 
 def test_a_dead_disk_is_probed_until_it_is_offline() -> None:
-    """The failure channel gets the errors and `on_space` is not called. The task ends when the directory is offline."""
+    """Each probe reports an error, and `on_space` is not called. The task ends when the directory is offline."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

@@ -1,4 +1,4 @@
-"""The start-up scan: each case of a good, missing, broken, locked or foreign directory."""
+"""The start-up scan of directories that are good, unformatted, broken, locked, or of another cluster or node."""
 
 import errno
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def formatted(path: str, *, node_id: int = 1, cluster_id: str = CLUSTER, with_id
 
 
 def world_with(contents: Mapping[str, bytes | None]) -> SimulatedWorld:
-    """Makes a world whose disks hold these meta.properties. None means an empty disk."""
+    """Builds a world whose disks hold these contents of meta.properties. None means an empty disk."""
     world = SimulatedWorld(seed=1)
     for path, content in contents.items():
         disk = world.disk(path)
@@ -75,7 +75,7 @@ def test_a_missing_directory_id_is_added_and_kept() -> None:
 
 
 def test_an_unreadable_data_directory_starts_offline() -> None:
-    """EIO on one disk: the node starts with the other one and knows the path as offline."""
+    """One disk returns EIO. The node starts with the other one and lists the failed path as offline."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").fail_with(errno.EIO)
     directories = scan(world)
@@ -108,7 +108,7 @@ def test_garbage_in_meta_properties_takes_the_directory_offline() -> None:
 
 
 def test_an_unformatted_directory_among_formatted_ones_is_fatal() -> None:
-    """Its disk is probably not mounted, so it must not get a new id."""
+    """The disk is probably not mounted, so the directory must not get a new id."""
     text = refused(world_with({"/m": formatted("/m"), "/d1": formatted("/d1"), "/d2": None}))
     assert "/d2" in text
     assert "kafka-storage format" in text
@@ -133,7 +133,8 @@ def test_a_copied_directory_is_fatal() -> None:
 
 
 def test_a_directory_in_use_is_fatal_and_the_others_are_released() -> None:
-    """A second node on the same disk is refused with an error of one line. It can start after the first node has stopped."""
+    """A node cannot start on a disk that another node has locked. The failed scan releases its own locks, so the node can
+    start once the other node has closed the directory."""
     world = world_with({path: formatted(path) for path in IDS})
 
     async def scenario(_: SimulatedWorld) -> None:
@@ -158,7 +159,7 @@ def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
 
 
 def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
-    """Both data directories have the marker of a clean shutdown. Then the marker of one of them is missing."""
+    """The scan returns the epoch in the clean-shutdown markers, but not if one data directory has lost its marker."""
     world = world_with({path: formatted(path) for path in IDS})
     for path in ("/d1", "/d2"):
         world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))
@@ -173,8 +174,8 @@ def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
 
 
 def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
-    """There is no space for the probe's file, but all data on the disk can be read. Placement knows from the start to avoid
-    the disk."""
+    """There is no space for the probe's file, but all data on the disk can be read. The scan reports that the disk is full,
+    so placement avoids it from the start."""
     world = world_with({path: formatted(path) for path in IDS})
     world.disk("/d2").capacity_bytes = world.disk("/d2").used_bytes()
     directories = scan(world)
@@ -187,7 +188,7 @@ def test_a_full_directory_starts_online_and_its_free_space_is_known() -> None:
 
 @pytest.mark.parametrize("operation", ["stat", "replace_file"])
 def test_a_directory_that_fails_after_it_was_opened_starts_offline(operation: str) -> None:
-    """A disk that fails during the scan is treated like one that had failed before."""
+    """A disk that fails during the scan is treated like one that failed before the scan."""
     world = world_with({path: formatted(path, with_id=path != "/d2") for path in IDS})
     world.disk("/d2").fail_with(errno.EIO, operations=[operation])
     directories = scan(world)

@@ -1,4 +1,4 @@
-"""Short helpers for tests to build metadata records and replay them."""
+"""Helpers that build metadata records and replay them."""
 
 from collections.abc import Iterable, Sequence
 

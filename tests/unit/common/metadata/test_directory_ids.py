@@ -15,5 +15,5 @@ def test_the_numbers_of_kip_858() -> None:
     [(0, True), (2, True), (99, True), (100, False), (256, False), (1 << 64, False), (1 << 127, False)],
 )
 def test_the_first_hundred_are_reserved(number: int, reserved: bool) -> None:
-    """Ids 0 to 99 are reserved. An id that only has a similar last byte is not."""
+    """Ids 0 to 99 are reserved. A larger id is not, even if its last byte is below 100."""
     assert is_reserved(number.to_bytes(16, "big")) is reserved

@@ -42,7 +42,7 @@ def broker(*directories: DirectoryId, lost: tuple[DirectoryId, ...] = ()) -> Bro
         (broker(A), B, False),
         # A broker without registered directories predates directory assignment, so any directory counts as online.
         (broker(), A, True),
-        # An unknown directory counts as online, because only the broker can report it and has not done so yet.
+        # A replica whose directory is not known yet counts as online, because its broker has yet to report the directory.
         (broker(A, B), UNASSIGNED, True),
         (broker(A, B), MIGRATING, True),
         (broker(), UNASSIGNED, True),
@@ -51,7 +51,7 @@ def broker(*directories: DirectoryId, lost: tuple[DirectoryId, ...] = ()) -> Bro
         (broker(A, B), LOST, False),
         (broker(A), LOST, False),
         (broker(), LOST, False),
-        # A reserved id without a meaning is treated like any other id.
+        # Any other id is offline if it is not registered.
         (broker(A), DirectoryId(uuid(0)), False),
     ],
 )

@@ -46,7 +46,7 @@ def example() -> MetadataState:
 
 
 def load(records: list[ApiMessageAndVersion], numbering: Numbering) -> MetadataState:
-    """Encodes each record and decodes it again, like a follower that starts from nothing."""
+    """Encodes each record, decodes it, and replays it into an empty state, like a new follower."""
     reader = MetadataRecordReader()
     state = MetadataState()
     for each in records:
@@ -129,6 +129,6 @@ def test_versions_follow_the_level(number: int, versions: set[int]) -> None:
     ],
 )
 def test_what_a_level_cannot_say_is_an_error(records: tuple[KnownRecord, ...]) -> None:
-    """Raises if the level's records cannot hold directories or a controlled shutdown, because state would be lost."""
+    """Writing raises if the level's records have no field for directories or controlled shutdown. State would be lost."""
     with pytest.raises(UnwritableMetadata):
         list(generate_snapshot_records(replay(*records)))

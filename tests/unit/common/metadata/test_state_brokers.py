@@ -66,12 +66,13 @@ def test_a_registration_is_kept_whole() -> None:
         # An empty list changes nothing.
         ([register(1, directories=[A, B]), change(fenced=1)], (A, B), ()),
         ([register(1, directories=[A, B]), change(A), change(fenced=1)], (A,), (B,)),
-        # The same incarnation keeps its lost directories, loses those that it leaves out, and may add new ones.
+        # The same incarnation registers again. Lost directories stay lost, those left out become lost, new ones are online.
         ([register(1, directories=[A, B]), change(A), register(1, directories=[A])], (A,), (B,)),
         ([register(1, directories=[A, B]), register(1, directories=[B])], (B,), (A,)),
         ([register(1, directories=[A, B]), change(A), register(1, directories=[C])], (C,), (A, B)),
         ([register(1, directories=[A]), register(1, directories=[A, D])], (A, D), ()),
-        # (lost + previous) minus new: a directory named in the record is not lost. The controller never names a lost one.
+        # The lost directories are (lost + previous) minus new. So a lost directory would be online again if a record named
+        # it, but the controller never writes such a record.
         ([register(1, directories=[A, B]), change(A), register(1, directories=[A, B])], (A, B), ()),
         # A registration from a snapshot lists the lost directories.
         ([register(1, directories=[A], lost=[C, B])], (A,), (B, C)),
@@ -177,7 +178,7 @@ def test_controllers_are_kept() -> None:
 
 
 def test_delta_keeps_the_first_registration() -> None:
-    """The delta holds each changed broker's registration from before the first record, or None for a new broker."""
+    """The delta holds each changed broker's registration as it was before the first change, or None for a new broker."""
     state = replay(register(1, directories=[A, B]))
     before = state.brokers[ONE]
     delta = MetadataDelta()

@@ -110,7 +110,7 @@ def test_equal_tuples_are_shared() -> None:
 
 
 def test_absent_directories_are_migrating() -> None:
-    """After a record without directories (version 0), each replica's broker still has to report its directory."""
+    """A version 0 record has no directories, so each replica is MIGRATING until its broker reports the directory."""
     state = replay(topic(1), partition(1, 0, [1, 2]))
     registration = state.partition(T, 0)
     assert registration is not None
@@ -157,7 +157,7 @@ def test_a_change_leaves_the_rest() -> None:
     ],
 )
 def test_directories_of_a_change(record: PartitionChangeRecord, directories: tuple[DirectoryId, ...]) -> None:
-    """Directories in the record are used. If it changes only the replicas, existing replicas keep their directories."""
+    """A record with directories sets them. If it changes only the replicas, existing replicas keep their directories."""
     assert after(record).directories == directories
 
 
@@ -202,7 +202,7 @@ def test_contradictions(record: KnownRecord) -> None:
 
 
 def test_a_partition_record_may_replace_a_partition() -> None:
-    """As in Kafka, a partition may get a second record as long as no epoch decreases. The indexes follow."""
+    """As in Kafka, a partition may get a second record as long as no epoch decreases. The indexes are updated."""
     state = replay(
         topic(1),
         partition(1, 0, [1, 2], directories=[A, B]),
@@ -314,7 +314,7 @@ def test_records_without_effect() -> None:
 
 
 def test_delta_of_partitions() -> None:
-    """The delta holds each partition from before its first change, and the offset at which a new one was created."""
+    """The delta holds each partition as it was before its first change, and the offset that created a new partition."""
     state = replay(topic(1), partition(1, 0, [1, 2], directories=[A, B]))
     before = state.partition(T, 0)
     delta = MetadataDelta()
@@ -339,7 +339,7 @@ def test_delta_of_topics() -> None:
 
 
 def test_delta_of_configs_and_features() -> None:
-    """The delta holds the configs and levels from before the records. A removed topic's configs count as changed."""
+    """The delta holds configs and levels as they were before the change. A removed topic's configs count as changed."""
     state = replay(topic(1, "t"), ConfigRecord(resource_type=2, resource_name="t", name="a", value="1"), level(20))
     delta = MetadataDelta()
     replay(
@@ -405,7 +405,7 @@ def test_a_topic_created_anew_is_another_topic() -> None:
 
 
 def test_replacing_a_state_takes_over_every_field() -> None:
-    """`replace_with` moves every field and returns the old content as a new state. Fields are compared by identity."""
+    """`replace_with` takes over every field and returns the old content as a new state. The test compares by identity."""
     state = replay(level(20), register(1, directories=[A]), topic(1), partition(1, 0, [1]))
     fresh = replay(level(21), register(2, directories=[B]), topic(2), partition(2, 0, [2]), partition(2, 1, [2]))
     former, following = dict(vars(state)), dict(vars(fresh))
