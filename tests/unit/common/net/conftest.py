@@ -1,4 +1,4 @@
-"""The fixture that runs a scenario on ten simulated seeds, and once more on real sockets."""
+"""The fixture `run` runs each test twice: in the simulated world with ten seeds, and on real sockets."""
 
 from collections.abc import Callable
 

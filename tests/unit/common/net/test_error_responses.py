@@ -26,7 +26,8 @@ from common.protocol.registry import APIS
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 ID = Uuid(b"0123456789abcdef")
 
-# Requests whose response repeats the error for each requested entry, and the place of these entries in the response.
+# APIs whose response repeats the error for each requested entry: a request with one entry, and a function that returns the
+# name and the entry from the response.
 PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
     ApiKey.PRODUCE: (
         ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3)])]),

@@ -1,4 +1,4 @@
-"""NodeChannel: versions, many requests at once, and every way in which a response can fail to arrive."""
+"""NodeChannel: versions, concurrent requests, and every way in which a response can fail to arrive."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ METADATA = {ApiKey.METADATA: echo_name}
 
 
 class Impostor:
-    """A fake server that answers each frame with the result of `answer(number, correlation_id)`, or not at all."""
+    """A fake server. It answers each frame with the bytes that `answer(number, correlation_id)` returns, if any."""
 
     def __init__(self, world: World, answer: Callable[[int, int], bytes | None]) -> None:
         self.peers: list[RawPeer] = []
@@ -305,7 +305,7 @@ def test_records_of_a_response_stay_valid(run: Run) -> None:
 
 
 def test_attempts_grow_rarer_up_to_a_second() -> None:
-    # Repeated requests without a server: the pauses between attempts double from 50 ms and stay below 1.2 s.
+    # No server listens. The pauses between connection attempts double from 50 ms up to one second, with 20 % jitter.
     async def scenario(world: World) -> None:
         async with Channel(world, 9) as channel:
             at_ns = []

@@ -58,7 +58,8 @@ def records_in(request: ProduceRequest) -> memoryview:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_names_what_is_served(run: Run, version: int) -> None:
-    # Every version of ApiVersions lists the APIs that have a handler. Produce starts at version 0 for librdkafka.
+    # Every version of ApiVersions lists the APIs that have a handler. Produce is listed from version 0, because librdkafka
+    # requires that.
     async def scenario(world: World) -> None:
         async with Server(world, {**METADATA, ApiKey.PRODUCE: lambda context, request: None}) as server:
             peer = await server.raw()
@@ -112,8 +113,8 @@ def test_a_request_may_be_split_at_any_byte(run: Run) -> None:
 
 
 def test_bytes_behind_a_request_are_ignored(run: Run) -> None:
-    # librdkafka 2.16 sends 7 bytes to request all topics, of which a reader needs only 4. Apache Kafka accepts this, and we
-    # must too. Otherwise `list_topics` fails in every client built on librdkafka.
+    # When librdkafka 2.16 requests all topics, it sends a body of 7 bytes, but the message ends after 4. Apache Kafka
+    # accepts this, and we must too. Otherwise `list_topics` fails in every client built on librdkafka.
     async def scenario(world: World) -> None:
         seen: list[MetadataRequest] = []
 
@@ -502,7 +503,7 @@ def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
 
 
 def test_a_negative_idle_time_means_for_ever() -> None:
-    # connections.max.idle.ms=-1, as in Apache Kafka: a connection that was idle for a long time is still served.
+    # With connections.max.idle.ms=-1 the server never closes an idle connection, as in Apache Kafka.
     async def scenario(world: World) -> None:
         async with Server(world, METADATA, limits=ServerLimits(idle_ns=-1_000_000)) as server:
             peer = await server.raw()
@@ -691,8 +692,9 @@ def test_closing_the_server_ends_its_connections(run: Run) -> None:
 
 
 def test_decoded_requests_count_as_what_they_take_in_memory() -> None:
-    # Small frames can decode into large objects. Waiting requests are counted as several times their bytes, so a few of them
-    # stop other peers' reads long before their bytes alone would. Records are not decoded and count at their actual size.
+    # Small frames can decode into large objects, so a waiting request counts as several times its size. Here a single one
+    # exceeds the memory limit, and the server reads no other request until it is answered. Records are not decoded and count
+    # at their actual size.
     async def scenario(world: World) -> None:
         gate = Gate()
         limits = ServerLimits(request_memory_bytes=50_000)

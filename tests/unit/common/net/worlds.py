@@ -1,7 +1,7 @@
 """The worlds of the network tests: the simulated world, and real sockets on the loopback interface.
 
-A scenario is `async def scenario(world)` and addresses nodes by name. It listens on 127.0.0.1 with port 0, which both
-worlds understand.
+A scenario is `async def scenario(world)`. It gets its nodes by name from the world. It listens on 127.0.0.1 with port 0,
+which works in both worlds.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def run_simulated(scenario: Scenario, seed: int = 1) -> None:
 
 
 def run_on_seeds(scenario: Scenario) -> None:
-    """Runs the scenario on ten seeds, which vary how bytes are split on arrival and their order between connections."""
+    """Runs the scenario with ten seeds. The seed decides how bytes are split, and which connection receives first."""
     for seed in range(10):
         run_simulated(scenario, seed)
 
@@ -216,7 +216,7 @@ def name_in(request: MetadataRequest) -> str:
 
 
 class Gate:
-    """Handlers that wait until the test releases them by the name in their request."""
+    """A Metadata handler whose requests wait until the test calls `open` with the name in the request."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, asyncio.Future[None]] = {}
@@ -259,6 +259,6 @@ class Channel:
         return self.channel.send(request, version=version, deadline_ns=deadline_ns)
 
     async def ask(self, name: str, *, seconds: float = 5) -> str:
-        """Sends a request to a server whose Metadata handler is `echo_name` or a Gate."""
+        """Sends a Metadata request with this name. Returns the name in the response of `echo_name` or a Gate."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         return str((await self.send(request, seconds=seconds)).cluster_id)

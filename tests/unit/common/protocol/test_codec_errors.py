@@ -1,4 +1,4 @@
-"""What the codec refuses, and with which exception."""
+"""Messages and bytes that the codec refuses, and the exception that each of them raises."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_every_truncation_is_an_underflow(length: int) -> None:
 
 
 def test_a_message_ends_where_its_buffer_ends() -> None:
-    """A message must end where its buffer ends."""
+    """Bytes after the end of a message are refused."""
     with pytest.raises(TrailingBytes, match="1 bytes follow BrokerHeartbeatRequest version 1"):
         decode(BrokerHeartbeatRequest, HEARTBEAT + b"\x00", 1)
 
@@ -74,7 +74,7 @@ def test_a_message_ends_where_its_buffer_ends() -> None:
     ],
 )
 def test_malformed_tagged_fields_are_refused(tags: str, reason: str) -> None:
-    """Tags strictly ascend, each field takes exactly its announced size, a varint has at most 32 bits."""
+    """Tags must strictly ascend, each field must take exactly its announced size, and a varint has at most 32 bits."""
     with pytest.raises(InvalidValue, match=reason):
         decode(BrokerHeartbeatRequest, HEARTBEAT_FIXED + bytes.fromhex(tags), 1)
 
@@ -163,7 +163,7 @@ def test_an_unknown_version_of_a_stored_message() -> None:
     ],
 )
 def test_what_a_version_cannot_carry(refused: Struct, version: int, reason: str) -> None:
-    """Ranges, nulls, lengths and fields of other versions are checked before anything is sent."""
+    """Encoding refuses numbers out of range, nulls, texts that are too long, and fields that the version does not have."""
     with pytest.raises(EncodeError, match=reason):
         encode(refused, version)
 
@@ -186,7 +186,7 @@ def test_a_number_out_of_range_among_many() -> None:
 
 
 def test_undeclared_versions_are_refused_both_ways() -> None:
-    """To encode or decode a version that is not declared is our own bug."""
+    """Encoding or decoding a version that is not declared raises UnsupportedVersion: it is a bug of the caller."""
     for refused in (-1, 2):
         with pytest.raises(UnsupportedVersion, match="versions 0-1"):
             encode(BrokerHeartbeatRequest(), refused)
@@ -220,7 +220,10 @@ def test_records_are_not_copied() -> None:
 
 
 def test_regions_of_files_pass_through() -> None:
-    """A file region counts with its size and stays in its place among the encoded parts. Only `encode` has to refuse it."""
+    """`encode_parts` keeps a file region in its place among the parts and adds its size to the length of the records.
+
+    `encode` returns only bytes, so it must refuse a region.
+    """
     region = Region(1000)
     partitions = [FetchedPartition(records=[b"ab", region]), FetchedPartition(partition_index=1, records=b"")]
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])

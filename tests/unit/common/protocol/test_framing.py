@@ -58,7 +58,7 @@ def test_api_versions_response_has_header_0_always() -> None:
 
 
 def test_response_frame_counts_file_regions() -> None:
-    """The length includes the file regions, whose bytes are not part of the buffers."""
+    """The frame's length includes the file regions, although their bytes are not in the encoded parts."""
     region = Region(5000)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=[region])])])
     parts = encode_response_frame(1, response, 17)
@@ -78,7 +78,7 @@ def test_a_request_that_is_not_declared() -> None:
 
 
 def test_frames_too_short_for_a_header() -> None:
-    """A few bytes are too short for either side's header."""
+    """A frame that ends within the header raises BufferUnderflow, for requests and responses."""
     for size in range(8):
         with pytest.raises(BufferUnderflow):
             parse_request(bytes(size))
@@ -89,7 +89,7 @@ def test_frames_too_short_for_a_header() -> None:
 
 
 def test_header_of_another_message() -> None:
-    """To encode a header whose API or version is not the message's is our own bug."""
+    """A header with an API or version other than the message's raises EncodeError: it is a bug of the caller."""
     with pytest.raises(EncodeError):
         encode_request_frame(RequestHeader(request_api_key=3, request_api_version=0), ApiVersionsRequest(), 0)
     with pytest.raises(EncodeError):

@@ -122,7 +122,7 @@ def test_one_partition_with_an_unknown_tag_among_many() -> None:
 
 
 def test_fetch_response_with_a_tagged_leader() -> None:
-    """A tagged struct is sent if one of its fields differs from its default, and is sorted among the unknown tags."""
+    """A tagged struct is sent if one of its fields is not the default. Known and unknown tags are in ascending order."""
     partition = PartitionData(
         partition_index=1,
         error_code=6,

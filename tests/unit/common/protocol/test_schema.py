@@ -1,4 +1,4 @@
-"""Declarations of messages: what they mean, and which are refused."""
+"""Declarations of messages: how each is encoded, and which declarations are refused."""
 
 import copy
 
@@ -159,7 +159,7 @@ def test_elements_without_bytes_are_refused() -> None:
 
 
 def test_the_shared_absence_of_tags_cannot_be_changed() -> None:
-    """Structs share one empty mapping. To set unknown tagged fields, pass a dictionary."""
+    """Structs without unknown tagged fields share one empty, read-only mapping. To set such fields, pass a dictionary."""
     with pytest.raises(TypeError):
         Point().unknown_tagged_fields[1] = b"x"  # type: ignore[index]
     assert Point().unknown_tagged_fields == {}

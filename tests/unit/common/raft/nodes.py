@@ -76,7 +76,7 @@ class RecordingListener:
 
 
 class QuorumNode:
-    """A node with one driver. `start` restarts it on the same disk."""
+    """A node with one driver. After a crash, `start` starts it again on the same disk."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class QuorumNode:
         self.failure: Exception | None = None
         self.env: SimulatedEnvironment = self.world.node(self.name)
         running = asyncio.Event()
-        # The previous run may end after this one has started, so nothing that belongs to one run is kept in `self`.
+        # The previous run may end after this one has started, and then sets its event. So each run has its own event.
         self.env.start(lambda env: self._main(env, running))
         await running.wait()
         return self

@@ -23,7 +23,7 @@ def test_a_new_cluster_begins_with_its_features(numbering: Numbering) -> None:
 
 
 def test_the_defaults_of_a_new_cluster() -> None:
-    """metadata.version 3.9-IV0 and the numbering of KIP-858, for formatting and for a log without bootstrap records."""
+    """A new cluster gets metadata.version 3.9-IV0 and KIP-858's numbering, even without a bootstrap.checkpoint."""
     assert [each.record for each in bootstrap_records()] == [
         FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21),
         FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1),

@@ -39,7 +39,7 @@ async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumN
 
 
 def noting(done: list[str], name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps an operation so that each call to it is recorded."""
+    """Wraps an operation so that each call appends `name` to `done`."""
 
     def noted(*arguments: Any) -> Any:
         done.append(name)
@@ -87,7 +87,7 @@ def test_a_sole_voter_elects_itself_and_begins_its_epoch() -> None:
 
 
 def test_records_are_delivered_in_the_order_of_scheduling() -> None:
-    """Offsets are assigned at once without gaps, batches arrive whole, and a commit of one offset covers all before it."""
+    """Offsets are assigned at once and without gaps. Batches arrive whole. Committing an offset commits all lower ones."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -171,7 +171,7 @@ def test_a_restart_recovers_everything_in_a_higher_epoch() -> None:
         assert node.driver.leader_and_epoch.epoch == 2
         assert node.listener.topics == ["a", "b", "c"]
         assert [(batch.base_offset, batch.epoch) for batch in node.listener.batches] == [(0, 1), (1, 1), (3, 1), (4, 2)]
-        # The listener gets the whole log before it is told of the leadership.
+        # The listener gets the whole log before it is notified of the leadership.
         assert node.listener.offset_at_leadership[-1] == 5
         await node.add("d")
         assert node.listener.topics == ["a", "b", "c", "d"]
@@ -366,7 +366,7 @@ def test_two_listeners_hear_the_same() -> None:
 
 
 def test_a_state_that_is_given_up_is_replaced_by_a_new_listener() -> None:
-    """When its leadership ends, a listener may replace itself by a new one, which gets the log from the beginning."""
+    """When the leadership ends, a listener may replace itself with a new one, which gets the log from the beginning."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -415,7 +415,7 @@ def test_bootstrap_records_come_from_formatting() -> None:
 
 
 def test_a_driver_that_was_closed_does_not_run() -> None:
-    """A node stopped during startup closes its driver before `run` gets its first turn. No election takes place."""
+    """A node stopped during startup closes its driver before `run` starts. No election takes place then."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)

@@ -152,7 +152,7 @@ def test_an_idle_poll_ends_after_its_wait() -> None:
 
 
 def test_observer_diverged_tail_truncated() -> None:
-    """An observer has a batch that the leader lost before its sync. It truncates its log and fetches the new batch."""
+    """An observer has a batch that the leader lost before syncing it. The observer truncates it and fetches the new one."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -402,7 +402,7 @@ async def ask(world: SimulatedWorld, request: Struct, *, version: int | None = N
 
 
 def test_a_node_of_another_cluster_is_turned_away() -> None:
-    """The driver of a node with another cluster id fails with an error that says so, and gets nothing of the log."""
+    """A node with another cluster id gets no records of the log. Its driver fails with an error that names the reason."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -444,7 +444,7 @@ def test_malformed_fetches_are_refused() -> None:
 
 
 def test_a_fetch_by_name_without_endpoints_works_too() -> None:
-    """Fetch version 12, which names the topic and has no node endpoints, gets the same records."""
+    """Fetch version 12 sends the topic's name instead of its id and gets no node endpoints, but the same records."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)

@@ -115,7 +115,7 @@ def test_a_snapshot_holds_the_whole_state() -> None:
 
 
 def test_a_listener_may_take_its_time_to_load() -> None:
-    """Batches are delivered only after the awaitable of handle_load_snapshot is done, completely and in order."""
+    """handle_load_snapshot may return an awaitable. Once that is done, all later batches are delivered in order."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -154,7 +154,7 @@ def test_a_listener_may_take_its_time_to_load() -> None:
 
 
 def test_a_snapshot_builds_on_the_one_before() -> None:
-    """A new snapshot includes the topics of the previous snapshot, because the log before that is deleted."""
+    """A new snapshot includes the topics of the previous one, because the log before the previous one is deleted."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -286,7 +286,7 @@ async def append(node: QuorumNode, *records: ApiMessageAndVersion) -> None:
 
 
 def test_a_snapshot_never_ends_within_a_transaction() -> None:
-    """A snapshot ends before an open transaction. A later one has completed transactions whole and no aborted ones."""
+    """A snapshot ends before an open transaction. A later one has all of a completed transaction, none of an aborted one."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -361,7 +361,7 @@ def test_a_crash_while_writing_leaves_the_log_in_charge() -> None:
 
 
 def test_a_log_that_ends_before_its_snapshot_starts_over_behind_it() -> None:
-    """If a power cut loses the log before the snapshot's end, the log continues after the snapshot and nothing is lost."""
+    """A power cut loses the log below the snapshot's end offset. The log restarts at that offset, and no record is lost."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -428,7 +428,7 @@ def test_a_whole_log_needs_no_snapshot() -> None:
 
 
 def test_a_log_without_its_beginning_is_fatal() -> None:
-    """The only snapshot is damaged and the log before it is gone. Starting would lose all metadata, so the node fails."""
+    """The only snapshot is damaged and the log before it is deleted. Starting would lose all metadata, so the node fails."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -472,7 +472,7 @@ def test_a_cut_that_was_half_done_is_finished() -> None:
 
 @pytest.mark.parametrize("hung", ["remove", "rename"])
 def test_a_crash_during_the_cut_loses_nothing(hung: str) -> None:
-    """A crash while the log is cut, at a hanging remove or rename, loses no committed record."""
+    """A crash while the start of the log is deleted, during a remove or a rename, loses no committed record."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)

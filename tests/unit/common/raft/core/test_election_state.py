@@ -62,6 +62,6 @@ def test_version_1_is_read(line: bytes, state: ElectionState) -> None:
     ],
 )
 def test_a_damaged_file_is_refused(content: bytes) -> None:
-    """Any damage raises the one error type that startup reports as a single line."""
+    """Any damage raises InvalidQuorumState, so that the startup can report it with the name of the file."""
     with pytest.raises(InvalidQuorumState):
         decode_quorum_state(content)

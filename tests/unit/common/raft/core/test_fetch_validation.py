@@ -97,7 +97,7 @@ def test_the_leader_judges_a_fetch_by_where_the_logs_agree(
     ],
 )
 def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: bool, error: ErrorCode) -> None:
-    """A new observer asks in epoch 0 and learns the current epoch from the error."""
+    """A Fetch with another epoch than the leader's gets an error. A new observer learns the current epoch this way."""
     node = BrokerId(1)
     quorum = Quorum(
         node_id=node,
@@ -126,7 +126,7 @@ def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: boo
     ],
 )
 def test_a_follower_keeps_no_more_than_both_logs_have_in_common(leaders_end: OffsetAndEpoch, offset: int) -> None:
-    """Truncates at the smaller end of the epoch that both logs have, or at the end of the follower's next lower epoch."""
+    """The follower truncates at the smaller end of an epoch that both logs have, or at the end of its next lower epoch."""
     assert truncation_offset(WHOLE, leaders_end) == offset
 
 
@@ -150,6 +150,6 @@ def test_what_a_follower_does_with_an_answer() -> None:
 
 
 def test_committed_records_are_never_dropped() -> None:
-    """A leader that asks to truncate committed records is of another cluster or lost its disk, so the daemon must stop."""
+    """A leader without committed records is in another cluster or has lost its disk, so the follower's daemon must stop."""
     with pytest.raises(TruncationBelowHighWatermark):
         judge_answer(WHOLE, answer(diverging=at(14, 3)), leader_changed=False, high_watermark=Offset(15))

@@ -1,4 +1,4 @@
-"""Which node a follower asks, and when."""
+"""Which node a follower sends its requests to, and how long it waits after a failure."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The quorum state machine: elections with one and three voters, followers, and the driver's actions."""
+"""The quorum state machine: elections with one and three voters, followers, and the Ready with the driver's next steps."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def quorum(
 
 
 def elect(state: Quorum, log_end: int = 0) -> Ready:
-    """Campaigns and persists until the node leads. Returns the new leader's Ready."""
+    """Campaigns, and reports each election state as persisted, until the node leads. Returns the new leader's Ready."""
     state.campaign()
     while (ready := state.take_ready()).election is not None:
         state.election_persisted(Offset(log_end))
@@ -160,7 +160,8 @@ def test_an_observer_follows_and_takes_the_watermark_up_to_its_own_end() -> None
 
 
 def test_old_news_of_leaders_changes_nothing() -> None:
-    """News is ignored of a lower epoch, of the known leader, of no leader in the known epoch, and of this node as leader."""
+    """The observer ignores reports of a lower epoch, of the leader it already knows, of no leader in the known epoch, and of
+    itself as leader."""
     state = quorum(node_id=OBSERVER, election=ElectionState(LeaderEpoch(3), ONE))
     state.take_ready()
     state.leader_discovered(TWO, LeaderEpoch(2))
@@ -191,7 +192,7 @@ def test_two_leaders_of_one_epoch_are_a_violation() -> None:
 
 
 def test_resigning_leaves_the_epoch_without_a_leader() -> None:
-    """The LeaderChange of the resigned epoch, not yet appended, is dropped. The next election takes a higher epoch."""
+    """The leader resigns before it appends its LeaderChange, which is dropped. The next election takes a higher epoch."""
     state = quorum()
     state.campaign()
     state.take_ready()
@@ -204,7 +205,7 @@ def test_resigning_leaves_the_epoch_without_a_leader() -> None:
 
 
 def test_a_leader_steps_down_for_a_newer_epoch() -> None:
-    """A node that learns of another leader in a higher epoch follows it and has no leader progress."""
+    """A node that learns of another leader in a higher epoch follows it and no longer tracks the progress of replicas."""
     state = quorum(ONE, TWO, THREE)
     state.leader_discovered(TWO, LeaderEpoch(6))
     state.take_ready()

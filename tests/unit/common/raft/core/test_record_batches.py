@@ -73,7 +73,7 @@ def test_atomic_records_are_not_split() -> None:
 
 
 def test_a_record_larger_than_a_batch_is_refused() -> None:
-    """A record that exceeds the batch limit alone raises, because no split makes it fit."""
+    """A single record that exceeds the batch limit raises, because splitting cannot make it fit."""
     with pytest.raises(RecordsTooLarge):
         encode([ApiMessageAndVersion(TopicRecord(name="x" * 300), 0)], bytes_max=300)
 

@@ -1,4 +1,4 @@
-"""The leader's view of its replicas: the majority, caught-up times, and silent observers."""
+"""What the leader tracks about its replicas: the majority offset, caught-up times, and observers that stop fetching."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def offsets(*ends: int | None) -> list[Offset | None]:
 def test_the_majority_offset_is_what_more_than_half_of_the_voters_have(
     ends: tuple[int | None, ...], majority: int | None
 ) -> None:
-    """The offset that more than half of the voters have reached, or None while that is unknown."""
+    """Returns the highest offset that more than half of the voters have reached, or None while that is unknown."""
     assert majority_offset(offsets(*ends)) == majority
 
 
@@ -73,7 +73,7 @@ def test_silent_observers_are_forgotten() -> None:
 
 
 def test_made_up_observers_do_not_pile_up() -> None:
-    """Any client may fetch under any id. The leader keeps a bounded number of ids, the newest ones."""
+    """A client may fetch under any number of made-up ids, so the leader keeps only a limited number, the newest ones."""
     leader = progress()
     for number in range(OBSERVERS_MAX + 10):
         replica = ReplicaKey(BrokerId(100 + number))

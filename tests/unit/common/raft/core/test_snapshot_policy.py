@@ -34,7 +34,7 @@ def stored(offset: int, modified_ms: int) -> StoredSnapshot:
     [(-1, -1, False), (1_200, -1, False), (1_199, -1, True), (-1, 50, False), (-1, 49, True)],
 )
 def test_the_oldest_goes_for_size_or_age(bytes_max: int, ms_max: int, surplus: bool) -> None:
-    """The oldest snapshot is surplus if the log and all snapshots exceed the size limit, or if it exceeds the age limit."""
+    """The oldest snapshot is surplus if log and snapshots together exceed the size limit, or if it exceeds the age limit."""
     snapshots = [stored(10, 50), stored(20, 90)]
     retention = Retention(bytes_max=bytes_max, ms_max=ms_max)
     assert retention.oldest_is_surplus(snapshots, log_bytes=1_000, wall_ms=100) is surplus
