@@ -1,4 +1,4 @@
-"""Uuids as text: what Kafka prints, and what is taken for one."""
+"""Uuids as text: the form that Kafka prints, and the texts that are accepted and refused."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Log lines are one JSON object each, with uuids as people know them."""
+"""Each log line is one JSON object, with uuids in Kafka's text form."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The collector gives exactly the newest snapshot, and says how old it is."""
+"""The collector exposes exactly the newest snapshot, and its age."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -6,7 +6,7 @@ from common.metrics_exposition import SnapshotCollector, counter, gauge
 
 
 def test_the_newest_snapshot_is_exposed_with_its_age() -> None:
-    """Publishes twice under a hand-moved clock and compares the whole exposition text."""
+    """Publishes twice, moves the clock by hand, and compares all exposed samples."""
     clock = [1_000_000_000]
     collector = SnapshotCollector(lambda: clock[0])
     registry = CollectorRegistry()

@@ -1,7 +1,7 @@
-"""Golden bytes that people can read: two columns, hex on the left and its meaning on the right.
+"""Golden bytes as annotated hex: hex on the left and its meaning on the right.
 
-Everything from `#` to the end of a line is a comment. The bytes were derived by hand from the layout in the reference, so
-that encoder and decoder are both tested against bytes that neither of them produced.
+Everything from `#` to the end of a line is a comment. The bytes were derived by hand from Kafka's documented layout, so
+encoder and decoder are both tested against bytes that neither of them produced.
 """
 
 

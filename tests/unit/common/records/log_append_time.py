@@ -1,4 +1,4 @@
-"""Batches with log append time, which our brokers never write."""
+"""Makes batches with log append time. Our brokers never write them, but Apache Kafka may."""
 
 import struct
 

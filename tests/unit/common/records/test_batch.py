@@ -69,7 +69,7 @@ GOLDEN_RECORDS = [
 
 
 def resealed(batch: bytes, changes: dict[int, bytes]) -> bytearray:
-    """Returns the batch with the bytes at some positions changed and the checksum corrected."""
+    """Returns the batch with the bytes of `changes` written at their positions, and the checksum corrected."""
     changed = bytearray(batch)
     for position, replacement in changes.items():
         changed[position : position + len(replacement)] = replacement
@@ -111,7 +111,7 @@ def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
-    """The broker's timestamp replaces the timestamp of each record."""
+    """In a batch with log append time, the broker's timestamp replaces the timestamp of each record."""
     batch = bytearray(GOLDEN)
     set_log_append_time(batch, 5000)
     header = read_header(batch)
@@ -146,7 +146,7 @@ def test_a_flipped_bit_is_a_wrong_checksum(position: int) -> None:
 
 
 def test_wrong_magic_is_told_apart() -> None:
-    """Old formats raise WrongMagic even if their whole message is shorter than our header."""
+    """Old formats raise WrongMagic even if a whole message of theirs is shorter than the header of a v2 batch."""
     old = bytearray(GOLDEN)
     old[16] = 1
     with pytest.raises(WrongMagic):
@@ -169,7 +169,7 @@ def test_a_cut_batch_is_truncated(size: int) -> None:
 
 
 def test_bytes_after_a_batch_are_a_size_mismatch() -> None:
-    """A view longer than the header's size is refused too."""
+    """A view with more bytes than the header's batch length is refused too."""
     with pytest.raises(TruncatedBatch):
         validate_batch(read_header(GOLDEN), GOLDEN + b"\x00")
     with pytest.raises(TruncatedBatch):
@@ -178,7 +178,7 @@ def test_bytes_after_a_batch_are_a_size_mismatch() -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 48, -(2**31)])
 def test_an_impossible_length_is_corrupt(length: int) -> None:
-    """A length shorter than the header would make a scan loop forever."""
+    """A batch length shorter than the batch header is refused, because it would make a scan loop forever."""
     damaged = bytearray(GOLDEN)
     damaged[8:12] = struct.pack(">i", length)
     with pytest.raises(CorruptBatch, match="length"):
@@ -197,8 +197,8 @@ def test_a_batch_whose_counts_disagree_is_invalid(count: int, delta: int) -> Non
 
 @pytest.mark.parametrize("compression", [0, 1, 2, 3, 4])
 def test_a_batch_cannot_count_more_records_than_its_bytes_can_hold(compression: int) -> None:
-    """61 bytes that count 2^31 - 1 records would use up all offsets of a segment. So would a slightly longer compressed
-    batch."""
+    """A batch of 61 bytes whose header counts 2^31 - 1 records would use up all offsets of a segment. So would a slightly
+    longer compressed batch. Both are refused."""
     everything = {21: struct.pack(">h", compression), 23: struct.pack(">i", 2**31 - 2), 57: struct.pack(">i", 2**31 - 1)}
     for batch in (encode_batch([Record(None, None)], compress=lambda _: b""), GOLDEN):
         claiming = resealed(bytes(batch), everything)
@@ -221,8 +221,8 @@ def test_the_smallest_records_are_all_counted() -> None:
     [(1, gzip.compress), (2, cramjam.snappy.compress_raw), (3, cramjam.lz4.compress), (4, cramjam.zstd.compress)],
 )
 def test_no_compression_is_too_good_for_the_count(compression: int, compress: Callable[[bytes], bytes]) -> None:
-    """The header counts as many of the smallest records as fit into 16 MiB. The zero bytes in their place compress better
-    than real records do, and still the count is accepted."""
+    """The header counts as many of the smallest records as fit into 16 MiB, and the batch has 16 MiB of compressed zeros in
+    their place. Zeros compress better than real records. If this count is accepted, no real batch is refused."""
     size = 1 << 24
     batch = encode_batch([Record(None, None)], attributes=compression, compress=lambda _: bytes(compress(bytes(size))))
     count = size // 7
@@ -238,7 +238,7 @@ def test_an_unknown_compression_code_is_invalid() -> None:
 
 
 def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
-    """These batches are valid in the log but are refused from a client."""
+    """A control batch is valid in the log but is refused from a client, and so is a producer id without a sequence."""
     control = encode_batch(GOLDEN_RECORDS, attributes=CONTROL_BIT)
     validate_batch(read_header(control), control)
     with pytest.raises(InvalidRecordBatch, match="control"):
@@ -283,7 +283,7 @@ def test_damaged_records_raise_only_batch_errors() -> None:
 
 
 def test_compressed_batches_need_a_way_to_decompress() -> None:
-    """Without a decompressor the batch raises CompressedBatch, with one the records are returned."""
+    """Without a decompressor the batch raises CompressedBatch. With one, its records are returned."""
     batch = encode_batch(GOLDEN_RECORDS, base_offset=5, attributes=2, compress=lambda payload: bytes(reversed(payload)))
     with pytest.raises(CompressedBatch):
         list(iterate_records(batch))
@@ -292,7 +292,7 @@ def test_compressed_batches_need_a_way_to_decompress() -> None:
 
 
 def test_several_batches_are_split_in_order() -> None:
-    """Offsets are returned as they are. An empty buffer holds no batch."""
+    """Each batch is returned with its own offset. An empty buffer holds no batch."""
     second = encode_batch([Record(None, b"v", 1)], base_offset=7)
     batches = split_batches(GOLDEN + second)
     assert [header.base_offset for header, _ in batches] == [5, 7]
@@ -332,7 +332,7 @@ def test_cut_or_too_wide_varints_are_invalid(encoded: str) -> None:
 
 
 def test_an_empty_batch_is_never_made() -> None:
-    """Encoding no records is the caller's mistake."""
+    """Encoding zero records raises ValueError, because it is a bug of the caller."""
     with pytest.raises(ValueError, match="at least one"):
         encode_batch([])
     with pytest.raises(ValueError, match="at least one"):
@@ -360,7 +360,7 @@ def test_the_quick_way_through_values_agrees_with_the_general_one() -> None:
 
 
 def test_the_quick_way_finds_the_same_damage() -> None:
-    """The fast reader refuses what `iterate_records` refuses, always with a subclass of BatchError."""
+    """The fast reader refuses every batch that `iterate_records` refuses, and records without a value."""
     batch = bytes(encode_values_batch([b"one", b"", b"three" * 20], base_offset=0, leader_epoch=0, timestamp_ms=0))
     rng = random.Random(113)
     refused = 0

@@ -54,7 +54,7 @@ LEADER_CHANGE = LeaderChangeMessage(
 
 
 def test_a_leader_change_is_written_as_its_golden_bytes() -> None:
-    """The first batch of an epoch is encoded to, and decoded from, bytes derived by hand."""
+    """The first batch of an epoch holds a leader change. It is encoded to, and decoded from, bytes derived by hand."""
     assert encode_control_batch([LEADER_CHANGE], timestamp_ms=1000, base_offset=7, leader_epoch=3).hex(" ") == GOLDEN.hex(
         " "
     )

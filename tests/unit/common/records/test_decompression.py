@@ -69,8 +69,8 @@ def test_an_unknown_code_is_told(code: int) -> None:
 
 @pytest.mark.parametrize(("code", "compress"), CODECS)
 def test_memory_goes_by_what_is_there(code: int, compress: Callable[[bytes], Any]) -> None:
-    """Decompression takes little memory for data that exceeds the size limit, and also for damaged data with a high
-    limit."""
+    """Decompression takes little memory if the data exceeds the size limit, and also if it is damaged and the limit is
+    high."""
     large, damaged = bytes(compress(bytes(20_000_000))), bytearray(compress(PLAIN))
     damaged[len(damaged) // 2 :] = b"something else"
     for payload, size_max in ((large, 1_000_000), (bytes(damaged), 100_000_000)):

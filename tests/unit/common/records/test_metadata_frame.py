@@ -544,7 +544,7 @@ def test_a_cut_or_impossible_frame_is_malformed(frame: str) -> None:
 
 
 def test_damaged_bodies_raise_protocol_errors() -> None:
-    """Every proper prefix of every golden record, and each of them with an extra byte, raises ProtocolError."""
+    """Every proper prefix of every golden record raises ProtocolError, and so does every record with an extra byte."""
     for _, _, _, listing in GOLDEN:
         golden = from_annotated(listing)
         for size in range(len(golden)):

@@ -53,12 +53,12 @@ def test_records_of_any_layout_come_back_whole(numbering: Numbering) -> None:
     ],
 )
 def test_everything_else_is_left_to_the_codec(extraordinary: bytes) -> None:
-    """The fast decoder returns nothing for tagged fields, long arrays, null arrays and wrong sizes."""
+    """The fast decoder returns None for tagged fields, long arrays, null arrays and wrong sizes."""
     assert PartitionLayouts().decode(extraordinary, Numbering.KIP858) is None
 
 
 def test_the_memory_is_bounded() -> None:
-    """A limited number of layouts is remembered, however many a log has. Records with other layouts go to the codec."""
+    """The fast decoder remembers at most 4096 layouts. Records with further layouts are left to the codec."""
     layouts = PartitionLayouts()
     answered = 0
     for number in range(9 * 9 * 9 * 9):

@@ -1,4 +1,4 @@
-"""Batches and logs for the tests of storage."""
+"""Helpers that build batches and logs for the storage tests."""
 
 import asyncio
 from collections.abc import Sequence
@@ -58,14 +58,17 @@ def append_fetched(log: Log, view: memoryview) -> Awaited:
 
 
 async def fill(log: Log, batches: int, *, epoch: int = 0, records: int = 1, size: int = 30) -> None:
-    """Appends batches whose timestamps are ten times their first offset, and waits until they are written."""
+    """Appends one more than `batches` batches and waits until they are written.
+
+    The timestamp of each batch is ten times its first offset.
+    """
     for _ in range(batches):
         append(log, epoch=epoch, records=records, timestamp=log.log_end_offset * 10, size=size)
     await append(log, epoch=epoch, records=records, timestamp=log.log_end_offset * 10, size=size).written
 
 
 async def attached(world: SimulatedWorld, *, node: str = "a") -> LogDir:
-    """Returns an attached directory for a new node on the disk at PATH, creating it if needed."""
+    """Returns the directory at PATH, attached by this node. Creates its simulated disk if needed."""
     world.disk(PATH)
     log_dir = world.node(node).log_dir(PATH, operation_timeout_ns=10**10)
     await log_dir.attach()

@@ -21,7 +21,7 @@ async def scanned(log_dir: LogDir, file: LogFile, *, end: int) -> list[tuple[Bat
 
 
 def test_a_large_batch_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each read has a deadline, so an unchecked batch length must not make one read huge. All bytes arrive in order."""
+    """Each read has a deadline, so a batch length that may be corrupt must not cause one huge read. No byte is lost."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

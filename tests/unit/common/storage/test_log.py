@@ -93,7 +93,7 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
         assert await read(3, 2 * size) == [(2, 3), (4, 5)]
         assert await read(3, 3 * size - 1) == [(2, 3), (4, 5)]
         assert await read(0, 10 * size) == [(offset, offset + 1) for offset in range(0, 20, 2)]
-        # The first batch is returned whole even if it is too large, unless the caller does not want that.
+        # The first batch is returned whole even if it exceeds max_bytes, unless the caller passes min_one_batch=False.
         assert await read(4, 1) == [(4, 5)]
         assert await read(4, 1, min_one=False) == []
         # The high watermark bounds the read, even in the middle of a batch.
@@ -111,7 +111,7 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
 
 
 def test_a_log_rolls_by_size_and_every_segment_is_read_alike() -> None:
-    # Makes small and large reads from every offset, in older segments, whose index is on disk, and in the newest one.
+    # Makes small and large reads from every offset, in older segments (their indexes are on disk) and in the newest one.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 39, records=2)
@@ -258,7 +258,8 @@ def test_a_gap_at_the_end_of_a_segment_is_read_across() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_gap_too_wide_for_the_indexes_begins_a_segment(first: int) -> None:
-    # Relative offsets have 31 bits. If `first` is 0, the gap leaves an empty segment.
+    # The indexes store relative offsets of 31 bits, so the batch after the gap needs a new segment. If `first` is 0, the
+    # old segment stays empty.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         for number in range(first):
@@ -414,7 +415,8 @@ def test_an_epoch_is_stored_before_the_recovery_point_moves_and_not_at_its_begin
 
 
 def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
-    # The log is renamed while a roll, index files and epochs are still being written. Each write must find its folder.
+    # The log is renamed while a roll is under way and index files and epochs are being written. No write may fail because
+    # its folder has a new name.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         for number in range(30):
@@ -430,8 +432,8 @@ def test_a_log_to_be_deleted_gets_its_new_name_with_everything_in_it() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> None:
-    # Searches are suspended at any point while segments are removed. Each returns the right batch or OffsetOutOfRange;
-    # none hits a closed descriptor or a missing file.
+    # Segments are removed while reads are suspended at various points. Each read returns the right batch or raises
+    # OffsetOutOfRange. None fails on a closed descriptor or a missing file.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 60)
@@ -458,7 +460,7 @@ def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> No
 
 
 def test_whoever_awaits_an_append_may_be_cancelled() -> None:
-    # The client has disconnected, so nobody awaits its append. The append continues, and later ones are not disturbed.
+    # The client has disconnected, so no task awaits its append. The append continues, and later ones are not disturbed.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
 
@@ -478,7 +480,7 @@ def test_whoever_awaits_an_append_may_be_cancelled() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_pipelined_appends_through_many_rolls_complete_in_order(seed: int) -> None:
-    # Files open in any order, but appends complete in offset order.
+    # Each append begins a new segment. The files may be opened in any order, but the appends complete in offset order.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig(segment_bytes=150))
         done: list[int] = []

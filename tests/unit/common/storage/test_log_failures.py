@@ -1,4 +1,4 @@
-"""Logs on a failing disk: no append that was not written is acknowledged, and no later one either."""
+"""Logs on a failing disk. After one append fails to be written, neither it nor any later append is acknowledged."""
 
 import errno
 
@@ -34,7 +34,7 @@ async def outcome(appended: Awaited) -> bool:
 
 
 def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
-    # The second of four appends fails. The disk writes the third and fourth, but they fail too: they follow a hole.
+    # The second of four appends fails. The disk writes the third and fourth, but they fail too, because they follow a hole.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         assert await outcome(append(log))
@@ -57,7 +57,7 @@ def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
 
 
 def test_a_failure_that_nobody_awaits_is_not_lost_and_not_fatal() -> None:
-    # Nobody awaits these appends. `on_error` notifies the owner; an unretrieved exception must not end the daemon.
+    # No task awaits these appends. `on_error` reports the failure, and the unretrieved exceptions must not end the daemon.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         seen: list[LogDirError] = []

@@ -1,4 +1,4 @@
-"""The same scenarios on a simulated and on a real directory. A log must not see any difference."""
+"""The same scenarios on a simulated and on a real directory. A log must behave the same on both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -17,7 +17,8 @@ from tests.unit.common.storage.batches import FOLDER, SMALL, created, fill
 @pytest.mark.parametrize("search", ["time", "max", "offset"])
 @pytest.mark.parametrize("how", ["retention", "deletion", "end", "reload"])
 def test_a_search_never_goes_on_in_a_file_that_is_closed(how: str, search: str) -> None:
-    """The number of a closed descriptor may already belong to another file. EBADF would count as a bug and halt the node."""
+    """A search must not read from a closed descriptor. Its number may already belong to another file, and EBADF would count
+    as a bug and halt the node."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)

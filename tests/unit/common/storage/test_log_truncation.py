@@ -74,8 +74,8 @@ def test_truncation_waits_for_what_is_under_way_and_lowers_the_recovery_point() 
 
 
 def test_an_epoch_without_records_goes_although_nothing_is_cut() -> None:
-    # A leader notes its epoch before it appends. If it is deposed at once and has to truncate to its own log end, it must
-    # drop that epoch, or every fetch would report the same divergence.
+    # A leader records its epoch before it appends. If it loses the leadership at once and has to truncate to its own log
+    # end, it must drop that epoch. Otherwise every fetch would report the same divergence.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 20)

@@ -1,4 +1,4 @@
-"""meta.properties: the file format, and whether the directories of one node agree. The error of a conflict is one line."""
+"""meta.properties: the file format, and the check that all directories of a node agree. An error is one line."""
 
 import pytest
 

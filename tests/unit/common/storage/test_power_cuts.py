@@ -1,8 +1,8 @@
 """After power cuts, kills and failed fsyncs a log is a prefix of what was appended and keeps all it reported as durable.
 
-A seed draws several runs of one log: appends, rolls, flushes, truncations, deletions, and every kind of end. The owner
-handles the recovery point and the log start like a broker's checkpoints: it stores them now and then, and always before it
-appends to a truncated log.
+Each seed gives a random series of runs of one log, with appends, rolls, flushes, truncations and deletions. A run ends with
+a kill or with a power cut, sometimes after a close or a failed fsync. The owner stores the recovery point and the log start
+like a broker's checkpoints: now and then, and always before it appends to a truncated log.
 """
 
 import asyncio
@@ -226,7 +226,7 @@ def test_a_power_cut_while_segments_are_deleted_or_cut_off_leaves_no_hole(steps:
 def test_records_that_a_failed_fsync_lost_are_not_believed_by_the_next_life() -> None:
     """After a failed fsync the kernel still shows the lost records, and the next sync succeeds.
 
-    If the next run took the lost records for durable, they would be zeros after the next power cut, below the recovery
+    If the next run took the lost records for durable, the next power cut would turn them into zeros below the recovery
     point, where recovery does not look.
     """
 
