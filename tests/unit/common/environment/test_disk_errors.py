@@ -21,7 +21,7 @@ def test_disk_errors_and_unknown_ones_fail_the_directory(code: str) -> None:
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "EINVAL", "ENOMEM"])
 @pytest.mark.parametrize("operation", ["fsync", "fsync_dir", "sync_and_forget", "replace_file", "probe"])
 def test_any_error_of_an_fsync_is_final(code: str, operation: str) -> None:
-    """After a failed fsync the next one may succeed although data is lost, so the errno does not matter."""
+    """After a failed fsync the next one may succeed although data is lost. So a failed fsync is final with any errno."""
     assert classify(LogDirError("/d", operation, getattr(errno, code), detail=FSYNC_STEP)) is Verdict.DIRECTORY_FAILED
 
 

@@ -114,7 +114,7 @@ async with asyncio.TaskGroup() as group:
 def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> None:
     """A task fails. While the other tasks are being cancelled, a callback fails too. Both failures are logged.
 
-    If the cancellation never ends, the process exits anyway.
+    If another task never finishes its cancellation, the process exits anyway.
     """
     with daemon(FAILING.format(unwind=unwind)) as process:
         status, output, _errors = ended(process)
@@ -174,7 +174,7 @@ env.exit(3)
 
 
 def test_exit_frees_ports_connections_and_locks_with_a_stuck_thread(tmp_path: Path) -> None:
-    """A thread is stuck in a system call. The exit frees connection, port and lock without waiting for it."""
+    """The exit frees the connection, the port and the lock without waiting for a thread that is stuck in a system call."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "disk").mkdir()
     with daemon(STUCK, str(tmp_path / "disk"), str(tmp_path / "fifo")) as process:

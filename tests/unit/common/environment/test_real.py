@@ -53,7 +53,7 @@ async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment)
 
 
 async def test_timeout_at_leaves_other_ends_of_its_body_alone(env: RealEnvironment) -> None:
-    """If the body returns, raises or is cancelled before the deadline, its outcome stays and the timer is cancelled."""
+    """If the body returns, raises or is cancelled before the deadline, its outcome is kept and the timer is cancelled."""
     async with env.timeout_at(env.now_ns() + NS_PER_MS):
         pass
     with pytest.raises(ZeroDivisionError):

@@ -181,7 +181,7 @@ async def test_a_taken_buffer_stays_as_it_was(env: RealEnvironment) -> None:
 
 
 async def test_pausing_stops_the_data_and_resuming_brings_it(pair: Pair) -> None:
-    """Data that arrives while reading is paused waits in the kernel."""
+    """Data that arrives while reading is paused waits in the kernel until reading is resumed."""
     pair.connection.pause_reading()
     await pair.transmit(b"early")
     # A connection that is not paused would read the data during this round trip.
@@ -323,7 +323,7 @@ def page_cache_is_answered() -> bool:
 async def test_evicted_pages_are_read_by_the_thread(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event loop must not wait for evicted pages. The reader thread reads that half; sendfile sends the other one."""
+    """The event loop must not wait for evicted pages. The reader thread reads the evicted half. sendfile sends the rest."""
     sendfile = CountedSendfile(monkeypatch)
     content = os.urandom(4 << 20)
     file = await written_file(log_dir, content)
@@ -406,7 +406,7 @@ async def test_a_region_past_the_end_of_its_file(
 async def test_a_truncated_region_is_never_filled_with_other_bytes(pair: Pair, log_dir: RealLogDir) -> None:
     """The file is truncated and rewritten after the region was created, so the region must not send the new bytes.
 
-    A region below the cut stays valid.
+    A region that ends at or before the truncation point stays valid.
     """
     reports = Reports(log_dir)
     file = await written_file(log_dir, b"0123456789")

@@ -564,7 +564,7 @@ async def test_other_directories_do_not_notice_a_hung_one(make_log_dir: MakeLogD
 async def test_a_process_that_stood_still_does_not_blame_the_disk(
     env: RealEnvironment, make_log_dir: MakeLogDir, blocked_write: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a SIGSTOP or a blocked event loop the timer fires very late. An unfinished write then gets a grace period."""
+    """If the process is stopped, the timer fires very late. A write then gets more time, as the disk may not be at fault."""
     monkeypatch.setattr("common.environment.disk_lanes._STALL_NS", 0)
     log_dir = await make_log_dir(timeout_ms=400)
     reports = Reports(log_dir)
@@ -811,7 +811,7 @@ async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_d
 
 
 async def test_a_healthy_directory_passes_the_probe_and_keeps_nothing_of_it(log_dir: RealLogDir) -> None:
-    """The probe creates, writes, fsyncs and renames a file, reads it past the cache and unlinks it."""
+    """The probe creates, writes, fsyncs and renames a file, reads it without the page cache and unlinks it."""
     await log_dir.probe()
     await log_dir.probe()
     assert await log_dir.list() == []

@@ -159,7 +159,7 @@ def test_a_metadata_log_in_the_wrong_place_is_fatal() -> None:
 
 
 def test_the_previous_epoch_counts_only_when_every_directory_agrees() -> None:
-    """The scan returns the epoch in the clean-shutdown markers, but not if one data directory has lost its marker."""
+    """The scan returns the epoch in the clean-shutdown markers, or None if one data directory has no marker."""
     world = world_with({path: formatted(path) for path in IDS})
     for path in ("/d1", "/d2"):
         world.disk(path).write(".kafka_cleanshutdown", format_clean_shutdown(BrokerEpoch(5)))

@@ -147,7 +147,7 @@ class Server:
 
 
 class RawPeer:
-    """A client that sends and receives raw bytes."""
+    """One end of a connection, client or server, that sends raw bytes and collects the frames it receives."""
 
     def __init__(self, world: World, connection: Connection) -> None:
         self.world = world

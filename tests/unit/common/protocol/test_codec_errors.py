@@ -163,7 +163,7 @@ def test_an_unknown_version_of_a_stored_message() -> None:
     ],
 )
 def test_what_a_version_cannot_carry(refused: Struct, version: int, reason: str) -> None:
-    """Encoding refuses numbers out of range, nulls, texts that are too long, and fields that the version does not have."""
+    """Encoding refuses numbers out of range, forbidden nulls, texts that are too long, and fields that the version lacks."""
     with pytest.raises(EncodeError, match=reason):
         encode(refused, version)
 

@@ -155,7 +155,7 @@ def test_fetch_response_with_a_tagged_leader() -> None:
 
 
 def test_all_topics_of_a_metadata_request() -> None:
-    """Null is a count of -1 in the old form and a count of 0 in the compact form."""
+    """A null array has the count -1 in the older versions and the count 0 in the compact form."""
     assert encode(MetadataRequest(topics=None), 1) == wire("ffffffff")
     assert encode(MetadataRequest(topics=None), 12) == wire("00 01 00 00")
 

@@ -89,7 +89,7 @@ def test_arrays_of_any_length(count: int, version: int) -> None:
 
 
 def test_versions_are_read_in_all_four_forms() -> None:
-    """A version range can be written in four forms."""
+    """A version range is written as 3, 3-7, 3+ or none."""
     assert version_range("3") == VersionRange(3, 3)
     assert version_range("3-7") == VersionRange(3, 7)
     assert 1000 in version_range("3+")

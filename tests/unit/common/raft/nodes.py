@@ -104,7 +104,7 @@ class QuorumNode:
         self.failure: Exception | None = None
         self.env: SimulatedEnvironment = self.world.node(self.name)
         running = asyncio.Event()
-        # The previous run may end after this one has started, and then sets its event. So each run has its own event.
+        # The previous run may end after this one has started. It sets its event when it ends, so each run has its own event.
         self.env.start(lambda env: self._main(env, running))
         await running.wait()
         return self

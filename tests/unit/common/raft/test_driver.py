@@ -229,7 +229,7 @@ def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
 
 
 def test_atomic_records_that_fit_no_batch_are_refused() -> None:
-    """No record of an atomic append that exceeds a batch is appended. A non-atomic append is split into batches."""
+    """If atomic records do not fit into one batch, none of them is appended. Other records are split into batches."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)

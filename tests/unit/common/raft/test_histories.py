@@ -1,7 +1,7 @@
 """Random histories of one controller and two observers: nothing committed is lost, and all logs agree.
 
-Each seed is one history of appends, crashes (some with a torn log tail), snapshots that cut the log, and pauses. At the end
-every node is restarted, and all of them must agree.
+Each seed is one history of appends, crashes (some with a torn log tail), snapshots after which the log is cut, and pauses.
+At the end every node is restarted, and all of them must agree.
 """
 
 import random

@@ -365,7 +365,7 @@ def test_an_observer_makes_its_own_snapshots() -> None:
 
 
 def test_a_leader_whose_disk_cannot_be_read_ends_and_is_followed_again() -> None:
-    """If the leader cannot read its disk for an observer, its run() raises the error. The observer waits for its restart."""
+    """If the leader cannot read its disk for an observer, its run() raises. The observer waits for the leader to restart."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world)
@@ -542,7 +542,7 @@ def test_a_peer_that_does_not_read_gets_few_pieces_of_a_snapshot_at_a_time() -> 
 
 
 def test_describe_quorum_lists_voters_and_observers() -> None:
-    """Offsets, times and directory ids are filled in the versions that have them. An unknown topic gets an error."""
+    """The response has offsets, times and directory ids if its version has these fields. An unknown topic gets an error."""
     request = DescribeQuorumRequest(
         topics=[RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData()])]
     )

@@ -69,7 +69,7 @@ def topics_in(node: QuorumNode, snapshot_id: OffsetAndEpoch) -> list[str]:
 
 
 def test_snapshot_then_log_truncation_then_restart() -> None:
-    """The old segment and the older snapshot are deleted. A restart rebuilds the state from the rest of the files."""
+    """The old segment and the older snapshot are deleted. A restart rebuilds the state from the remaining files."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world, KEEP_ONE)
@@ -115,7 +115,7 @@ def test_a_snapshot_holds_the_whole_state() -> None:
 
 
 def test_a_listener_may_take_its_time_to_load() -> None:
-    """handle_load_snapshot may return an awaitable. Once that is done, all later batches are delivered in order."""
+    """handle_load_snapshot may return an awaitable. Until it is done, batches are held back. Then they arrive in order."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
@@ -406,7 +406,7 @@ def test_a_damaged_newest_snapshot_is_passed_over() -> None:
 
 
 def test_a_whole_log_needs_no_snapshot() -> None:
-    """A log that still has its first record stays whole over restarts, so a damaged snapshot loses nothing."""
+    """A log that still has its first record is not cut at a restart, so a damaged snapshot loses nothing."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)

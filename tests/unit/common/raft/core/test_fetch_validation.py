@@ -150,6 +150,6 @@ def test_what_a_follower_does_with_an_answer() -> None:
 
 
 def test_committed_records_are_never_dropped() -> None:
-    """A leader without committed records is in another cluster or has lost its disk, so the follower's daemon must stop."""
+    """A leader that lacks committed records is in another cluster or has lost its disk. The follower's daemon must stop."""
     with pytest.raises(TruncationBelowHighWatermark):
         judge_answer(WHOLE, answer(diverging=at(14, 3)), leader_changed=False, high_watermark=Offset(15))

@@ -45,7 +45,7 @@ def encode(
 
 
 def test_what_was_encoded_is_decoded() -> None:
-    """Offsets continue across batches, and the decoded batches equal those that the encoder keeps in memory."""
+    """Offsets continue across batches, and the decoded batches equal those that the encoder returned."""
     records = [topic(number) for number in range(10)]
     encoded = encode(records)
     assert [(entry.batch.base_offset, entry.batch.last_offset) for entry in encoded] == [(100, 103), (104, 107), (108, 109)]

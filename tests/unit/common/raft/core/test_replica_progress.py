@@ -43,7 +43,7 @@ def progress() -> LeaderProgress:
 
 
 def test_caught_up_is_judged_by_where_the_leader_was() -> None:
-    """A replica that reaches the leader's log end of the previous fetch was caught up at the time of that fetch."""
+    """A replica that reaches the log end which the leader had at the previous fetch was caught up at that time."""
     leader = progress()
     replica = ReplicaKey(BrokerId(5))
     leader.fetched(replica, end_offset=Offset(0), leader_end=Offset(10), wall_ms=100)

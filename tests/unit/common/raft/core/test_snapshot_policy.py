@@ -41,5 +41,5 @@ def test_the_oldest_goes_for_size_or_age(bytes_max: int, ms_max: int, surplus: b
 
 
 def test_the_only_snapshot_stays() -> None:
-    """The only snapshot is kept at any size and age, because the log before its end may be gone."""
+    """The only snapshot is kept at any size and age, because the log below its end offset may be deleted."""
     assert not Retention(bytes_max=0, ms_max=0).oldest_is_surplus([stored(10, 0)], log_bytes=1, wall_ms=10**9)
