@@ -46,7 +46,7 @@ VALUES: dict[Primitive, st.SearchStrategy[Any]] = {
 
 
 def declared_messages() -> list[type[Struct]]:
-    """Every top-level message in `common.protocol.messages`, by name."""
+    """Returns every top-level message in `common.protocol.messages`, sorted by name."""
     found: dict[str, type[Struct]] = {}
     for module_info in pkgutil.iter_modules(common.protocol.messages.__path__):
         module = importlib.import_module(f"common.protocol.messages.{module_info.name}")

@@ -83,7 +83,8 @@ class ControllerMachine(RuleBasedStateMachine):
         )
         after = self.controller.state.brokers[BrokerId(broker_id)]
         assert response.is_fenced == after.fenced
-        # A replica in a directory that the broker has just reported offline must not lead, nor be in an ISR with others.
+        # A replica in a directory that the broker has just reported offline must neither lead nor share an ISR with other
+        # replicas.
         for topic in self.controller.state.topics.values():
             for partition in topic.partitions.values():
                 if BrokerId(broker_id) not in partition.replicas or response.error_code != ErrorCode.NONE:
@@ -127,8 +128,8 @@ class ControllerMachine(RuleBasedStateMachine):
         code = response.directories[0].topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             partition = self.controller.partition(known.id, index)
-            # UNASSIGNED is what an unclean election puts in place of LOST. It is accepted here for leniency only: a request
-            # that assigns LOST to a replica never elects that replica.
+            # UNASSIGNED is the directory that an unclean election puts in place of LOST. The assertion is more lenient than
+            # it needs to be: a request that assigns LOST to a replica never elects that replica.
             assert partition.directory(BrokerId(broker_id)) in (directory_id, UNASSIGNED)
 
     @rule(topic=TOPICS, index=st.integers(0, 2), isr=st.lists(BROKERS, unique=True, max_size=4), is_stale=SELDOM)

@@ -1,4 +1,4 @@
-"""Every decoder on valid, once harmful and damaged inputs: it returns the right value or raises its one declared error.
+"""Every decoder returns the right value or its one declared error, on valid, damaged and once harmful inputs.
 
 The checks are those of `make fuzz`, which searches for new inputs guided by coverage. Here they run without a fuzzer.
 """

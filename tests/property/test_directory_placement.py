@@ -1,7 +1,7 @@
-"""Replicas on directories: whatever the controller places, and in whatever order, no directory gets more than its share.
+"""Whatever replicas the controller places, and in whatever order, no directory gets more than its share of them.
 
-Method: the controller's real placement draws the replicas of some topics, and each broker puts its own into directories, one
-at a time in a drawn order.
+Method: the controller's real placement draws the replicas of some topics, and each broker puts its own replicas into
+directories, one at a time in a random order.
 """
 
 import random

@@ -25,7 +25,7 @@ STEPS = st.one_of(
 
 
 class Model:
-    """The batches as (first offset, last offset), the log's start and end, and each record's epoch."""
+    """The expected content: the batches as (first offset, last offset), the log's start and end, and each record's epoch."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int]] = []

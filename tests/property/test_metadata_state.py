@@ -191,7 +191,8 @@ def test_snapshots_rebuild_any_state(data: st.DataObject, numbering: Numbering) 
 @examples(100)
 @given(st.data())
 def test_a_delta_says_what_changed(data: st.DataObject) -> None:
-    """The delta filled by replay names exactly what differs between the states, or was changed and changed back."""
+    """The delta filled by replay names exactly the entries that differ between the states, or were changed and changed
+    back."""
     history = History(data, [FeatureLevelRecord(name="metadata.version", feature_level=21)])
     for _ in range(data.draw(st.integers(0, 15))):
         history.add(history.next_record())

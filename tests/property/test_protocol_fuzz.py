@@ -1,4 +1,4 @@
-"""Hostile bytes decode to a message or raise ProtocolError, quickly and with memory proportional to their number."""
+"""Hostile bytes decode to a message or raise ProtocolError, quickly and with memory proportional to the number of bytes."""
 
 import tracemalloc
 from typing import Any

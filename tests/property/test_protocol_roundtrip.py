@@ -1,4 +1,4 @@
-"""Every declared message and version through our own codec: what the oracles cannot check."""
+"""Sends every declared message and version through our own codec, to test what kio and kafka-python cannot check."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,8 @@ def test_unknown_tagged_fields_come_back(message_class: type[Struct], version: i
 
 @pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
 def test_any_buffer_will_do(message_class: type[Struct], version: int) -> None:
-    """Bytes, bytearrays and views decode alike, and a message's parts join to its encoding."""
+    """A message decodes alike from bytes, bytearray and memoryview, and its encoded parts, when joined, equal its
+    encoding."""
 
     @examples(4)
     @given(messages(message_class, version))

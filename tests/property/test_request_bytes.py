@@ -1,7 +1,7 @@
 """Any bytes in any chunks give whole, unchanged frames or raise the declared protocol error.
 
-The frame readers must pass the check of their fuzz target. The server receives mutated requests beside a healthy connection,
-which must not be affected.
+The frame readers must pass the check of their fuzz target. A server receives mutated requests on one connection, and a
+healthy connection beside it must not be affected.
 """
 
 import pytest
@@ -26,7 +26,7 @@ LENGTHS_REFUSED = st.integers(-(2**31), -1) | st.integers(FRAME_MAX + 1, 2**31 -
 )
 @examples(250)
 def test_any_stream_gives_the_same_frames_however_it_is_cut(sizes: list[int], cuts: bytes, end: bytes) -> None:
-    # Frames of any size, followed by a refused length or by any bytes.
+    # The stream has frames of any size, followed by a length that must be refused or by any bytes.
     frames = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     TARGETS["frames"].check(bytes((len(cuts),)) + cuts + stream + end)
@@ -45,7 +45,8 @@ def requests() -> list[bytes]:
 )
 @examples(120)
 def test_mutated_requests_hurt_nobody_else(which: int, changes: list[tuple[int, int]], tail: bytes) -> None:
-    # A valid request with a few bytes changed is answered or costs its connection. Nothing else is raised anywhere.
+    # The server answers a valid request with a few changed bytes, or closes its connection. No other exception is raised
+    # anywhere.
     mutated = bytearray(requests()[which])
     for position, value in changes:
         mutated[position % len(mutated)] = value

@@ -1,7 +1,7 @@
 """Segments, indexes and leader epochs compared with naive models, under every truncation and random damage.
 
-The real code writes each log on a simulated disk; the model is the list of its batches. A recovered log must be a prefix of
-that list, as long as the damage allows, and must then serve and grow as if it had never been longer.
+The real code writes each log on a simulated disk; the model is the list of its batches. A recovered log must be the longest
+prefix of that list that the damage allows. It must then serve reads and grow as if it had never been longer.
 """
 
 from collections.abc import Callable, Coroutine
@@ -99,7 +99,7 @@ def segments_of(written: Written) -> list[str]:
 
 
 def whole_batches(written: Written, segment: str, size: int) -> list[tuple[int, int]]:
-    """Returns all batches before `segment`, and those of it that lie entirely within its first `size` bytes."""
+    """Returns all batches before `segment`, and the batches that lie entirely within the first `size` bytes of `segment`."""
     parsed = parse_segment_file(segment)
     assert parsed is not None
     kept = [found for found in written.batches if found[0] < parsed[0]]
@@ -114,8 +114,8 @@ def whole_batches(written: Written, segment: str, size: int) -> list[tuple[int, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("segment_number", "clean"), [(0, False), (1, False), (2, False), (2, True)])
 def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int, clean: bool) -> None:
-    # Cut the segment to every length from zero to one byte less than its size. With the
-    # clean-shutdown marker, only the newest segment is checked.
+    # Cut the segment to every length from zero to one byte less than its size. With the clean-shutdown marker recovery looks
+    # only at the newest segment, so only that one is cut.
     written = written_log(closed=clean)
     segment = segments_of(written)[segment_number]
     for size in range(len(written.files[segment])):
@@ -125,7 +125,8 @@ def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int,
             log = await load(world, {**written.files, segment: written.files[segment][:size]}, clean=clean)
             assert await all_offsets(log) == expected
             is_boundary = expected != whole_batches(written, segment, size - 1) or size == 0
-            # A cut between two batches of the newest segment looks like an earlier crash.
+            # If the newest segment is cut between two batches, recovery cannot notice the loss: the log looks like that of
+            # an earlier crash.
             assert log.recovery.lost_anything == (not is_boundary or segment_number != 2)
             assert log.leader_epochs.entries == [
                 entry for entry in written.epochs if expected and entry[1] <= expected[-1][1]
@@ -137,7 +138,7 @@ def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int,
 
 
 def test_zeros_and_garbage_behind_the_end_are_cut_off() -> None:
-    # After a power cut, file systems may leave zeros or garbage behind the last byte that was written.
+    # After a power cut, file systems may leave zeros or garbage after the last byte that was written.
     written = written_log(closed=False)
     segment = segments_of(written)[-1]
     for tail in (bytes(1), bytes(61), bytes(5000), b"\xff" * 100, written.files[segment][:-1]):
@@ -180,7 +181,8 @@ def test_a_flipped_byte_costs_what_lies_behind_it_and_nothing_else(data: st.Data
 
 
 def is_outside_the_checksum(segment: bytes, position: int) -> bool:
-    """Whether the byte belongs to a base offset or a leader epoch, which the leader stamps."""
+    """Whether the byte belongs to a base offset or a leader epoch. The leader stamps these fields, so the checksum does not
+    cover them."""
     start = 0
     while start + read_header(segment, start).size <= position:
         start += read_header(segment, start).size
@@ -235,7 +237,7 @@ def test_a_lost_segment_in_the_middle_ends_the_log_before_it() -> None:
                     assert log.recovery.lost_anything
                     await check_serves_and_grows(log, expected)
                 else:
-                    # If the oldest segment vanishes entirely, it looks like retention.
+                    # If the oldest segment vanishes entirely, the log looks as if retention had deleted that segment.
                     assert log.log_start_offset == log.segment_base_offsets[0] > 0
 
             SimulatedWorld(1).run(scenario)
@@ -381,7 +383,7 @@ def check_read(
     bases: list[Offset],
     found: list[tuple[int, int]],
 ) -> None:
-    """A read returns the batches that a scan finds, up to the end of a segment."""
+    """A read must return the batches that a scan of the model finds, up to the end of a segment."""
     first = next((number for number, entry in enumerate(model) if entry[1] >= offset), len(model))
     expected: list[tuple[int, int]] = []
     room = max_bytes
