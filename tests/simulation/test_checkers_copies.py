@@ -17,7 +17,7 @@ from tests.simulation.workload import WorkloadClient
 
 def test_too_few_copies_and_a_proposal_that_comes_too_early() -> None:
     """I1: a batch acknowledged with acks=all is missing on two of three replicas. I8: a proposed ISR member lacks a
-    committed record; a proposed broker that does not run is not judged."""
+    committed record; a proposed broker that is not running is not checked."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=3, disks=1)

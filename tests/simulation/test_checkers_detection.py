@@ -50,7 +50,7 @@ def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[
 
 @pytest.mark.parametrize("harmed", [(), ("/b1/d2",)])
 def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -> None:
-    """I12: a directory may go offline only if its path is in `harmed`, the disks that the run is known to have harmed."""
+    """I12: a directory may go offline only if its path is in `harmed`, the paths of the disks that the run has harmed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -68,8 +68,8 @@ def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -
 
 
 def test_a_broker_that_does_not_look_is_found_out() -> None:
-    """I13: the checker reports a broken disk after the bound, not before. When a healed disk breaks again the time starts
-    again."""
+    """I13: the checker reports a broken disk after the bound, not before. If a disk is healed and breaks again, the time
+    starts again."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -109,7 +109,7 @@ def test_a_directory_whose_fsync_failed_once_is_found_out() -> None:
 
 def test_acknowledged_means_committed_and_a_session_ends() -> None:
     """I16: a broker must not treat a failure as acknowledged while the committed metadata lists the directory as online. I6:
-    a broker that is dead for longer than its session must be fenced, unless the controller is not able to do that."""
+    a broker that is dead for longer than its session must be fenced, unless the controller is unable to do that."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -137,8 +137,8 @@ def test_acknowledged_means_committed_and_a_session_ends() -> None:
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_then(is_told: bool) -> None:
-    """I16: the broker may learn what a new controller committed a little earlier than the checkers do (seed 40034). The
-    checkers keep the broker's event until they have seen the commit, and judge it then."""
+    """I16: a broker may learn about a commit of a new controller slightly before the checkers do (seed 40034). The checkers
+    keep the broker's event until they have seen the commit, and judge it then."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -149,7 +149,7 @@ def test_what_a_broker_takes_for_acknowledged_is_judged_by_what_was_committed_th
         online = checkers.brokers()[1]._directories.known.online
         directory_id = next(id_ for id_, path in online.items() if path == "/b1/d2")
         event = SimulatedEvent(0, "broker-1", "info", "log_dir_failure_acknowledged", {"directory_id": directory_id})
-        # An idle controller writes a NoOpRecord now and then, so the next offset is reached soon.
+        # An idle controller writes a NoOpRecord now and then, so the checkers' image reaches the next offset soon.
         checkers._unjudged.append((checkers.image.next_offset + 1, event))
         checkers._judge_acknowledged()
         assert checkers._unjudged
@@ -183,8 +183,8 @@ def test_a_controller_that_was_stopped_may_say_so() -> None:
 
 
 def test_an_excuse_for_a_slow_commit_is_found_out() -> None:
-    """I6: the metadata disk hangs while the controller fences a broker. The planted bug makes the controller take that wait
-    for a pause of its process, so it excuses silent brokers. Without the bug it excuses none."""
+    """I6: the metadata disk hangs while the controller fences a broker. With the planted bug the controller mistakes that
+    wait for a pause of its process, and excuses silent brokers. Without the bug it excuses none."""
     bug = PlantedBug(
         "a slow commit excuses silent brokers",
         "The controller was away for so long: nobody can have been heard.",

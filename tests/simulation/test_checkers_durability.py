@@ -53,8 +53,8 @@ def test_a_recovery_point_promises_whole_batches() -> None:
 
 
 def test_committed_metadata_is_on_the_platter() -> None:
-    """I5: the metadata log on the platter ends before the committed offset, or quorum-state has an older epoch than the
-    leader."""
+    """I5: it is a violation if the metadata log on the platter ends before the committed offset, or if quorum-state has an
+    older epoch than the leader."""
     files = {f"{METADATA_FOLDER}/{0:020d}.log": LOG, f"{METADATA_FOLDER}/quorum-state": b'{"leaderEpoch":3}'}
     check_metadata(files, committed=2, epoch=3)
     with pytest.raises(InvariantViolated, match="I5: offsets below 3 are committed"):
@@ -97,7 +97,8 @@ def watched(
     ("epoch", "error", "is_wrong"), [(7, 0, True), (7, ErrorCode.STALE_BROKER_EPOCH, False), (8, 0, False)]
 )
 def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: bool) -> None:
-    """I17: the checker finds an accepted stale epoch whether the handler returns the response, a future or a coroutine."""
+    """I17: the checker finds an accepted stale epoch, no matter whether the handler returns the response itself, a future or
+    a coroutine."""
     context, request = cast(RequestContext, None), BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch)
     response = BrokerHeartbeatResponse(error_code=error)
 
@@ -127,8 +128,8 @@ def test_a_stale_broker_epoch_must_be_refused(epoch: int, error: int, is_wrong: 
     [(7, ErrorCode.NONE, True), (7, ErrorCode.INELIGIBLE_REPLICA, False), (8, ErrorCode.NONE, False), (-1, 0, False)],
 )
 def test_nobody_is_in_an_isr_with_a_stale_epoch(epoch: int, error: int, is_wrong: bool) -> None:
-    """I17: the follower has registered again since its leader learned the epoch. The controller must refuse this partition,
-    whatever it answers for the others."""
+    """I17: the follower has registered again since its leader learned the epoch. The controller must refuse the ISR change
+    of this partition, whatever the response says about other partitions."""
     topic_id = Uuid(b"t" * 16)
     member = BrokerState(broker_id=1, broker_epoch=epoch)
     request = AlterPartitionRequest(
@@ -160,8 +161,8 @@ class FakeController:
 
 
 def test_nothing_is_answered_before_its_commit() -> None:
-    """I5: an answer says that the broker is unfenced while the committed image has it fenced. The checker does not judge
-    while its image lags behind the controller's committed offset."""
+    """I5: a response says that the broker is unfenced, but in the committed image it is fenced. The checker does not judge a
+    response while its image lags behind the controller's committed offset."""
     request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=8)
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -183,14 +184,14 @@ def test_a_directory_in_use_was_not_left_in_order() -> None:
 
 
 def test_a_broker_works_in_its_own_directories() -> None:
-    """I9: a broker that uses a disk formatted for another broker is found."""
+    """I9: the checker reports a broker that uses a disk formatted for another broker."""
     check_owner("/b1/d1", {"meta.properties": b"version=1\nnode.id=1\n"}, 1)
     with pytest.raises(InvariantViolated, match=r"I9.*broker 2 uses /b2/d1.*node 1"):
         check_owner("/b2/d1", {"meta.properties": b"version=1\nnode.id=1\n"}, 2)
 
 
 def test_a_request_without_an_answer_is_found() -> None:
-    """I18: the checker reports a request without an answer after the bound, and only on a running node."""
+    """I18: the checker reports a request that has no response after the time limit, and only on a running node."""
 
     async def scenario(world: SimulatedWorld) -> None:
         never: asyncio.Future[Any] = world.loop.create_future()
@@ -198,7 +199,7 @@ def test_a_request_without_an_answer_is_found() -> None:
         server.handlers[ApiKey.BROKER_HEARTBEAT](cast(RequestContext, None), BrokerHeartbeatRequest())
         late_ns = world.now_ns() + ANSWER_BOUND_NS + 1
         checker.check_open(late_ns - 1, ["controller"])
-        # The controller is not among the running nodes here, so the time of its request starts again.
+        # The controller is not among the running nodes here, so the checker restarts the time of its request.
         checker.check_open(late_ns, ["broker-1"])
         checker.check_open(late_ns, ["controller"])
         late_ns += ANSWER_BOUND_NS + 1

@@ -87,8 +87,8 @@ def test_an_innocent_history_passes() -> None:
     ],
 )
 def test_what_must_not_be_seen_is_found(invariant: str, plant: Callable[[History], None]) -> None:
-    """Lost, changed, refused and duplicated records, wrong positions, and a high watermark that fell or that a read went
-    past."""
+    """Each case plants one violation: a lost, changed, foreign, refused or duplicated record, a wrong position of a
+    consumer, a high watermark that fell, or a read past the high watermark."""
     history = innocent()
     plant(history)
     with pytest.raises(InvariantViolated) as caught:
@@ -97,7 +97,7 @@ def test_what_must_not_be_seen_is_found(invariant: str, plant: Callable[[History
 
 
 def test_a_gap_inside_one_answer_is_found() -> None:
-    """I2: the records of one poll skip an offset."""
+    """I2: an offset is missing among the records of one poll."""
     history = innocent()
     gap = poll("e", 0, "a", "b")
     gap.records = ((0, b"a"), (2, b"c"))
@@ -114,8 +114,8 @@ def test_a_partition_that_lost_all_its_disks_is_excused() -> None:
 
 
 def test_an_isr_that_was_too_small_for_long() -> None:
-    """I1: a write with acks=all and min.insync.replicas=2 was acknowledged long after the ISR had shrunk to one. Soon after
-    the shrink that is allowed: the leader may not know about it yet."""
+    """I1: a write with acks=all and min.insync.replicas=2 was acknowledged long after the ISR had shrunk to one. Shortly
+    after the shrink this is allowed, because the leader may not know about the shrink yet."""
     second = 1_000_000_000
     created = TopicChange(client="a", begin_ns=0, topic="t", is_creation=True, min_insync_replicas=2)
     write = produce("a", 0)
@@ -125,8 +125,8 @@ def test_an_isr_that_was_too_small_for_long() -> None:
         check_isr_sizes(history, {("t", 0): sizes})
     with pytest.raises(InvariantViolated, match="with 1 in sync"):
         check_isr_sizes(history, {("t", 0): [(0, 3), (10 * second, 1)]})
-    # Without a controller the leader cannot learn about the shrink (seed 100436). A time without a controller is no excuse
-    # if it ended long before the write or began after it.
+    # Without a controller the leader cannot learn about the shrink (seed 100436). But a time without a controller is no
+    # excuse if it ended long before the write or began after it.
     shrunk = {("t", 0): [(0, 3), (10 * second, 1)]}
     check_isr_sizes(history, shrunk, range(11 * second, 20 * second, BOUNDS_INTERVAL_NS))
     for away in (range(11 * second, 13 * second, BOUNDS_INTERVAL_NS), range(21 * second, 30 * second, BOUNDS_INTERVAL_NS)):

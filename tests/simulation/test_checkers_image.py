@@ -82,7 +82,8 @@ class Log:
 
 
 def test_a_lawful_directory_failure_passes() -> None:
-    """A directory is lost, and leadership and ISR move. Then the broker registers a new incarnation and rejoins the ISR."""
+    """A directory is lost, the leadership moves, and the broker leaves the ISR. Then the broker registers a new incarnation
+    and rejoins the ISR."""
     log = Log()
     log.commit(change(isr=[2, 3], leader=2), broker_change(1, directory(1, 2)))
     log.commit(register(1, life=2))
@@ -149,7 +150,7 @@ def test_a_lost_directory_stays_lost_within_an_incarnation() -> None:
 
 
 def test_nodes_must_agree_on_what_is_committed() -> None:
-    """I5: two nodes know different records at one offset."""
+    """I5: two nodes deliver different records at the same offset."""
     log = Log()
     with pytest.raises(InvariantViolated, match="I5"):
         log.checker.committed("other", 0, 0, 1, [register(1)])

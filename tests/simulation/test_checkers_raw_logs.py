@@ -96,7 +96,8 @@ def test_equal_logs_with_all_that_was_promised_pass() -> None:
     ],
 )
 def test_a_log_that_differs_from_the_history_is_found(invariant: str, logs: dict[int, bytes], more: list[Produce]) -> None:
-    """A short log, a lost record, an absent replica; foreign, duplicated and refused records; another leader epoch."""
+    """Each case plants one violation: a log that is too short, a lost record, a missing replica, a foreign, duplicated or
+    refused record, or a different leader epoch."""
     with pytest.raises(InvariantViolated) as caught:
         check(logs, history(*more))
     assert caught.value.invariant == invariant
@@ -122,8 +123,8 @@ def test_damaged_bytes_are_no_batches() -> None:
 
 
 def test_directories_are_judged_by_what_they_hold() -> None:
-    """I9: a cloned directory id. I10: one replica in two directories. I11: a replica in another directory than the metadata
-    says, or on a broker that should have none."""
+    """I9: two disks have the same directory id. I10: one replica is in two directories. I11: a replica is not in the
+    directory that the metadata names, or is on a broker that should have none."""
     first = read_directory(1, "/b1/d1", files(1, WHOLE))
     second = read_directory(2, "/b2/d1", files(2, WHOLE))
     check_directories([first, second], image())

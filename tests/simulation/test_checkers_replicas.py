@@ -27,7 +27,7 @@ ELSEWHERE = DirectoryId(Uuid(b"e" * 16))
 
 
 class Planted:
-    """A settled cluster with one topic of one partition and three records in it."""
+    """A settled cluster with one topic. It has one partition with three records."""
 
     def __init__(self, cluster: SimulatedCluster, checkers: Checkers) -> None:
         self.cluster = cluster
@@ -102,8 +102,8 @@ def test_high_watermark_and_epochs() -> None:
 
 
 def test_a_high_watermark_that_rises_below_min_isr() -> None:
-    """I8: min.insync.replicas is 2. The high watermark may rise in the step in which the ISR shrinks to one, and not after
-    that."""
+    """I8: min.insync.replicas is 2. The high watermark may rise between two looks if the ISR shrinks to one between them,
+    but not after that."""
 
     async def plant(planted: Planted) -> None:
         replica, image = planted.leader.replica, planted.checkers.image.image
@@ -124,8 +124,8 @@ def test_a_high_watermark_that_rises_below_min_isr() -> None:
 
 def test_a_broker_that_could_not_tell_must_end() -> None:
     """I13: a broker leads in a failed directory, and the controller has not acknowledged the failure: the broker must end
-    when its timeout is over. If the failure was acknowledged or the broker is shutting down, it gets the time that the
-    metadata needs to move the leaders."""
+    when log.dir.failure.timeout.ms is over. If the failure was acknowledged or the broker is shutting down, the broker gets
+    some more time, until the metadata has moved the leaders."""
 
     async def plant(planted: Planted) -> None:
         checker, broker = planted.checkers.replicas, planted.brokers[planted.part.leader]
@@ -147,8 +147,8 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
 
 
 def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
-    """I11: a broker is unfenced with a wrong assignment. I13: a leader stays in a dead directory. I16: the controller does
-    not record the failure. I14: the log of an ISR member is created again, empty."""
+    """I11: a broker is unfenced while the metadata names a wrong directory for its replica. I13: a leader stays in a dead
+    directory. I16: the controller does not record the failure. I14: the log of an ISR member is created again, empty."""
 
     async def plant(planted: Planted) -> None:
         checker, image = planted.checkers.replicas, planted.checkers.image.image
@@ -201,7 +201,7 @@ def test_files_that_differ_from_what_is_committed_are_found() -> None:
 
 
 def test_a_creation_that_does_not_end() -> None:
-    """I12: a replica on a healthy disk must be created in time. On a hanging disk it may take longer."""
+    """I12: a replica on a healthy disk must be created within the time limit. On a hanging disk it may take longer."""
 
     async def plant(planted: Planted) -> None:
         checker = UndisturbedChecker(planted.cluster.world.disk)

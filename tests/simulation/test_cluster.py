@@ -1,4 +1,4 @@
-"""Runs whole clusters of production daemons on virtual time: one scenario for each promise."""
+"""Runs whole clusters of production daemons on virtual time. Each scenario tests one guarantee."""
 
 import errno
 
@@ -11,7 +11,8 @@ from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCl
 
 
 def test_records_are_written_replicated_and_read_back() -> None:
-    """The plain path: a topic on three brokers, acks=all, every replica holds everything."""
+    """The normal case without faults: three brokers, a topic, and produce requests with acks=all. Every record can be read
+    back."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=4, min_insync_replicas="2")
@@ -27,7 +28,8 @@ def test_records_are_written_replicated_and_read_back() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_disk_under_leaders_dies_and_leaders_move(seed: int) -> None:
-    """EIO on one disk: its leaders move within a second, others keep theirs, nothing acknowledged is lost."""
+    """One disk of a broker fails with EIO. The leaders on this disk move within a second, all other leaders stay, and no
+    acknowledged record is lost."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -163,8 +165,8 @@ def test_a_halt_waits_half_a_second_at_most_for_a_controller_that_does_not_answe
 
 
 def test_a_replaced_disk_is_filled_again_and_never_leads_empty() -> None:
-    """Stop the broker, empty the disk, format it, start: the replicas are filled by replication, and no ISR member starts
-    empty."""
+    """The broker is stopped, its disk is replaced by an empty one and formatted, and the broker is started. Replication
+    fills the replicas, and no ISR member starts empty."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="1")
@@ -222,8 +224,8 @@ def test_a_broker_with_one_of_two_disks_unreadable_leads_nothing_on_it() -> None
 
 
 def test_a_killed_broker_comes_back_and_catches_up() -> None:
-    """kill -9 while clients write: the broker is fenced at the end of its session, registers a new incarnation and rejoins
-    the ISR."""
+    """A broker is killed with kill -9 while clients write. It is fenced at the end of its session. After a restart it
+    registers a new incarnation and rejoins the ISR."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -240,7 +242,8 @@ def test_a_killed_broker_comes_back_and_catches_up() -> None:
 
 
 def test_a_restarted_controller_knows_everything_it_knew() -> None:
-    """kill -9 of the controller: the state after the restart equals the one before, and topics can be created again."""
+    """The controller is killed with kill -9. Its state after the restart equals the state before, and topics can be created
+    again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -261,8 +264,8 @@ def test_a_restarted_controller_knows_everything_it_knew() -> None:
 
 
 def test_controlled_shutdown_hands_leadership_over_first() -> None:
-    """SIGTERM: when the broker ends it leads nothing and has a clean-shutdown marker in every directory. It starts again and
-    rejoins the ISR."""
+    """After SIGTERM, when the broker ends, it leads nothing and has a clean-shutdown marker in every directory. It starts
+    again and rejoins the ISR."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -284,7 +287,8 @@ def test_controlled_shutdown_hands_leadership_over_first() -> None:
 
 
 def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
-    """SIGTERM while the broker loads its logs: a clean-shutdown marker would vouch for logs that were not recovered."""
+    """SIGTERM arrives while the broker loads its logs. It must leave no clean-shutdown marker, because the next start would
+    then skip the recovery that these logs need."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -311,7 +315,7 @@ def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
 
 
 def test_an_unreachable_controller_ends_a_broker_that_leads_on_a_dead_disk() -> None:
-    """The broker still leads in a failed directory and cannot report the failure for log.dir.failure.timeout.ms: it
+    """The broker still leads in a failed directory. If it cannot report the failure within log.dir.failure.timeout.ms, it
     halts."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:

@@ -1,6 +1,7 @@
-"""Damages files of a stopped node: started again, it runs or ends with a reason, never with an unexpected exception.
+"""Damages files of a stopped node and starts it again. It must run or exit with a reason, never with an unexpected
+exception.
 
-A running cluster wrote these files. Their content was checked when it was written, but a reader must not rely on that.
+A running cluster wrote these files, so their content was once valid. The code that reads them must not rely on that.
 """
 
 import random
@@ -84,7 +85,7 @@ async def damage_and_start(cluster: SimulatedCluster, client: SimulatedClient, r
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_a_node_started_on_damaged_files_meets_no_unexpected_exception(seed: int) -> None:
-    """One or two files of a broker or the controller are damaged while it is down; then it is started."""
+    """One or two files of a stopped broker or controller are damaged. Then the node is started."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await damage_and_start(cluster, client, random.Random(seed))

@@ -21,7 +21,7 @@ async def attached(world: SimulatedWorld, node: str = "a", path: str = "/a/1") -
 
 
 def test_files_are_written_and_read_in_the_order_of_the_calls() -> None:
-    # Operations queued in one step, without an await between them, take effect in that order.
+    # Operations that are queued without an await between them take effect in the order of the calls.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         made, opened = log_dir.mkdir("t-0"), log_dir.open("t-0/0.log", create=True)
@@ -109,8 +109,8 @@ def test_a_dead_disk_fails_everything_that_needs_it() -> None:
 
 
 def test_an_append_that_fails_takes_those_behind_it_along() -> None:
-    # Appends queued after a failed one fail too, or they would leave a hole in the file. An append at the failed offset, or
-    # a truncation, clears the error.
+    # Appends queued after a failed one must fail too. Otherwise they would leave a hole in the file. An append at the failed
+    # offset, or a truncation, clears the error.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)
@@ -237,8 +237,8 @@ def test_a_lock_is_held_by_one() -> None:
 
 
 def test_a_thread_that_hung_taking_the_lock_lets_it_go_when_it_comes_back() -> None:
-    # A thread hangs in lock() while its process gives the directory up. When the thread returns it releases the lock, and
-    # another node can take it.
+    # A thread hangs in lock() while its process takes the directory offline. When lock() returns, the thread releases the
+    # lock, and another node can take it.
     async def scenario(world: SimulatedWorld) -> None:
         first = await attached(world)
         world.disk("/a/1").hang()
@@ -285,7 +285,8 @@ def test_a_full_disk_says_so() -> None:
 
 
 def test_buffers_of_an_append_must_not_change() -> None:
-    # append requires that its buffers do not change. The simulation checks that; a real disk would write either content.
+    # The caller must not change the buffers of a queued append. The simulation checks this, because a real disk could write
+    # the old content or the new one.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)

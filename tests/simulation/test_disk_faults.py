@@ -1,7 +1,7 @@
 """Tests what each fault of a simulated disk does: errnos, what stays readable, and what a power cut may leave.
 
 The expected behaviour was measured on real disks. A power cut has many possible outcomes, so these tests collect the
-outcomes of many draws: none may be forbidden, and each required one must occur.
+outcomes of many draws. No forbidden outcome may occur, and each required outcome must occur.
 """
 
 import errno
@@ -56,7 +56,7 @@ def run(scenario: Callable[[SimulatedWorld], Coroutine[None, None, None]]) -> No
 
 
 def left_by_power_cuts(prepare: Prepare) -> list[dict[str, bytes]]:
-    """Returns what the disk holds after `prepare` and a power cut: each different outcome of many draws once."""
+    """Returns what the disk may hold after `prepare` and a power cut: the distinct outcomes of many draws."""
     outcomes: dict[str, dict[str, bytes]] = {}
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -92,8 +92,8 @@ def test_what_is_synced_survives_every_power_cut() -> None:
 
 
 def test_an_unsynced_write_survives_whole_in_part_or_not_at_all() -> None:
-    """Two writes after synced bytes: each may survive without the other, with zeros where one is missing, and each may be
-    torn."""
+    """Two unsynced writes follow synced bytes. Each may survive without the other, with zeros in place of the missing one,
+    and each may be torn."""
 
     async def prepare(log_dir: LogDir) -> None:
         file = await synced(log_dir, "log", b"#")
@@ -193,8 +193,8 @@ def test_a_folder_that_is_being_removed_may_keep_any_of_its_files() -> None:
 
 
 def test_a_crash_keeps_what_the_page_cache_has_until_the_power_goes() -> None:
-    """kill -9 loses nothing that was written: the next life reads it. A power cut in that life may lose it, and a second
-    power cut loses nothing more."""
+    """kill -9 loses nothing that was written: the next life of the node can read it. A power cut in that life may lose it. A
+    second power cut loses nothing more."""
 
     async def scenario(world: SimulatedWorld) -> None:
         await written(await attached(world), "log", b"cached")
@@ -287,8 +287,8 @@ def test_what_a_power_cut_might_leave_is_told_without_one() -> None:
 
 
 def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
-    """A write hangs in the kernel. It takes effect when the disk thaws if its process was killed, but never after a power
-    cut. The lock is free again in both cases."""
+    """A write hangs in the kernel. If its process was killed, the write takes effect when the disk thaws. After a power cut
+    it never does. The lock is free again in both cases."""
 
     async def scenario(world: SimulatedWorld) -> None:
         disk = world.disk(PATH)
@@ -317,7 +317,7 @@ def test_a_power_cut_ends_what_hung_and_takes_the_locks() -> None:
 
 def test_an_fsync_that_fails_once_has_lost_its_data_although_the_next_one_succeeds() -> None:
     """fsyncgate: one fsync fails and later ones succeed. The data stays readable until the cache is dropped, then it reads
-    as zeros. A retry would vouch for lost data, so a failed fsync always fails the directory, whatever its errno."""
+    as zeros. A retry that succeeds would hide the loss, so a failed fsync always fails the directory, whatever its errno."""
 
     async def scenario(world: SimulatedWorld) -> None:
         disk = world.disk(PATH)
@@ -357,8 +357,8 @@ def test_an_fsync_inside_replace_file_fails_once() -> None:
 
 
 def test_an_error_of_an_fsync_names_the_step() -> None:
-    """A failed fsync fails the directory, as on a real disk. EMFILE is the exception: the process could not open a folder,
-    so the disk is not to blame."""
+    """A failed fsync fails the directory, as on a real disk. EMFILE is the exception: it means that the process could not
+    open a folder, so the disk may be fine."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -417,7 +417,7 @@ def test_a_read_only_disk_refuses_every_change_and_goes_on_reading() -> None:
 
 
 def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
-    """Part of an append that failed and was cut back may be on the platter after a power cut."""
+    """An append that does not fit fails and is truncated, but after a power cut a part of it may be on the platter."""
 
     async def prepare(log_dir: LogDir) -> None:
         file = await synced(log_dir, "log", b"-" * 1000)
@@ -448,7 +448,8 @@ def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
 
 
 def test_a_disk_that_cannot_be_read_fails_reads_that_miss_the_cache() -> None:
-    """Reads fail with EIO unless the bytes are in the page cache, as newly written ones are. Writes and fsyncs go on."""
+    """Reads fail with EIO unless the bytes are in the page cache, for example because they were just written. Writes and
+    fsyncs still succeed."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
@@ -489,7 +490,7 @@ def test_rotten_bytes_are_read_without_an_error() -> None:
 
 
 def test_a_slow_disk_takes_a_multiple_of_its_time() -> None:
-    """A slow disk completes every operation, only later."""
+    """A slow disk completes every operation, but later."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

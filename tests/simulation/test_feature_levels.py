@@ -1,4 +1,4 @@
-"""A newer release finalized a feature level that this node does not know: the node ends with one line that says why.
+"""A newer release finalized a feature level that this node does not know: the node must end with one log line that says why.
 
 The nodes run the code of `kafka-server-start` on a metadata log with records that only another release would write.
 """
@@ -83,7 +83,7 @@ def test_a_controller_that_reads_its_log_ends(name: str, level: int, line: str) 
 
 
 def test_a_node_that_loads_a_snapshot_ends() -> None:
-    """The level is only in the snapshot, which ends beyond the log."""
+    """Only the snapshot contains the unknown level. The snapshot ends beyond the log, so the node loads it."""
     line = "feature metadata.version is finalized at level 23, this node supports 1 to 22"
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
@@ -99,7 +99,7 @@ def test_a_node_that_loads_a_snapshot_ends() -> None:
 
 
 def test_a_feature_at_level_0_is_absent() -> None:
-    """Level 0 means that a newer release removed the feature again, so this node has nothing to know about it."""
+    """Level 0 means that a newer release removed the feature again, so this node does not need to know the feature."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.finalize_feature("group.version", 0)

@@ -1,4 +1,4 @@
-"""Sends well-formed and damaged requests: brokers and controller go on, and answer or close the connection.
+"""Sends well-formed and damaged requests. Brokers and controller must keep running, and answer or close the connection.
 
 A daemon ends on any unexpected exception, so a single value that a handler does not expect would let any peer stop it.
 """
@@ -27,7 +27,7 @@ from tests.simulation.cluster import (
 )
 from tests.simulation.environment import SimulatedWorld
 
-# A handler may wait as long as the request allows, but no longer than this.
+# A handler may wait as long as the timeout in the request allows, but no longer than this.
 ANSWER_SECONDS_MAX = 90
 
 
@@ -69,7 +69,8 @@ def names_of(cluster: SimulatedCluster) -> ClusterNames:
 
 
 async def ask(world: SimulatedWorld, host: str, port: int, request: bytes) -> None:
-    """Sends the request on a new connection, and waits for an answer or the end of the connection if there must be one."""
+    """Sends the request on a new connection. If the request must be answered, waits for the response or the end of the
+    connection."""
     peers: list[Peer] = []
 
     def accept(connection: Connection) -> Peer:
@@ -96,8 +97,8 @@ def is_answered(request: bytes) -> bool:
 
 
 async def besiege(cluster: SimulatedCluster, host: str, port: int, apis: Sequence[ApiKey], *, count: int, seed: int) -> None:
-    """Sends `count` requests to one daemon, one after the other. Every 20 requests it reads the names from the cluster
-    again."""
+    """Sends `count` requests to one daemon, one after the other. Reads the names from the cluster again before every 20th
+    request."""
     rng = random.Random(seed)
     for number in range(count):
         if number % 20 == 0:
@@ -114,7 +115,7 @@ async def besiege(cluster: SimulatedCluster, host: str, port: int, apis: Sequenc
 @pytest.mark.parametrize("target", ["controller", "broker"])
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_hostile_requests_harm_no_daemon(target: str, seed: int) -> None:
-    """No daemon ends, and none meets an unexpected exception."""
+    """No daemon ends, and no request causes an unexpected exception."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3, replication_factor=2)

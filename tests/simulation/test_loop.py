@@ -1,4 +1,4 @@
-"""Tests the virtual-time loop: what it refuses, in which order it runs callbacks, and that hash seeds do not matter."""
+"""Tests the event loop on virtual time: what it refuses, the order of its callbacks, and that hash seeds do not matter."""
 
 import asyncio
 import socket

@@ -1,4 +1,5 @@
-"""Peers answer with well-formed but wrong responses: a daemon goes on or halts with a reason, never with a bug.
+"""Peers return well-formed but wrong responses. A daemon must keep running or halt with a reason, never fail because of a
+bug.
 
 Now and then one field of a response gets another value while it is encoded. The answering daemon owns the message and may
 keep parts of it, so the field is restored as soon as the bytes are made.
@@ -24,7 +25,8 @@ from tests.simulation.cluster import NotAcknowledged, SimulatedClient, Simulated
 VOCABULARY = Vocabulary(numbers=(0, 0, 1, 2, 3, -1, -2, 5, 100, 1000, 2**31, 2**62), strings=("t", "", "x" * 300))
 ERROR_CODES = (*map(int, ErrorCode), 999)
 ATTEMPTS = 60
-# Two brokers restart meanwhile, so that responses to registrations and snapshot fetches are changed as well.
+# Maps the number of an attempt to the broker that crashes at that point. A restarted broker registers and may fetch a
+# snapshot, so those responses are changed as well.
 CRASHES = {10: 1, 30: 2}
 STARTS_AFTER = 6
 
@@ -39,7 +41,8 @@ class Liar:
         self.lies: Counter[str] = Counter()
 
     def encode(self, correlation_id: int, message: Struct, version: int) -> list[Part]:
-        # Without ApiVersions a client can send nothing at all, and produce responses go to the client of the test.
+        # Some responses stay correct: without ApiVersions a client can send nothing at all, and the test's own client needs
+        # its produce responses.
         is_exempt = isinstance(message, ApiVersionsResponse | ProduceResponse)
         if not self.is_lying or is_exempt or self._rng.random() >= self._rate:
             return encode_response_frame(correlation_id, message, version)
@@ -79,7 +82,7 @@ def _fields(message: Struct, version: int) -> list[tuple[Struct, FieldSchema]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_daemon_fails_when_its_peers_lie(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One response of ten is wrong while a client writes and brokers restart."""
+    """One response in ten is wrong while a client writes and brokers restart."""
     liar = Liar(random.Random(seed), 0.1)
     monkeypatch.setattr(served_connection, "encode_response_frame", liar.encode)
 

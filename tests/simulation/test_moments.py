@@ -30,7 +30,7 @@ def happened(fault: Fault, *events: tuple[str, str, dict[str, object]]) -> Fault
 
 
 def test_a_fault_comes_with_its_event_and_with_no_other() -> None:
-    """A fault whose event has not come when the chaos ends does not happen."""
+    """If the event has not come by the end of the chaos phase, the fault does not happen."""
     assert happened(KILLED, ("broker-3", "log_deleted", {})) is None
     found = happened(KILLED, ("broker-3", "log_created", {"log_dir": "/b3/d2"}), ("broker-2", "log_created", {}))
     assert found is not None

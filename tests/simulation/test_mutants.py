@@ -23,7 +23,7 @@ def test_every_bug_can_be_planted_and_taken_out(bug: PlantedBug) -> None:
 
 
 def test_a_planted_bug_is_seen_by_everybody_and_only_for_a_while() -> None:
-    """A reference to the function that was taken before the bug is planted has the bug too, but only while it is planted."""
+    """Code that imported the function before the bug is planted runs the bug too, but only while it is planted."""
     known_before = right
     bug = PlantedBug("off by one", "", (Edit(right, "number + 1", "number + 2"),))
     with bug.planted():
@@ -53,7 +53,7 @@ class _Seeds:
 
 
 def test_a_seed_that_fails_without_the_bug_has_found_nothing() -> None:
-    """The hunt goes on after such a seed. No seed is run twice without a bug."""
+    """The search for the bug continues after such a seed. No seed is run twice without a bug."""
     seeds = _Seeds(alone={2}, with_bug={2, 5})
     hunter = Hunter(seeds)
     assert hunter.hunt(PLANTED_BUGS[0], range(1, 10)) == Found(seed=5, runs=5, found_by="failed")
@@ -71,7 +71,7 @@ def test_the_seed_that_found_a_rare_bug_before_is_tried_first() -> None:
 
 
 def test_a_bug_that_no_seed_finds_survives() -> None:
-    """The hunt ends after the last seed, also when several seeds run side by side."""
+    """The search ends after the last seed, even if several seeds run side by side."""
     seeds = _Seeds(alone=set(), with_bug={11})
     assert Hunter(seeds, side_by_side=4).hunt(PLANTED_BUGS[0], range(1, 11)) is None
     assert [run.seed for run in seeds.runs] == list(range(1, 11))
@@ -80,7 +80,7 @@ def test_a_bug_that_no_seed_finds_survives() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a fenced broker stays in the ISR", "metadata committed before it is synced"])
 def test_the_swarm_finds_a_planted_bug(name: str) -> None:
-    """Hardly any seed misses these two bugs: one of five seeds finds them, and by an invariant, not by some other
-    failure."""
+    """Nearly every seed finds these two bugs, so one of the first five seeds must. It must fail with a violated invariant,
+    not in some other way."""
     found_by = next(filter(None, (failure_of(Run(seed, name)) for seed in range(1, 6))), "")
     assert found_by.startswith("InvariantViolated: I"), found_by

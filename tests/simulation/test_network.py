@@ -91,7 +91,7 @@ def test_a_receiver_that_pauses_makes_the_sender_queue() -> None:
 
 
 def test_a_view_is_valid_during_the_call_unless_taken() -> None:
-    # Views that are kept without take_buffer show garbage.
+    # A view that the receiver keeps without take_buffer shows garbage after the call.
     async def scenario(world: SimulatedWorld) -> None:
         near, far = await pair(world)
         near.connection.send([b"once"])
@@ -126,7 +126,7 @@ def test_connecting_to_nobody_is_refused() -> None:
 
 
 def test_a_crash_resets_the_connections_of_the_node() -> None:
-    # The surviving side is notified that the connection was reset, the dead side is not.
+    # The surviving side is notified of the reset, the dead side is not.
     async def scenario(world: SimulatedWorld) -> None:
         near, far = await pair(world)
         world.crash("b")
@@ -192,7 +192,7 @@ def test_file_regions_are_sent_from_the_disk() -> None:
 
 
 def test_two_cannot_listen_on_one_port() -> None:
-    # One node cannot bind a port twice; another node has ports of its own.
+    # A node cannot bind the same port twice. Another node has its own ports, so it can.
     async def scenario(world: SimulatedWorld) -> None:
         world.node("a").listen("", 9092, Collecting)
         with pytest.raises(Exception, match="address already in use"):

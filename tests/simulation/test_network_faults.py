@@ -144,8 +144,8 @@ def test_a_crash_ends_everything_at_once() -> None:
 
 
 def test_what_a_dead_process_had_sent_may_still_arrive() -> None:
-    """The kernel may still send what a dead process had queued: a request can outlive its sender, and even wait until a cut
-    is mended. Or the connection is reset."""
+    """When a process dies, its kernel either resets the connection or still sends what the process had queued. So a request
+    can outlive its sender, and even wait until a cut is mended."""
 
     def arrived(seed: int) -> tuple[bytes, list[str | None]]:
         async def scenario(world: SimulatedWorld) -> tuple[bytes, list[str | None]]:

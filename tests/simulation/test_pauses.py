@@ -1,4 +1,4 @@
-"""A daemon is stopped and goes on (SIGSTOP, SIGCONT): it must not act on waiting requests with a lease that is over."""
+"""A daemon is paused and resumed (SIGSTOP, SIGCONT). It must not serve the waiting requests as if no time had passed."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ SEEDS = (1, 7)
 
 
 def run(scenario: Scenario, seed: int) -> SimulatedWorld:
-    """Runs a scenario on a cluster with one topic. Afterwards the topic must be in sync, and nothing acknowledged may be
+    """Runs a scenario on a cluster with one topic. Afterwards the topic must be in sync, and no acknowledged record may be
     lost."""
 
     async def whole(cluster: SimulatedCluster, client: SimulatedClient) -> None:
@@ -44,8 +44,8 @@ def one_record(index: int, value: bytes, *, acks: int) -> ProduceRequest:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
-    """While the leader was stopped its session ended, and other brokers lead now. It refuses the records that waited in its
-    sockets, with acks=1 and acks=all: it would truncate them when it follows again."""
+    """While the leader was paused its session ended, and other brokers lead now. It refuses the records that waited in its
+    sockets, with acks=1 and acks=all, because it would truncate them when it becomes a follower."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         for index in range(PARTITIONS):
@@ -69,8 +69,8 @@ def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
 
 
 def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
-    """A record with acks=1 is appended before the leader is stopped, and written to disk after it goes on. No other broker
-    has the record, so the produce request is refused."""
+    """A record with acks=1 is appended before the leader is paused, and written to disk after the leader is resumed. No
+    other broker has the record, so the produce request is refused."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         led = next(index for index, part in cluster.partitions("t").items() if part.leader == 1)

@@ -98,8 +98,8 @@ def records_of(cluster: SimulatedCluster, broker_id: int, index: int) -> list[tu
 
 @pytest.mark.parametrize("seed", [1])
 def test_nodes_lose_power_one_after_the_other(seed: int) -> None:
-    """Brokers and the controller lose power, each while all replicas are in sync: no record acknowledged with acks=all is
-    lost, and a replica that lost its tail fetches it again."""
+    """Brokers and the controller lose power one at a time, each while all replicas are in sync. No record acknowledged with
+    acks=all is lost, and a replica that lost the end of its log fetches it again."""
 
     async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
         for node_id in rng.sample([*cluster.broker_ids, CONTROLLER_ID], 4):
@@ -127,7 +127,7 @@ def test_everything_goes_dark_at_once(seed: int) -> None:
 
 @pytest.mark.parametrize("victim", [CONTROLLER_ID, 1])
 def test_a_failed_fsync_then_a_restart_then_a_power_cut(victim: int) -> None:
-    """The restarted node must not build on what only its page cache still shows. Otherwise the power cut would leave zeros
+    """The restarted node must not rely on data that only the page cache still has. Otherwise the power cut would leave zeros
     in committed metadata, brokers would stop because the controller asks them to truncate committed records, and a follower
     would have a hole below its recovery point."""
 

@@ -10,8 +10,8 @@ PARTITIONS = 6
 
 
 def run(scenario: Scenario, seed: int = 1) -> None:
-    """Runs a scenario on three brokers of three disks with one topic. In the end all replicas are in sync and nothing is
-    lost."""
+    """Runs a scenario on three brokers with three disks each and one topic. Checks at the end that all replicas are in sync
+    and no record is lost."""
 
     async def whole(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=PARTITIONS, min_insync_replicas="2")
@@ -30,8 +30,8 @@ async def stop(cluster: SimulatedCluster, broker_id: int) -> None:
 
 
 def test_directories_in_another_order_are_the_same_directories() -> None:
-    """A directory is identified by the id in it, not by its place in log.dirs: no replica moves and no assignment is
-    sent."""
+    """A directory is identified by its directory.id, not by its position in log.dirs. So no replica moves and no assignment
+    is sent."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         before = {index: part.directories for index, part in cluster.partitions("t").items()}
@@ -47,8 +47,9 @@ def test_directories_in_another_order_are_the_same_directories() -> None:
 
 
 def test_a_directory_that_is_configured_no_more() -> None:
-    """A directory is removed from log.dirs. Its replicas are outside the ISR when the broker is back, are created in other
-    directories and filled from their leaders. When the directory is configured again, its logs are put aside."""
+    """A directory is removed from log.dirs. When the broker is back, its replicas in that directory are outside the ISR.
+    They are created in other directories and filled from their leaders. When the directory is configured again, its logs are
+    put aside."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 1)
@@ -90,7 +91,7 @@ def test_a_disk_that_cannot_be_read_at_the_start() -> None:
 
 
 def test_other_settings_for_one_life() -> None:
-    """One of three brokers runs with segments of a hundred bytes, then restarts with its own settings."""
+    """One of three brokers runs with log.segment.bytes=100, then restarts with its original settings."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 2)
@@ -116,7 +117,8 @@ def test_other_settings_for_one_life() -> None:
 
 
 def test_a_node_that_is_asked_to_end_while_it_starts() -> None:
-    """SIGTERM comes before anything runs. A controller and a broker both end in order and can be started again."""
+    """SIGTERM arrives before the node has started anything. A controller and a broker both shut down cleanly and can be
+    started again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         for node_id in (CONTROLLER_ID, 1):

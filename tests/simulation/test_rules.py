@@ -53,8 +53,8 @@ COMBINED = {
 
 
 def test_a_node_is_ready_once_all_its_roles_are() -> None:
-    """Both roles run in one process and share one metadata log. `on_ready` freezes the loaded objects, so it is called once,
-    after the controller is active and the broker runs."""
+    """Both roles run in one process and share one metadata log. In production `on_ready` excludes all loaded objects from
+    garbage collection, so it must be called once, after the controller is active and the broker runs."""
 
     async def scenario(world: SimulatedWorld) -> None:
         config = load_server_config(COMBINED)
@@ -193,8 +193,8 @@ def test_a_failure_is_told_to_the_next_controller() -> None:
 
 
 def test_the_last_of_the_isr_leads_again_when_its_disk_is_back() -> None:
-    """All other replicas had left the ISR when the disk of the last one died. The partition has no leader until that disk is
-    back, and then all acknowledged records are there."""
+    """All other replicas had left the ISR when the disk of the last ISR member died. The partition has no leader until that
+    disk is back, and then all acknowledged records are there."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -265,7 +265,7 @@ def test_a_topic_created_anew_under_its_name_is_placed_although_a_disk_is_dead()
 
 
 def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
-    """An append does not fit: it is not acknowledged, the leaders move, and the event says that the disk is full."""
+    """An append that does not fit is not acknowledged. The leaders move, and the event says that the disk is full."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -312,7 +312,7 @@ def test_a_nearly_full_disk_gets_no_new_replicas() -> None:
 
 
 def test_a_disk_that_dies_during_a_controlled_shutdown() -> None:
-    """The broker hands its leaderships over anyway: the shutdown ends in order, with clean-shutdown markers in the healthy
+    """The broker hands its leaderships over anyway. The shutdown completes and leaves clean-shutdown markers in the healthy
     directories."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
@@ -333,8 +333,8 @@ def test_a_disk_that_dies_during_a_controlled_shutdown() -> None:
 
 
 def test_one_query_by_directory_id_tells_the_story_of_a_failure() -> None:
-    """The events with one directory id tell the story in order, on broker and controller: from the first error to the
-    acknowledgement."""
+    """The events with one directory id, from broker and controller, show the whole failure in order: from the first error to
+    the acknowledgement."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -388,8 +388,8 @@ def test_a_broker_restarted_at_once_leaves_the_isr_before_it_may_lead() -> None:
 
 
 def test_a_live_broker_that_is_unregistered_ends_and_may_come_back() -> None:
-    """The next heartbeat of an unregistered broker is refused, so the broker halts with one line instead of serving on.
-    Started again, it registers and catches up."""
+    """The next heartbeat of an unregistered broker is refused, so the broker halts with one log line instead of continuing
+    to serve. Started again, it registers and catches up."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")
@@ -413,8 +413,8 @@ def test_a_live_broker_that_is_unregistered_ends_and_may_come_back() -> None:
 
 
 def test_describe_quorum_goes_through_any_broker() -> None:
-    """Admin clients connect to brokers only, so a broker passes the request on to the leader of the quorum. The answer names
-    the observers too."""
+    """Admin clients connect to brokers only, so a broker forwards the request to the leader of the quorum. The response
+    names the observers too."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         request = DescribeQuorumRequest(
@@ -447,8 +447,8 @@ def test_leaders_go_back_to_the_first_replicas() -> None:
 
 
 def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
-    """A broker's metadata directory was replaced, and the controller's log begins with a snapshot by now. The broker fetches
-    the snapshot, catches up, and takes no replica for new or lost."""
+    """A broker's metadata directory was replaced, and meanwhile a snapshot has replaced the beginning of the controller's
+    log. The broker fetches the snapshot, catches up, and treats no replica as new or lost."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6, min_insync_replicas="2")

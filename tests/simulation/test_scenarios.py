@@ -1,5 +1,5 @@
-"""Replays every scenario and compares it with the recorded output. DISKRAFT_REWRITE_SCENARIOS=1 records the output again;
-review the difference then."""
+"""Replays every scenario and compares it with the recorded output. DISKRAFT_REWRITE_SCENARIOS=1 records the output again.
+Review the difference afterwards."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_scenario_shows_what_is_recorded(path: Path) -> None:
 
 @pytest.mark.parametrize("path", scenario_files(), ids=lambda path: path.stem)
 def test_a_scenario_opens_with_what_it_shows(path: Path) -> None:
-    """The first lines tell people what the scenario shows: a sentence of a KIP, or the story of a bug."""
+    """The first lines explain what the scenario shows: a sentence of a KIP, or the story of a bug."""
     head = path.read_text().split("\n\n", maxsplit=1)[0]
     assert len(head) > 80, f"{path.name} opens with {head!r}: tell first what it shows, as others do (over 80 characters)"
     assert all(line.startswith("# ") for line in head.splitlines())

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [20, 395])
 def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync(seed: int) -> None:
-    """Disks and daemons fail under writing clients: nothing acknowledged is lost, everything comes back in sync."""
+    """Disks and daemons fail while clients write. No acknowledged record is lost, and all replicas are in sync again."""
     report = run_seed(seed)
     assert report.faults
     assert report.acknowledged > 0
@@ -64,7 +64,7 @@ def test_shrinking_leaves_what_is_needed(needed: set[int], expected: list[int]) 
 
 
 def test_a_failure_is_told_with_the_faults_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seed that fails because of its faults 1 and 3 is shrunk to these two, and the command replays just them."""
+    """A seed that fails because of its faults 1 and 3 is shrunk to these two, and the printed command replays just these."""
     whole = draw_plan(1)
 
     class FailingRun(SeedRun):
@@ -85,7 +85,7 @@ def test_a_failure_is_told_with_the_faults_that_it_takes(monkeypatch: pytest.Mon
 
 
 def test_the_event_log_is_one_line_an_event() -> None:
-    """A line has the virtual time, the node, the event and its fields, the directory first."""
+    """A line has the virtual time, the node, the event and its fields. The directory is the first field."""
     events = [
         SimulatedEvent(1_500_000_000, "broker-1", "error", "log_dir_failed", {"cause": "append: EIO", "log_dir": "/b1/d2"}),
         SimulatedEvent(2_000_000_001, "lab", "info", "fault", {"kind": "disk", "disk": ""}),

@@ -24,9 +24,9 @@ async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
 
 
 def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
-    """The controller is paused. Its image still has the registration of an ended incarnation of broker 2, which is in the
-    ISR; broker 2 leaves the ISR when its present incarnation registers. Broker 1 keeps its disk until broker 2 is in sync
-    again (seed 30102)."""
+    """The controller is paused. Its image still has an ended incarnation of broker 2 in the ISR; broker 2 leaves the ISR
+    when its present incarnation registers. So the lab must not replace broker 1's disk until broker 2 is in sync again (seed
+    30102)."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = await two_brokers_with_a_topic(world)
@@ -50,9 +50,9 @@ def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
 
 @pytest.mark.parametrize("kind", ["power cut", "node paused"])
 def test_the_controller_stays_while_a_disk_with_a_replica_in_sync_is_replaced(kind: str) -> None:
-    """While broker 1's disk is being replaced, the controller must suffer no fault: broker 2, which has all records, could
-    be fenced because it does not find the controller again in time. Then the ISR would be broker 1 with its empty disk (seed
-    110530). The link between broker 1 and the controller may be cut."""
+    """While broker 1's disk is being replaced, the controller must suffer no fault. Otherwise broker 2, which has all
+    records, could be fenced because it does not find the controller again in time. Then broker 1 with its empty disk would
+    be the only ISR member (seed 110530). The link between broker 1 and the controller may be cut."""
     fault = Fault(at_ns=0, kind=kind, node=CONTROLLER_ID)
 
     async def scenario(world: SimulatedWorld) -> None:

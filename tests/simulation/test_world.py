@@ -88,7 +88,8 @@ def test_waiting_moves_the_clock_and_takes_no_time() -> None:
 
 
 def test_timeout_cancels_its_body_at_the_deadline() -> None:
-    # The two other timers: a timeout around an endless wait, and a callback that is cancelled before it is due.
+    # `timeout_at` ends an endless wait exactly at its deadline. A `call_at` callback runs at its time, unless it was
+    # cancelled before.
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
         called: list[int] = []
@@ -147,7 +148,7 @@ def test_lost_exceptions_fail_the_run() -> None:
 
 
 def test_exit_ends_the_node_and_only_the_node() -> None:
-    # After a daemon exits nothing of it runs any more, its port and its locks are free, and the next life starts fresh.
+    # After a daemon exits none of its code runs any more, its port and its locks are free, and the next life starts fresh.
     async def scenario(world: SimulatedWorld) -> None:
         ended: list[str] = []
 
@@ -187,7 +188,7 @@ def test_exit_ends_the_node_and_only_the_node() -> None:
 
 
 def test_exit_from_a_callback_is_an_exit() -> None:
-    # The failure paths call exit from on_error and from timers, where no task could carry the exception.
+    # Daemons call exit from on_error and from timers too. No task runs there that could raise the exception.
     async def scenario(world: SimulatedWorld) -> None:
         env = world.node("a")
         env.call_at(env.now_ns() + 1, lambda: env.exit(1))
@@ -220,7 +221,7 @@ def test_a_failing_daemon_fails_the_run() -> None:
 
 
 def test_a_crash_cancels_the_daemon_at_once() -> None:
-    # After a crash nothing of the node happens any more, even in its finally blocks.
+    # After a crash no code of the node runs any more, not even its finally blocks.
     async def scenario(world: SimulatedWorld) -> None:
         world.disk("/a/1")
 
