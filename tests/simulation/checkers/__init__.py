@@ -55,8 +55,8 @@ SETTLED_INTERVAL_SECONDS = 0.05
 
 
 class Checkers:
-    """Checks a running cluster; see the module docstring. A broker may take only directories offline whose paths are in
-    `harmed`. With None it may take any."""
+    """Checks a running cluster; see the module docstring. A broker may take a directory offline only if its path is in
+    `harmed`. If `harmed` is None, any directory may go offline."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, *, harmed: Collection[str] | None = None) -> None:
         self.image = ImageChecker(cluster.world.now_ns)
@@ -70,7 +70,7 @@ class Checkers:
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
         )
         self.copies = CopiesChecker(history)
-        # Cached: every look needs it, and loading the configuration is expensive.
+        # Cached, because every look needs these paths and loading the configuration is expensive.
         self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
         self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
         self._session_timeout_ns = config.broker_session_timeout_ms * NS_PER_MS
@@ -83,7 +83,7 @@ class Checkers:
         self._directory_ids = DirectoryIds()
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._unjudged: deque[tuple[int, SimulatedEvent]] = deque()
-        # The times, in ascending order, of the looks that found no controller able to answer.
+        # The times, in ascending order, at which a look found no active, running controller.
         self._without_controller: list[int] = []
         self._is_over = False
 
@@ -116,9 +116,9 @@ class Checkers:
         check_spread(topic_id, self.brokers(), self.image.image)
 
     def at_end(self, *, excused: Iterable[TopicIdPartition] = ()) -> None:
-        """Checks the history on its own, then the files on the disks against history and metadata. Call it with the clients
-        stopped and the cluster settled. Partitions that lost all their disks (`excused`) may have lost records. Raises
-        InvariantViolated."""
+        """Checks the history on its own. Then compares the files on the disks with the history and the metadata. Call it
+        with the clients stopped and the cluster settled. Partitions that lost all their disks (`excused`) may have lost
+        records. Raises InvariantViolated."""
         self.stop()
         forgiven = frozenset(excused)
         check_history(self._history, excused=forgiven)
@@ -157,8 +157,8 @@ class Checkers:
                 self._guarded(self._judge_acknowledged)
 
     def _committed_offset(self) -> int:
-        """Returns the end of the committed records. A new controller may know of committed records a little before it
-        delivers them to the checkers."""
+        """Returns the end of the committed records. For a short time a new controller may know of committed records that it
+        has not delivered to the checkers yet."""
         node = self._cluster.nodes.get(CONTROLLER_ID)
         driver = None if node is None else _driver_of(node)
         return self.image.next_offset if driver is None else max(driver.high_watermark, self.image.next_offset)
@@ -204,7 +204,7 @@ class Checkers:
         for broker_id in self._cluster.broker_ids:
             for path in self._log_dirs[broker_id]:
                 disk = self._cluster.world.disk(path)
-                # Check the platter as it is, and as a power cut right now might leave it.
+                # Check the platter as it is now, and as a power cut at this moment might leave it.
                 for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
                     self._directory_ids.check(disk, files)
                     if not disk.is_rotten:
@@ -252,12 +252,12 @@ class Checkers:
                     self._requests.watch(watched)
 
     def committed(self, node: str, batch: CommittedBatch) -> None:
-        """Takes a batch that a node's metadata log delivered."""
+        """Receives a batch that a node's metadata log delivered."""
         if not self._is_over:
             self._guarded(partial(self._check_batch, node, batch))
 
     def loaded(self, node: str, snapshot: LoadedSnapshot) -> None:
-        """Takes a snapshot that a node's metadata log loaded."""
+        """Receives a snapshot that a node's metadata log loaded."""
         self._guarded(partial(self.image.loaded, node, snapshot.end_offset, snapshot.records))
 
     def _check_batch(self, node: str, batch: CommittedBatch) -> None:
@@ -268,7 +268,7 @@ class Checkers:
             self._look_at_replicas()
 
     def _guarded(self, check: Callable[[], object]) -> None:
-        """Runs a check; a violation ends the run from a callback of its own, so no daemon code can swallow it."""
+        """Runs a check. A violation is raised in a separate callback and ends the run, so no daemon code can swallow it."""
         try:
             check()
         except InvariantViolated as violation:
@@ -316,7 +316,7 @@ class Checkers:
         ]
 
     def controller(self) -> QuorumController | None:
-        """Returns the controller, or None if its node runs none."""
+        """Returns the controller, or None if its node has not started it."""
         node = self._cluster.nodes.get(CONTROLLER_ID)
         return None if node is None or node.controller is None else node.controller.controller
 
@@ -335,7 +335,7 @@ class _Listener:
         self._checkers.loaded(self._node, snapshot)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Ignored: the epochs of the batches show who led."""
+        """Does nothing: the epochs of the batches show which node led."""
 
 
 def _driver_of(node: Node) -> QuorumDriver | None:

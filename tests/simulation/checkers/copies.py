@@ -26,7 +26,7 @@ class CopiesChecker:
     def __init__(self, history: History) -> None:
         self._history = history
         self._taken = 0
-        # The produce requests that had no answer yet at the last look.
+        # The produce requests that had no response yet at the last look.
         self._open: list[Produce] = []
         # When each broker was last seen alive.
         self._alive_at: dict[int, int] = {}
@@ -68,8 +68,8 @@ class CopiesChecker:
 
 
 def check_proposal(event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon]) -> None:
-    """I8: a broker that a leader proposes for the ISR has every committed record. Call this when the event is logged, not
-    later."""
+    """I8: a broker that a leader proposes for the ISR has every committed record. Call this while the event is being logged:
+    later the follower may have caught up."""
     if event.name != "isr_change_proposed":
         return
     leader_id = int(event.node.rpartition("-")[2])

@@ -51,12 +51,13 @@ class DetectionChecker:
 
     def _is_to_be_given_up(self, broker: BrokerDaemon, path: str) -> bool:
         disk = self._disk_at(path)
-        # A single failed fsync is enough, even if the next ones succeed.
+        # A single failed fsync is reason enough to give up the directory, even if the next ones succeed.
         return disk.is_unusable or disk.failed_fsyncs > self._failed_before.setdefault((broker, path), disk.failed_fsyncs)
 
 
 def check_acknowledged(event: SimulatedEvent, image: ImageModel) -> None:
-    """I16: a broker takes a directory failure for acknowledged only after it is committed. Raises InvariantViolated."""
+    """I16: a broker treats a directory failure as acknowledged only after the controller has committed it. Raises
+    InvariantViolated."""
     if event.name != "log_dir_failure_acknowledged":
         return
     broker_id = int(event.node.rpartition("-")[2])

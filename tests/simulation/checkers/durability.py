@@ -1,4 +1,4 @@
-"""What must be on the platters at any moment, so that a power cut cannot lose it: I1, I5 and I9.
+"""Checks what must be on the platters at any moment, so that a power cut cannot lose it: I1, I5 and I9.
 
 Shell of the tests. Everything below a recovery point is on the platter. Every committed metadata record is on the
 controller's platter. A disk never changes its directory.id. The checkpoint file is read from the platter too, and an entry

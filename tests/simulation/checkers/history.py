@@ -1,6 +1,6 @@
-"""Checks what the clients saw, and nothing else: I1, I2 and I3 over the history.
+"""Checks only what the clients saw: I1, I2 and I3 over the history.
 
-Shell of the tests. Nothing here looks into the cluster. A record must survive once a consumer has read it or it was
+Shell of the tests. This module never looks into the cluster. A record must survive once a consumer has read it or it was
 acknowledged with acks=all; a record sent with acks=1 may be lost with its leader. A new leader may start with a lower high
 watermark than the old one had, so high watermarks are compared within one leader epoch only.
 """
@@ -128,7 +128,8 @@ def _check_latest_offsets(history: History) -> None:
     changed = {change.topic for change in history.topic_changes if not change.is_creation}
     by_partition: dict[tuple[str, int], list[LatestOffset]] = {}
     for each in history.latest_offsets:
-        # The request carries only the topic's name. After a deletion it is unknown which topic answered.
+        # The request carries only the topic's name. If that name was deleted, it is unknown which topic of that name the
+        # response is about.
         if each.outcome is Outcome.OK and each.topic not in changed:
             by_partition.setdefault((each.topic, each.index), []).append(each)
     for operations in by_partition.values():
@@ -140,11 +141,12 @@ def check_isr_sizes(
     isr_sizes: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
     without_controller: Sequence[int] = (),
 ) -> None:
-    """I1: no acks=all write is acknowledged when the committed ISR has been too small for a while. Raises InvariantViolated.
+    """I1: no acks=all write is acknowledged if the committed ISR has been smaller than min.insync.replicas for some time.
+    Raises InvariantViolated.
 
-    For a short time a leader may not know that the controller has shrunk its ISR. The time without a controller to inform
-    the leader does not count: `without_controller` lists, in ascending order, the times of the looks that found no
-    controller able to answer."""
+    For a short time a leader may not know that the controller has shrunk its ISR. Time without a controller that could
+    inform the leader does not count: `without_controller` lists, in ascending order, the times at which a look found no
+    active, running controller."""
     minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
     for produce in history.acknowledged(acks=ALL):
         sizes = isr_sizes.get((produce.topic, produce.index), ())
@@ -162,7 +164,7 @@ def check_isr_sizes(
 
 
 def _ignorant_since(begin_ns: int, without_controller: Sequence[int]) -> int:
-    """Returns the earliest time of an ISR change that a leader may not know about at `begin_ns`."""
+    """At `begin_ns` a leader may not know yet about ISR changes that are newer than the returned time."""
     from_ns = begin_ns - LEADER_IGNORANCE_NS
     for look_ns in reversed(without_controller[: bisect_right(without_controller, begin_ns)]):
         if look_ns < from_ns:
@@ -172,8 +174,8 @@ def _ignorant_since(begin_ns: int, without_controller: Sequence[int]) -> int:
 
 
 def _is_topic_certain(history: History, produce: Produce) -> bool:
-    """Whether the answer surely came from the topic the client meant. The request carries only a name, and the topic of that
-    name may have been deleted and created again meanwhile."""
+    """Whether the response surely came from the topic that the client meant. The request carries only a name, and the topic
+    of that name may have been deleted and created again meanwhile."""
     return all(
         change.is_creation or change.topic != produce.topic or change.begin_ns > (produce.end_ns or 0)
         for change in history.topic_changes

@@ -1,9 +1,9 @@
 """Checks the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17.
 
-Shell of the tests. `ImageModel` replays the records with code of its own and shares none with production, so that a bug in
-the production replay shows up as a difference at the end. `ImageChecker` receives every committed batch from every node. The
-same offset must hold the same records on all nodes, and each new batch must lead from one valid image to the next. A batch
-is one operation, so the image is checked between batches only, and never in the middle of a metadata transaction.
+Shell of the tests. `ImageModel` replays the records with its own code, which shares nothing with the production replay. So a
+bug in the production replay shows up as a difference at the end. `ImageChecker` receives every committed batch from every
+node. The same offset must hold the same records on all nodes, and each new batch must lead from one valid image to the next.
+A batch is one operation, so the image is checked between batches only, and never in the middle of a metadata transaction.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,7 +215,7 @@ class ImageChecker:
         # Invariant: the image covers all offsets below this one.
         self.next_offset = 0
         self.batches: dict[int, SeenBatch] = {}
-        # The topic name of each partition, also of partitions of deleted topics.
+        # The topic name of each partition, including partitions of deleted topics.
         self.names: dict[TopicIdPartition, str] = {}
         # The broker that was elected in each leader epoch.
         self.elections: dict[tuple[TopicIdPartition, int], int] = {}
@@ -228,7 +228,7 @@ class ImageChecker:
         self._since_lawful: list[KnownRecord] = []
 
     def committed(self, node: str, base_offset: int, last_offset: int, epoch: int, records: Sequence[KnownRecord]) -> bool:
-        """Takes a batch that a node delivered as committed. Returns whether it was new. Raises InvariantViolated."""
+        """Receives a batch that a node delivered as committed. Returns whether it was new. Raises InvariantViolated."""
         batch = SeenBatch(node, last_offset, epoch, tuple(records))
         known = self.batches.setdefault(base_offset, batch)
         if (known.last_offset, known.epoch, known.records) != (last_offset, epoch, batch.records):
@@ -254,8 +254,8 @@ class ImageChecker:
         return True
 
     def loaded(self, node: str, end_offset: int, records: Iterable[KnownRecord]) -> None:
-        """Takes a snapshot that a node loaded. It must equal the image when it ends at the same offset; an older one cannot
-        be compared, and a newer one replaces the image."""
+        """Receives a snapshot that a node loaded. A snapshot that ends at the same offset as the image must equal it. A
+        newer one replaces the image, and an older one cannot be compared."""
         image = ImageModel()
         for record in records:
             image.replay(record, end_offset - 1)

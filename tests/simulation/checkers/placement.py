@@ -1,9 +1,9 @@
 """I20: a topic that is created in a healthy cluster is spread evenly over the directories of every broker.
 
-Shell of the tests. The rule says where the next replica goes, so it is checked on a topic created for the purpose, with
-every directory online and nothing else going on: no directory gets another replica while a directory with fewer replicas of
-that kind is available. It does not matter how uneven the directories were before. `miscounts` compares the counts that
-placement uses with the replicas that the broker hosts.
+Shell of the tests. The rule is about the next replica: no directory gets another replica of a kind (preferred leader or
+follower) while an available directory has fewer of that kind. How uneven the directories were before does not matter. So the
+rule is checked on a topic created for the purpose, while every directory is online and nothing else happens. `miscounts`
+compares the counts that placement uses with the replicas that the broker hosts.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -53,8 +53,8 @@ def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
 
 
 def miscounts(replicas: Replicas) -> Iterator[str]:
-    """Yields a text for every directory whose replicas the broker has miscounted. Call it between two steps of the
-    broker."""
+    """Yields a text for every directory whose replicas the broker has miscounted. Call it only while no code of the broker
+    is running."""
     places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
     for directory in replicas._hosted.online_directories():
         directory_id = directory.directory_id

@@ -30,7 +30,7 @@ ALL = -1
 
 
 class UnreadableLog(Exception):
-    """Some bytes are not a record batch. The whole batches of the log before them end at `end_offset`."""
+    """Some bytes of a log are not a record batch. The whole batches before these bytes end at `end_offset`."""
 
     def __init__(self, text: str, end_offset: int = 0) -> None:
         super().__init__(text)
@@ -208,7 +208,8 @@ def check_logs(
     committed: Mapping[TopicIdPartition, int],
     history: History,
 ) -> None:
-    """I1, I2 and I3: the replicas are equal and have every promised record exactly once."""
+    """I1, I2 and I3: the replicas are equal and have every promised record exactly once. A record is promised if it was
+    acknowledged with acks=all or read by a consumer."""
     written = {value: produce for produce in history.produces for value in produce.values}
     promised: dict[TopicIdPartition, list[Produce]] = {}
     for produce in history.acknowledged(acks=ALL):

@@ -28,8 +28,8 @@ Place = tuple[int, BrokerEpoch, Uuid]
 
 # How long after log.dir.failure.timeout.ms a broker may still lead from a directory it has marked offline.
 DIRECTORY_FAILURE_SLACK_NS = 5_000 * NS_PER_MS
-# The same limit for a broker that knows two things: it leads from the directory, and the controller has not acknowledged the
-# failure.
+# The same limit for a broker that must halt by itself: it knows that it leads from the directory and that the controller has
+# not acknowledged the failure.
 UNTOLD_FAILURE_SLACK_NS = 1_000 * NS_PER_MS
 
 
@@ -77,7 +77,8 @@ class ReplicaChecker:
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
         # The highest high watermark that any replica has had. Every offset below it is committed.
         self.committed: dict[TopicIdPartition, int] = {}
-        # For each offline directory, since when it has been offline while its broker leads partitions in it.
+        # For each offline directory from which its broker still leads partitions: the time of the look that first found
+        # this.
         self._led_offline_since: dict[Place, int] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
@@ -212,8 +213,8 @@ class ReplicaChecker:
     # --- events and committed records ----------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent) -> None:
-        """I14: Raises InvariantViolated when an ISR member creates an empty log although the partition has committed
-        records."""
+        """I14: an ISR member does not create an empty log of a partition that has committed records. Raises
+        InvariantViolated."""
         if event.name != "log_created":
             return
         broker_id = int(event.node.rpartition("-")[2])
@@ -234,8 +235,8 @@ class ReplicaChecker:
 
     def committed_batch(self, records: Sequence[KnownRecord], brokers: Mapping[int, BrokerDaemon]) -> None:
         """I11: when a broker is unfenced, the metadata must name the directory of each replica whose partition is older than
-        the broker's registration. Only the replicas it hosts now are compared, because it cannot report others it had
-        before."""
+        the broker's registration. Only the replicas that the broker hosts now are compared: it cannot report the directory
+        of a replica that it no longer has."""
         for record in records:
             if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
                 broker = brokers.get(record.broker_id)

@@ -1,8 +1,8 @@
 """Checks requests and their responses: I5 (no response before its records are committed), I17 and I18.
 
 Shell of the tests. The handlers of each running server are wrapped in place. An epoch that is current when the request
-arrives may be stale when its turn comes, but never the other way round. So only a request that was stale on arrival must be
-refused.
+arrives may be stale by the time it is handled, but a stale epoch never becomes current again. So only a request that was
+stale on arrival must be refused.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ class _Exchange:
 
 
 class RequestChecker:
-    """Checks requests and responses. `image` checks and holds the committed image. The first violation is kept in
-    `violation` for the next look."""
+    """Checks requests and responses. `image` checks and holds the committed image. Keeps the first violation in `violation`,
+    and the next periodic look raises it."""
 
     def __init__(self, image: ImageChecker) -> None:
         self.violation: InvariantViolated | None = None
@@ -167,7 +167,7 @@ def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | Non
 
 
 def _not_committed(key: ApiKey, request: Any, response: Any, image: ImageModel) -> str | None:
-    """Describes what the response claims and the committed image does not contain."""
+    """Describes something that the response claims but the committed image does not contain."""
     if response is None or getattr(response, "error_code", None) != ErrorCode.NONE:
         return None
     if key is ApiKey.BROKER_REGISTRATION:

@@ -1,8 +1,9 @@
-"""What a dead disk must not delay, and how soon the controller must know: the rest of I12 and I16, the time limits of I6.
+"""Checks what a dead disk must not delay and how soon the controller must act: the rest of I12 and I16, the time limits of
+I6.
 
 Shell of the tests. A broker must not take a healthy disk offline, and must create a replica on it at once, whatever its
 other disks do. Once a directory is offline in a broker whose heartbeats get through, the controller must soon drop it from
-the registration. These rules have time limits, so the time counts only while every node that must act can act.
+the registration. These rules have time limits. Time counts only while every node that must act is able to.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -95,7 +96,7 @@ class UndisturbedChecker:
                 )
 
     def check_absence(self, event: SimulatedEvent, life: SimulatedEnvironment) -> None:
-        """I6: the controller excuses silent brokers for no longer than its own process was stopped. Raises
+        """I6: the controller may excuse the silence of brokers only for as long as its own process was paused. Raises
         InvariantViolated."""
         if event.name != "controller_was_stopped":
             return
