@@ -1,7 +1,7 @@
 """`python -m tests.simulation --seed N | --seeds N`: runs seeds on simulated clusters and reports the results.
 
-A failing seed is shrunk to a short schedule of faults that fails in the same way. The event log of that run is printed with
-the traceback. `--faults 0,3,7` replays a seed with only these faults of its schedule.
+A failing seed is shrunk to a short schedule of faults that fails in the same way. The event log of the run with that short
+schedule is printed with the traceback. `--faults 0,3,7` replays a seed with only these faults of its schedule.
 """
 
 import argparse

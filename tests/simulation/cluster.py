@@ -1,7 +1,8 @@
 """A whole cluster of production daemons on one simulated world: a controller, brokers with several disks, and a client.
 
 Shell of the tests. The daemons are started by the code behind `kafka-server-start`, on disks formatted by the code behind
-`kafka-storage`. A disk is named by its path (`/b1/d2`). A restart begins a new life of the same node on the same disks.
+`kafka-storage`. A disk is named by its path (`/b1/d2`). One run of a node's process is called a *life*: a restart begins a
+new life on the same disks.
 """
 
 import asyncio
@@ -93,7 +94,7 @@ class SimulatedCluster:
         )
 
     def start_node(self, node_id: int, overrides: Mapping[str, str] | None = None) -> None:
-        """Starts a node that is not running, on its disks. `overrides` changes its configuration for this life."""
+        """Starts a stopped node on its disks. `overrides` changes its configuration for this life only."""
         properties = {**self.properties(node_id), **(overrides or {})}
         config = load_server_config(properties)
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,7 +107,7 @@ class SimulatedCluster:
             try:
                 await node.run(lambda: asyncio.shield(stop))
             except* (StartupError, ListenFailed, QuorumFailure, LogDirError) as group:
-                # `kafka-server-start` prints this before it exits with status 1.
+                # `kafka-server-start` prints the same reasons before it exits with status 1.
                 env.log.critical("node_not_started", reason="; ".join(str(error) for error in group.exceptions))
                 env.exit_code = 1
             env.die()
@@ -186,7 +187,8 @@ class SimulatedCluster:
         return registration.incarnation_id == node.broker._incarnation_id
 
     def has_lost_directories(self, broker_id: int) -> bool:
-        """Whether the broker has a configured directory offline in this life. True also while no broker is loaded."""
+        """Whether the broker has taken a configured directory offline in this life. Also True while the node has no broker
+        object yet."""
         node = self.nodes.get(broker_id)
         if node is None or node.broker is None:
             return True
@@ -205,7 +207,7 @@ class SimulatedCluster:
         raise AssertionError(f"no disk of broker {broker_id} has this directory.id")
 
     def fail_disk(self, broker_id: BrokerId, directory_id: DirectoryId) -> None:
-        """Kills the disk: EIO for everything, until it is healed."""
+        """Makes every operation that needs this disk fail with EIO until the disk is healed."""
         self.disk_of(broker_id, directory_id).fail_with(errno.EIO)
 
     @property
@@ -239,7 +241,7 @@ class SimulatedCluster:
 
     def finalize_feature(self, name: str, level: int) -> None:
         """Appends a feature level record, as the controller of another release would. The active controller does not check
-        the record."""
+        the level."""
         node = self.nodes[CONTROLLER_ID].controller
         assert node is not None
         record = ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0)
@@ -258,7 +260,7 @@ class SimulatedCluster:
         return {} if found is None else found.partitions
 
     def is_writable(self, partition: PartitionRegistration) -> bool:
-        """Whether some ISR member could lead: its broker is alive and its directory online, by the controller's image."""
+        """Whether some ISR member could lead: in the controller's image its broker is alive and its directory is online."""
         eligibility = Eligibility(self.state)
         return any(eligibility.is_eligible(member, partition.directory(member)) for member in partition.isr)
 
@@ -379,7 +381,7 @@ class SimulatedClient:
             response = await self._send(leader, request)
             data = response.responses[0].partitions[0]
             if data.error_code != ErrorCode.NONE:
-                # The controller's image may be slightly ahead of the broker's.
+                # The controller's image may be slightly ahead of the broker's, so the broker may not know yet that it leads.
                 assert self._env.now_ns() < give_up_ns, f"{topic}-{index}: {ErrorCode(data.error_code).name}"
                 await self._env.sleep_until(self._env.now_ns() + NS_PER_S // 50)
                 continue
@@ -415,7 +417,8 @@ Scenario = Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]
 
 
 def run(scenario: Scenario, *, seed: int = 1, brokers: int = 3, disks: int = 3, **overrides: str) -> SimulatedWorld:
-    """Runs a scenario on a started cluster; keys of `overrides` have '_' for '.'. Nothing acknowledged may be lost."""
+    """Starts a cluster, runs a scenario on it, and checks that no acknowledged record was lost. Write '_' for '.' in the
+    keys of `overrides`."""
     world = SimulatedWorld(seed)
 
     async def whole(_: SimulatedWorld) -> None:

@@ -1,8 +1,8 @@
 """Simulated disks and their faults. A disk belongs to the world and outlives the nodes that use it.
 
-Shell of the tests. A DiskStore has the disk's content. A SimulatedLogDir uses the disk and asks it how each operation ends.
-A fault lasts until `heal` (or `thaw`, `mount`) unless its docstring says otherwise. A fault belongs to the disk, so it
-outlives the node that ran into it. `heal` ends the fault but does not repair the data it has damaged.
+Shell of the tests. A DiskStore has the disk's content. A SimulatedLogDir uses the disk, and the disk decides how each
+operation ends. A fault lasts until `heal` (or `thaw`, `mount`) unless its docstring says otherwise. A fault belongs to the
+disk, so it outlives the node that ran into it. `heal` ends the fault but does not repair the data it has damaged.
 """
 
 import copy
@@ -87,13 +87,13 @@ class SimulatedDisk:
         self._next_failures.setdefault(operation, deque()).extend([errno_code] * times)
 
     def run_short(self, share: float) -> None:
-        """Makes this share of the operations that need a descriptor or memory fail, until `heal`: the process has run out
-        of them, and the disk is fine."""
+        """Makes this share of the operations that need a descriptor or memory fail, until `heal`. This simulates a process
+        that has run out of descriptors or memory, while the disk is fine."""
         self._shortage = share
 
     def fail_fsync_once(self, errno_code: int = errno.EIO) -> None:
-        """Makes the next fsync of a file fail (the probe's does not count). The data it should have written is lost, but
-        readers still see it until the cache is dropped. Every later fsync succeeds, as measured on ext4."""
+        """Makes the next fsync of a file fail (the fsync of a health probe does not count). The data it should have written
+        is lost, but readers still see it until the cache is dropped. Every later fsync succeeds, as measured on ext4."""
         self._failing_writebacks.append(errno_code)
 
     def fail_reads(self) -> None:
@@ -198,7 +198,7 @@ class SimulatedDisk:
 
     @property
     def is_well(self) -> bool:
-        """Whether every operation would succeed soon."""
+        """Whether every operation would succeed, and soon."""
         is_slow = self._slowness != 1.0 or self.loop.now_ns < self._catches_up_until_ns
         return not self.is_unusable and not is_slow and not self._shortage and self.room_bytes() is None
 
@@ -280,7 +280,7 @@ class SimulatedDisk:
         return {f"{folder}/{name}": bytes(each.content) for name, each in entries.items() if isinstance(each, FileNode)}
 
     def durable_files(self) -> dict[str, bytes]:
-        """Returns the files on the platter alone: what is left if a power cut takes every unsynced change."""
+        """Returns the files as they are on the platter. This is what remains if a power cut loses every unsynced change."""
         found = self.store.walk(durable=True)
         return {name: bytes(node.durable) for name, node in found if isinstance(node, FileNode)}
 

@@ -2,7 +2,7 @@
 
 Core of the tests. A write changes the cache at once and the platter at the file's next fsync. Creating, renaming or removing
 a name reaches the platter at the next fsync of its folder. A power cut draws which of the unsynced changes survive. An fsync
-of a file does not make its name durable, so a new file needs both.
+of a file does not make its name durable, so a new file also needs an fsync of its folder.
 """
 
 import errno
@@ -29,7 +29,7 @@ class _Write:
     data: bytes | None
 
     def __deepcopy__(self, memo: object) -> "_Write":
-        # There are thousands of writes and they are immutable, so a deep copy of a disk can share them.
+        # There are thousands of writes. They are immutable, so a deep copy of a disk shares them instead of copying each.
         return self
 
     def apply(self, target: bytearray) -> None:
@@ -85,8 +85,8 @@ class FileNode:
         self.unsynced.clear()
 
     def fail_writeback(self) -> None:
-        """Acts as a kernel that could not write the dirty pages and marks them clean. Readers see them until the cache is
-        dropped. The platter gets the file's new size, with zeros where it had nothing before."""
+        """Acts as a kernel that could not write the dirty pages and marks them clean. Readers see the new data until the
+        cache is dropped. The platter gets the file's new size, with zeros where it had nothing before."""
         for write in self.unsynced:
             end = write.position + len(write.data or b"")
             if write.data is None:
@@ -123,7 +123,7 @@ class FileNode:
             for piece in write.torn(rng) if is_torn else (write,):
                 piece.apply(self.durable)
         if self.unsynced and len(self.durable) < seen_size and rng.random() < 0.25:
-            # The file system wrote the new size before the bytes.
+            # The file system had written the new size, but not the bytes, when the power failed.
             self.durable.extend(bytes(seen_size - len(self.durable)))
         self.unsynced.clear()
         self.content = bytearray(self.durable)

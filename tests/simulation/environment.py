@@ -2,7 +2,7 @@
 
 Shell of the tests. `SimulatedWorld(seed).run(scenario)` runs `await scenario(world)` and fails if any exception was left
 unhandled. `world.node(name)` returns a node's Environment for its present life; after `crash` or `exit` the same name
-returns a new life. A node that was started with `start` is a process: when it dies or is paused, all of its code stops.
+returns a new life. A node that was started with `start` runs as a process: when it dies or is paused, all of its code stops.
 Scenario code that uses an environment directly keeps running after that node died, but its calls do nothing and its waits
 are cancelled.
 """
@@ -106,7 +106,7 @@ class SimulatedEnvironment(Environment):
 
     @property
     def context(self) -> Context:
-        """Calls on behalf of this node run in a copy of this context."""
+        """The context that marks code as belonging to this node. Each call on behalf of the node runs in a copy of it."""
         return NO_PROCESS if self._process is None else self._process.context
 
     def enter(self, function: Callable[[Unpack[_Arguments]], T], *arguments: *_Arguments) -> T:
@@ -359,12 +359,13 @@ class SimulatedWorld:
         return disk
 
     def find_disk(self, path: str, create: bool) -> SimulatedDisk | None:
-        """Returns what a node finds at the path, or None."""
+        """Returns the disk that a node finds at the path, or None. With `create`, first puts an empty disk there if there is
+        none."""
         disk = self.disk(path) if create else self._disks.get(path)
         return None if disk is None else disk.at_path()
 
     def swap_disks(self, one: str, other: str) -> None:
-        """Exchanges the paths of two disks, as if their cables were mixed up."""
+        """Exchanges the paths of two disks, as if an operator had mixed up their cables."""
         first, second = self.disk(one), self.disk(other)
         self._disks[one], self._disks[other] = second, first
         first.path, second.path = other, one

@@ -1,4 +1,5 @@
-"""Formats the event log of a run for people: one line per event, with virtual time, node, directory and other fields."""
+"""Formats the event log of a run for human readers: one line for each event, with virtual time, node, directory and other
+fields."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -32,7 +32,7 @@ def run_plan(plan: Plan) -> tuple[SeedRun, BaseException | None]:
         run.run()
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as failure:  # noqa: BLE001 (whatever a seed fails with is told, not swallowed)
+    except BaseException as failure:  # noqa: BLE001 (every failure of a seed is reported, none is swallowed)
         return run, failure
     return run, None
 
@@ -43,7 +43,7 @@ def with_faults(plan: Plan, numbers: Sequence[int]) -> Plan:
 
 
 def run_and_explain(seed: int) -> Outcome:
-    """Runs a seed. A failure is shrunk and explained with its event log."""
+    """Runs a seed. If it fails, shrinks its schedule and adds the event log of the shortest failing run."""
     plan = draw_plan(seed)
     run, failure = run_plan(plan)
     if failure is None:

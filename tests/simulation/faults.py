@@ -1,8 +1,8 @@
 """The faults that a simulated cluster can suffer: for each kind, a function that causes it and one that mends it.
 
-Shell of the tests. A `Fault` is plain data, drawn before the run. `Lab` applies and mends faults on a cluster, restarts
-ended nodes as a supervisor would, and keeps those down that a fault holds down. Faults overlap: mending a disk must not
-start a broker that another fault keeps down, and a node that ended by itself must come back.
+Shell of the tests. A `Fault` is plain data, drawn before the run. `Lab` applies and mends faults on a cluster, and restarts
+ended nodes as a supervisor would, except those that a fault holds down. Faults overlap: mending a disk must not start a
+broker that another fault keeps down, and a node that ended by itself must come back.
 """
 
 import errno
@@ -22,7 +22,7 @@ LAB = "lab"
 SUPERVISOR_LOOK_SECONDS = 0.25
 # The minimum time between two starts of the same node.
 SUPERVISOR_DELAY_SECONDS = 1.0
-# A daemon that has not stopped this long after it was asked to is killed, as supervisors do.
+# The lab kills a daemon that is still running this long after it was asked to stop, as supervisors do.
 STOP_PATIENCE_SECONDS = 10.0
 METADATA = "metadata"
 SWAPPED = "disks swapped"
@@ -161,7 +161,7 @@ class Lab:
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def hold_down(self, node_id: int) -> None:
-        """Keeps `supervise` from starting this node. Holds are counted."""
+        """Keeps `supervise` from starting this node, until `let_go` was called as often as `hold_down`."""
         self._held_down[node_id] = self._held_down.get(node_id, 0) + 1
 
     def let_go(self, node_id: int) -> None:
@@ -338,7 +338,7 @@ def _clone(lab: Lab, fault: Fault) -> None:
 
 
 def _kill_and_eio(lab: Lab, fault: Fault) -> None:
-    """Kills the broker and breaks a disk of it, so that its next life starts without this disk."""
+    """Kills the broker and breaks one of its disks, so that its next life starts without this disk."""
     lab.kill(fault.node)
     _eio(lab, fault)
 
@@ -371,8 +371,8 @@ def _fail_fsync_once(lab: Lab, fault: Fault) -> None:
 
 
 def _rot(lab: Lab, fault: Fault) -> None:
-    """Flips a byte of some batch without an error. The head of the batch is spared: no checksum covers it, so the broker
-    could not notice."""
+    """Silently flips a byte of some batch. Spares the head of the batch: no checksum covers it, so the broker could not
+    notice the damage."""
     disk = lab.disk(fault)
     places = [
         (name, header.size, batch_end - header.size)

@@ -1,4 +1,4 @@
-"""Runs a program under several hash seeds: what it prints shows whether the order of a set reached the simulation."""
+"""Runs a program under several hash seeds. If its output differs, the simulation depends on the iteration order of a set."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
-"""Everything the clients did: each operation with its begin, its end and its outcome.
+"""Everything the clients did: each operation with its begin time, its end time and its outcome.
 
 Shell of the tests. Some checkers judge the cluster by this history alone, as a client would. An operation without an answer,
-or with an error that may come after the append, has the outcome *unknown*: its records may or may not turn up later. The
-outcome is *failed* only if its records can certainly never be read.
+or with an error that a broker may return after the append, has the outcome *unknown*: its records may or may not turn up
+later. The outcome is *failed* only if its records can certainly never be read.
 """
 
 from dataclasses import dataclass, field

@@ -67,8 +67,8 @@ class _Broken(Exception):
 
 
 def _fsync_failure(errno_code: int) -> _Broken:
-    """Returns the error of a failed fsync, marked as one of the fsync itself. EMFILE and ENFILE are not marked: with those,
-    opening the folder for the fsync failed."""
+    """Returns the error of a failed fsync. Its detail is FSYNC_STEP, except for EMFILE and ENFILE: these come from opening
+    the folder, before any fsync."""
     return _Broken(errno_code, "" if errno_code in (errno.EMFILE, errno.ENFILE) else FSYNC_STEP)
 
 
@@ -80,8 +80,8 @@ class SimulatedLogFile(LogFile):
         self.name = name
         self.node = node
         self.is_closed = False
-        # The errno and the position of an append that failed. An append beyond it would leave a hole, so it fails too.
-        # Cleared by the next append at or before the position, and by a truncate.
+        # The errno and the position of an append that failed. An append beyond that position would leave a hole, so it fails
+        # too. Cleared by the next append at or before the position, and by a truncate.
         self.broken: int | None = None
         self.broken_at = 0
 
@@ -115,7 +115,8 @@ class Operation:
     future: asyncio.Future[Any]
     queued_ns: int
     deadline_ns: int
-    # Applies a part of the operation when its process is killed in the middle. None if a part of it would leave no trace.
+    # Applies a part of the operation if its process is killed in the middle of it. None if a partial operation leaves no
+    # trace.
     cut_short: Callable[[], None] | None = None
     # Called with the errno when the operation fails, to mark its file.
     failed: Callable[[int], None] | None = None
@@ -139,7 +140,8 @@ class SimulatedLogDir(LogDir):
         self._disk_at = disk_at
         self._operation_timeout_ns = operation_timeout_ns
         self._attached: SimulatedDisk | None = None
-        # The store that was at the path on attach. A descriptor follows neither a mount nor a replaced disk.
+        # The store that was at the path on attach. Open descriptors stay on it when another disk is mounted there or the
+        # disk is replaced.
         self._held: DiskStore | None = None
         self._attach_was_called = False
         self._closed: LogDirError | None = None
@@ -227,7 +229,8 @@ class SimulatedLogDir(LogDir):
         if operation is self._stuck:
             self._stuck = None
             self._finish(operation)
-            # The thread returns from the kernel, finds its directory offline, and releases everything.
+            # The thread that hung returns from the kernel, finds its directory offline, and releases its descriptors and the
+            # lock.
             self.release_lock_now()
         elif self._offline is None and not self._owner.is_dead:
             self._finish(operation)
@@ -311,7 +314,8 @@ class SimulatedLogDir(LogDir):
                 fail(errno.ENOENT)
             self._held = self._attached.store
 
-        # Find the disk now: if it is hung or dead, attach must hang or fail like any other operation.
+        # Look the disk up before `effect` runs: if the disk is hung or dead, attach must hang or fail like any other
+        # operation.
         self._attached = self._disk_at(self.path, False)
         return self._queue("attach", "", effect, is_barrier=True)
 
@@ -369,7 +373,7 @@ class SimulatedLogDir(LogDir):
             self.release_lock_now()
 
     def _find_stuck(self) -> None:
-        """Remembers the call that hangs inside the kernel. It will still take effect, unlike the queued operations."""
+        """Remembers the call that hangs inside the kernel. Unlike the queued operations, it will still take effect."""
         stalled = self._attached.stalled if self._attached else []
         self._stuck = next((operation for operation in stalled if operation.log_dir is self), None)
 
@@ -498,8 +502,8 @@ class SimulatedLogDir(LogDir):
 
     @staticmethod
     def _write_what_fits(node: FileNode, position: int, data: bytes, room: int) -> None:
-        """Writes what fits and cuts it off again. A nearly full disk takes the beginning of a write without an error and
-        fails the next write; the LogDir then truncates the file."""
+        """Writes what fits and truncates it again. A nearly full disk accepts the beginning of a write and fails the rest;
+        the LogDir then truncates the file. A power cut may still leave those bytes on the platter."""
         fitting = len(node.content) + room - position
         if fitting > 0:
             node.write(position, data[:fitting])

@@ -2,8 +2,9 @@
 
 Shell of the tests. It is asyncio's BaseEventLoop with its own `_run_once`: when no callback is ready, the clock jumps to the
 next timer. With no timer either, the program would wait forever, which raises `SimulationDeadlock` with the waiting tasks.
-Threads, executors, sockets and signals are refused. TaskGroup and `asyncio.wait` keep tasks and futures in *sets*, so these
-hash by sequence number here: by address, the order of iteration would differ from run to run.
+Threads, executors, sockets and signals are refused. TaskGroup and `asyncio.wait` keep tasks and futures in *sets*. Tasks and
+futures hash by sequence number here, because with hashes by address the iteration order of a set would differ from run to
+run.
 """
 
 import asyncio
@@ -169,7 +170,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._cancelled_timers = 1
 
     def next_timer_ns(self) -> int | None:
-        """Returns when the next timer expires, or None if there is none."""
+        """Returns the time when the next timer expires, or None without a timer."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
             self._cancelled_timers -= 1

@@ -56,9 +56,9 @@ class Moments:
 
 
 def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
-    """Returns the fault moved to the node that the event is about and to the directory it names, if its kind can happen
-    there. Most operations have the controller at their other end, so the fault sometimes hits the controller instead, or the
-    link to it."""
+    """Returns the fault moved to the node that the event is about and to the directory it names, if a fault of this kind can
+    happen there. The controller takes part in most operations, so the fault sometimes hits the controller, or the link to
+    it, instead."""
     target = KINDS[fault.kind].target
     node = _node_of(event)
     if target is Target.NODE and fault.amount % 4 == 0:

@@ -1,7 +1,7 @@
 """`python -m tests.simulation.mutants`: plants one bug after the other and lets the simulator find it.
 
-The simulator must be able to fail. For each bug of planted_bugs.py it runs seeds until one fails, and prints a table with
-the seed that failed, the number of seeds that were run, and the failure. If a rare bug names a seed that has found it
+This proves that the simulator can fail. For each bug of planted_bugs.py it runs seeds until one fails, and prints a table
+with the seed that failed, the number of seeds that were run, and the failure. If a rare bug names a seed that has found it
 before, that seed is run first. A seed that also fails without the bug has found nothing, so each failing seed is run once
 more without the bug.
 """
@@ -61,7 +61,7 @@ def failure_of(run: Run) -> str | None:
             run_seed(run.seed)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as failure:  # noqa: BLE001 (whatever a seed fails with has found the bug)
+    except BaseException as failure:  # noqa: BLE001 (any failure of a seed has found the bug)
         return _in_one_line(failure)
     return None
 

@@ -128,7 +128,8 @@ class SimulatedConnection(Connection):
         self.break_off(None, RESET)
 
     def break_off(self, own_reason: str | None, peer_reason: str | None) -> None:
-        """Ends the connection for both sides, here at once and there after a latency. Bytes in flight are lost."""
+        """Ends the connection for both sides: for this side at once, for the other side after a latency. Bytes in flight are
+        lost."""
         if self.is_open:
             self.outgoing.drop()
             self.other.outgoing.drop()
@@ -143,8 +144,8 @@ class SimulatedConnection(Connection):
             self.outgoing.leave_to_the_kernel()
 
     def lose(self, reason: str | None) -> None:
-        """Ends the connection for this side. The receiver is notified from a callback of its own, never from inside one of
-        its own calls."""
+        """Ends the connection for this side. The receiver is notified in a separate callback, never while one of its own
+        calls is running."""
         if self.is_open:
             self.is_open = False
             self.outgoing.drop()
@@ -193,7 +194,7 @@ class _Pipe:
             else:
                 raise TypeError(f"{type(part).__name__} is no part of this environment")
             self.queued_bytes += len(part)
-        # Flush at the end of the step, as the real connection does. Until then all bytes count as queued.
+        # Flush at the end of this event loop step, as the real connection does. Until then all bytes count as queued.
         if self._queue and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._sender.network.loop.call_soon(self._flush, context=self._sender.node.context.copy())
@@ -225,8 +226,8 @@ class _Pipe:
             self._delivery = None
 
     def _advance(self) -> None:
-        """Moves bytes from the queue into the window as far as they fit. The process does this, so a paused one does
-        not."""
+        """Moves bytes from the queue into the window as far as they fit. The sender's process does this, so nothing moves
+        while it is paused."""
         if self._sender.node.is_paused:
             return
         while self._queue and not self._is_loading:
@@ -342,7 +343,7 @@ class SimulatedNetwork:
         self._connections: dict[SimulatedConnection, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._held_back: dict[tuple[str, str], list[Callable[[], None]]] = {}
-        # For each machine without power: the connections to it that its peers still consider open.
+        # For each machine that lost power: the peers' ends of its connections, which the peers still consider open.
         self._half_open: dict[str, list[SimulatedConnection]] = {}
         self._slow_readers: dict[str, int] = {}
         self._latency_range_ns = LATENCY_NS
@@ -386,9 +387,9 @@ class SimulatedNetwork:
         self._latency_range_ns = (minimum_ns, maximum_ns)
 
     def drop_node(self, node: Peer, *, silently: bool) -> None:
-        """Removes a dead node and its listeners. Its kernel resets each connection, or sends the bytes it still has and
-        closes it, which is how a request outlives its sender. With `silently` the kernel is gone too: peers are not
-        notified, and connects get no answer until `power_on`."""
+        """Removes a dead node and its listeners. Its kernel either resets a connection, or sends the bytes it still has and
+        then closes it, so a request may outlive its sender. With `silently` the kernel is gone too: peers are not notified,
+        and connects get no answer until `power_on`."""
         self._listeners = [listener for listener in self._listeners if listener.node is not node]
         for connection in [connection for connection in self._connections if connection.node is node]:
             if silently:
@@ -448,7 +449,7 @@ class SimulatedNetwork:
         self._connections.pop(connection, None)
 
     def _latency_ns(self) -> int:
-        # This costs half as much as randint, and nothing is called more often.
+        # No function is called more often than this one, and random() costs half as much as randint().
         shortest_ns, longest_ns = self._latency_range_ns
         return shortest_ns + int(self._rng.random() * (longest_ns - shortest_ns))
 

@@ -1,7 +1,7 @@
 """Draws a plan from a seed before the run: the cluster, the clients and the whole schedule of faults.
 
-Core of the tests. A plan is plain data and identical on every machine, so a part of its schedule can be run again. When a
-fault waits for an event, the plan names the event, and only the run decides when it happens.
+Core of the tests. A plan is plain data and identical on every machine, so a part of its schedule can be run again. If a
+fault waits for an event, the plan only names the event; the time of the fault depends on the run.
 """
 
 import math
@@ -82,7 +82,7 @@ def draw_plan(seed: int) -> Plan:
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
         outgrows=random.Random(f"{seed}/outgrowth").random() < OUTGROWTH_SHARE,
-        # With a single directory the controller places the replica, and the room on the disk is not checked.
+        # If a broker has a single directory, the controller places the replica, and no broker checks the free space.
         revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
     )
 
@@ -134,7 +134,7 @@ def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tup
 
 
 def _is_in_the_way(earlier: Fault, fault: Fault) -> bool:
-    """Whether an earlier fault is still active at the place of this one."""
+    """Whether the earlier fault is still active in the same place when the other one begins."""
     return fault.at_ns <= earlier.at_ns + earlier.duration_ns and fault.is_where(earlier)
 
 

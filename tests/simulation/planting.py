@@ -31,7 +31,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """One bug. `story` is what its author might have thought. `seed` names a seed that finds a bug that few seeds find."""
+    """One bug. `story` is how a programmer might have justified it. If few seeds find the bug, `seed` is one of them."""
 
     name: str
     story: str

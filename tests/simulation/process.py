@@ -25,8 +25,8 @@ class SimulatedProcess:
         self.is_dead = False
         self.context = Context()
         self.context.run(PROCESS.set, self)
-        # The unfinished tasks. A dead process keeps its tasks here, or the garbage collector would run their `finally`
-        # blocks at an arbitrary time.
+        # The unfinished tasks. A dead process keeps its tasks here. Otherwise the garbage collector would run their
+        # `finally` blocks at an arbitrary time.
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._held: list[asyncio.Handle] = []
 
@@ -35,7 +35,7 @@ class SimulatedProcess:
         return self.is_paused or self.is_dead
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """Keeps a callback that came up while the process was stopped. A dead process drops it."""
+        """Keeps a callback that became ready while the process was stopped. A dead process drops it."""
         if not self.is_dead:
             self._held.append(handle)
 
@@ -50,7 +50,8 @@ class SimulatedProcess:
         self._held.clear()
 
     def bury(self) -> None:
-        """Closes the tasks that a dead process left, at the end of its world. Calls to its environment do nothing by now."""
+        """Closes the tasks that a dead process left. The world calls this at its end, when calls to the dead node's
+        environment do nothing."""
         for task in self.tasks:
             # Keep asyncio from complaining that the task was destroyed while pending: that is intended.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -64,7 +65,7 @@ def _close(coroutine: Any) -> None:
         for inner in filter(iscoroutine, coroutine.cr_frame.f_locals.values()):
             _close(inner)
     for _ in range(CLOSE_ATTEMPTS):
-        # The process is dead, so its last exception does not matter.
+        # The process is dead, so an exception that its code raises now does not matter.
         with suppress(BaseException):
             coroutine.close()
             return

@@ -1,7 +1,7 @@
-"""The scenario commands that send a request to the controller in a broker's name, to see it accepted or refused.
+"""The scenario commands that send a request to the controller in a broker's name and show whether it is accepted.
 
-Shell of the tests. Fields that the command does not name get the values the broker would send: its epoch, the epochs of the
-partition. A heartbeat sent this way also keeps the session of a dead broker alive.
+Shell of the tests. Fields that the command does not name get the values that the broker would send, such as its epoch and
+the epochs of the partition. A heartbeat sent this way also keeps the session of a dead broker alive.
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text

@@ -1,8 +1,8 @@
-"""What the commands of a scenario work on: one cluster, its clients, and how much of its output has been shown so far.
+"""The state that the commands of a scenario share: one cluster, its clients, and how much of its output was shown so far.
 
 Shell of the tests. A broker's first disk is written `broker=2 dir=1`, its metadata disk `dir=metadata`; a node is `broker=2`
-or `controller`. `show log`, `show records` and `show requests` each show what is new since the same command, `cluster` or
-`create topic` was last used.
+or `controller`. `show log`, `show records` and `show requests` each show what is new since the last use of the same command,
+`cluster` or `create topic`.
 """
 
 import asyncio
@@ -163,7 +163,7 @@ class ScenarioRun:
         self._task_group.create_task(waits)
 
     def look(self) -> Names:
-        """Returns the names of all ids, including those that exist only now."""
+        """Returns the names of all ids, including ids that were created since the last call."""
         self.names.look(self.world._disks, self.cluster.state)
         return self.names
 
@@ -270,5 +270,5 @@ def broker_lists(text: str) -> list[list[int]]:
 
 
 def rounded_up(elapsed_ns: int, *steps: tuple[str, int]) -> str:
-    """Returns the name of the smallest of `steps` and STEPS_NS that is not shorter than this time."""
+    """Returns the name of the shortest step, from `steps` and STEPS_NS, that is not shorter than this time."""
     return next((name for name, limit_ns in (*steps, *STEPS_NS) if elapsed_ns <= limit_ns), "a minute")

@@ -1,8 +1,8 @@
 """Formats the output of scenarios so that it is the same for every seed: no ids, no broker epochs, no exact times.
 
 Shell of the tests. A directory is named after the disk on which its id was first seen (`b2/d1`), wherever that disk is
-mounted later. If the disk gets another id, that one is marked with a prime (`b2/d1'`). Lists in the order of random ids (the
-directories of a registration) are sorted by name.
+mounted later. If the disk gets another id later, the name of that id ends with a prime (`b2/d1'`). The cluster orders some
+lists by random id, such as the directories of a registration; these are sorted by name.
 """
 
 import re
@@ -42,7 +42,7 @@ RESERVED = {UNASSIGNED: "UNASSIGNED", LOST: "LOST", MIGRATING: "MIGRATING"}
 
 A_UUID = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
 
-# The events that matter to an operator. `show log NAME` shows any other.
+# The events that matter to an operator. `show log NAME` shows any other event.
 STORY = frozenset(
     """
     broker_controlled_shutdown broker_fenced broker_registered_again broker_running broker_stopped broker_unfenced

@@ -1,7 +1,7 @@
 """Shrinks a failing schedule: finds the shortest prefix that still fails, then leaves out every fault that is not needed.
 
-Core of the tests. It knows nothing about simulations; the caller passes a function that says whether a list still fails. A
-shorter schedule may fail in another way, so the caller also decides what counts as the same failure.
+Core of the tests. It knows nothing about simulations; the caller passes a function that returns whether a list still fails.
+A shorter schedule may fail in another way, so the caller also decides what counts as the same failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def shrink(items: Sequence[T], still_fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Returns a short part of `items`, in order, that still fails. All of `items` together are known to fail."""
+    """Returns a short subsequence of `items` that still fails. The whole of `items` is known to fail."""
     kept = _shortest_prefix(items, still_fails)
     size = len(kept) // 2
     while size > 0:

@@ -2,8 +2,8 @@
 
 A run has these phases: chaos (clients work while the faults of the schedule happen), heal (everything is repaired), converge
 (within a time limit all brokers run and every replica is in sync), check. The schedule is plain data, so a part of it can be
-run again; that is how a failure is shrunk. A fault that would cost a partition its last untouched in-sync replica is
-withheld when its time comes, so leaving out one fault may let another one happen.
+run again. A failure is shrunk in this way. When the time of a fault comes and it would cost a partition its last untouched
+in-sync replica, the fault is withheld. So leaving out one fault may let another one happen.
 """
 
 import asyncio
@@ -239,8 +239,9 @@ class SeedRun:
     # --- outgrowth -----------------------------------------------------------------------------------------------
 
     async def _outgrow_every_node(self) -> None:
-        """Another release finalizes a feature level that no node knows. This ends every broker, in its next life as well.
-        The active controller takes the record for its own and goes on. It ends when it reads its log at its next start."""
+        """Finalizes a feature level that no node knows, as another release might. Every broker exits, and exits again when
+        it is restarted. The active controller keeps running, because it does not replay records that it has appended itself.
+        It exits when it reads its log at its next start."""
         rng = random.Random(f"{self.plan.seed}/outgrowth/level")
         feature, level = rng.choice(UNKNOWN_LEVELS)
         self._cluster.finalize_feature(feature, level)
@@ -266,7 +267,8 @@ class SeedRun:
     # --- heal and converge ---------------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
-        """Restarts the brokers that have directories offline. The faults of the schedule are all mended by now."""
+        """Ends all network cuts and restarts the brokers that have directories offline. The faults of the schedule are
+        mended by now."""
         self.world.network.mend()
         for broker_id in self._cluster.broker_ids:
             if self._lab.is_alive(broker_id) and self._cluster.has_lost_directories(broker_id):

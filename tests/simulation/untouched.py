@@ -4,9 +4,10 @@
    the ISR and later inside it. Then it has all records again.
 2. While a damaged replica may still be in the ISR, another ISR member must be untouched by any fault. Otherwise the ISR
    could shrink to the replica that lost its data.
-3. A fault keeps touching its nodes for a while after it is over: an ISR change that it caused may still be in flight to the
-   controller.
-4. A fault of the controller touches every broker: they are all fenced if they do not find it again in time.
+3. A node counts as touched for a while after its fault is over: an ISR change that the fault caused may still be in flight
+   to the controller.
+4. A fault of the controller touches every broker, because a broker that does not find the controller again in time is
+   fenced.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,8 @@ class UntouchedReplicas:
         self._damaged: dict[Replica, _Damage] = {}
         # The active faults, each with the replicas whose data it may destroy.
         self._active: dict[Fault, tuple[Replica, ...]] = {}
-        # Until when each node counts as touched. Whole nodes, because mending a disk needs a restart.
+        # The time until which each node counts as touched. A fault of a disk touches the whole node, because mending it
+        # needs a restart.
         self._touched_until: dict[int, int] = {}
         self._directories: dict[bytes, tuple[int, str]] = {}
         self._controller_settled_ns = 0

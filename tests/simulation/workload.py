@@ -40,7 +40,7 @@ ADMIN_SECONDS = 10
 LATEST = -1
 ALL = -1
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
-# busy with the one before.
+# busy with the previous change.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
 
 
@@ -82,7 +82,8 @@ class KnownTopic:
 
 
 class WorkloadClient:
-    """One client. It records every operation in the history, and no operation raises because of errors in the cluster."""
+    """One client. It records every operation in the history. It records errors of the cluster there too, and never raises
+    them."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, name: str, task_group: asyncio.TaskGroup) -> None:
         self.name = name
@@ -304,7 +305,7 @@ class WorkloadClient:
     async def _carried_out(
         self, operation: Operation, broker_id: int, request: Any, *, seconds: float = REQUEST_SECONDS
     ) -> Any | None:
-        """Returns the response. Returns None if there was none; the operation's outcome stays unknown."""
+        """Returns the response, or None if there was none. In that case the operation's outcome stays unknown."""
         try:
             response = await self._send(broker_id, request, seconds=seconds)
         except ChannelError as error:
@@ -337,7 +338,8 @@ class WorkloadClient:
 
 
 def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
-    """Returns the records that a consumer would return. The batch may begin below the fetch offset. Raises CorruptBatch."""
+    """Returns the records that a consumer would return: those at or after `offset`, although the first batch may begin
+    before it. Raises CorruptBatch."""
     found: list[tuple[int, bytes]] = []
     for header, view in split_batches(memoryview(records)):
         validate_integrity(header, view)
