@@ -1,4 +1,4 @@
-"""Every decoder returns the right value or its one declared error, on valid, damaged and once harmful inputs.
+"""Every decoder returns the right value or raises its one declared error, on valid, damaged and once harmful inputs.
 
 The checks are those of `make fuzz`, which searches for new inputs guided by coverage. Here they run without a fuzzer.
 """

@@ -168,7 +168,8 @@ def reloaded(state: MetadataState, numbering: Numbering) -> MetadataState:
 @examples(100)
 @given(st.data(), st.sampled_from(list(Numbering)))
 def test_snapshots_rebuild_any_state(data: st.DataObject, numbering: Numbering) -> None:
-    """After any history: the invariants hold, the snapshot gives an equal state, and both stay equal after more records."""
+    """After any history the invariants hold, and a snapshot gives an equal state. Both states stay equal after more
+    records."""
     first: list[KnownRecord] = [FeatureLevelRecord(name="metadata.version", feature_level=21)]
     if numbering is Numbering.KIP858:
         first.append(FeatureLevelRecord(name=NUMBERING_FEATURE, feature_level=1))

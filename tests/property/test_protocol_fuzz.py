@@ -16,7 +16,7 @@ from common.protocol.varint import encode_uvarint
 from tests.property.profiles import examples
 from tests.property.protocol_strategies import case_name, declared_messages, messages, versions_of
 
-# The first and the last version of each message: old and flexible encodings.
+# The first and the last version of each message, to cover the old and the flexible encoding.
 CASES = [
     (each, version) for each in declared_messages() for version in sorted({versions_of(each)[0], versions_of(each)[-1]})
 ]
@@ -71,7 +71,8 @@ def test_a_damaged_message_decodes_or_is_refused_within_its_memory(message_class
 
 
 def arrays_of(schema: StructSchema, version: int) -> list[list[FieldSchema]]:
-    """Returns the paths from the message to each array of the version, through arrays of structs."""
+    """Returns, for each array in this version of the message, the path of fields that leads to it through arrays of
+    structs."""
     found = []
     for field in schema.fields:
         if version in field.versions and isinstance(field.wire_type, ArrayOf):

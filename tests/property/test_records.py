@@ -122,7 +122,7 @@ PRIMITIVES: dict[Primitive, st.SearchStrategy[Any]] = {
 
 
 def structs(schema: StructSchema, version: int) -> st.SearchStrategy[Struct]:
-    """Values of a declared struct, with defaults where the version lacks a field."""
+    """Returns a strategy for a declared struct. Fields that the version lacks keep their defaults."""
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for each in schema.fields:
         if version not in each.versions:

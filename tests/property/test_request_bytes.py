@@ -45,8 +45,8 @@ def requests() -> list[bytes]:
 )
 @examples(120)
 def test_mutated_requests_hurt_nobody_else(which: int, changes: list[tuple[int, int]], tail: bytes) -> None:
-    # The server answers a valid request with a few changed bytes, or closes its connection. No other exception is raised
-    # anywhere.
+    # The server answers a valid request with a few changed bytes, or closes its connection. Nothing in the server raises an
+    # unexpected exception.
     mutated = bytearray(requests()[which])
     for position, value in changes:
         mutated[position % len(mutated)] = value

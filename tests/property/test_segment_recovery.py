@@ -221,7 +221,7 @@ def test_missing_or_damaged_indexes_and_epochs_are_rebuilt(data: st.DataObject) 
 
 
 def test_a_lost_segment_in_the_middle_ends_the_log_before_it() -> None:
-    # A power cut kept a newer file and lost an older, unsynced one.
+    # A power cut may keep a newer file and lose an older, unsynced one. The log must end before the lost segment.
     written = written_log(closed=False)
     for lost in segments_of(written)[:2]:
         files = {name: content for name, content in written.files.items() if name != lost}

@@ -178,7 +178,8 @@ class SimulatedDisk:
         self._is_mounted = False
 
     def mount(self) -> None:
-        """Mounts the disk at its path again. It hides the files that were written to the mount point meanwhile."""
+        """Mounts the disk at its path again. Files that were written to the mount point meanwhile are hidden below the
+        disk."""
         self._is_mounted = True
 
     def at_path(self) -> "SimulatedDisk":

@@ -41,7 +41,7 @@ class _Write:
             target[self.position : self.position + len(self.data)] = self.data
 
     def torn(self, rng: random.Random) -> "list[_Write]":
-        """Draws what is left if the power failed during the write: its beginning, or any of its sectors."""
+        """Draws what is left if the power failed during the write: its beginning, or any subset of its sectors."""
         data = self.data
         if data is None:
             return []
@@ -268,8 +268,8 @@ class DiskStore:
             yield
 
     def sync_folder(self, folder: FolderNode) -> None:
-        """fsync of a folder: puts its names on the platter. A rename becomes durable in its source folder
-        and in its target folder."""
+        """fsync of a folder: puts its names on the platter. An fsync of either folder of a rename makes the rename durable
+        in both."""
         pending, self._changes = self._changes, []
         for change in pending:
             if change.touches(folder):
@@ -322,7 +322,7 @@ class DiskStore:
                 node.lose_unsynced(rng)
 
     def copy(self) -> "DiskStore":
-        """Returns a new store with everything a reader sees now on its platter."""
+        """Returns a new store whose platter has everything that a reader of this store sees now."""
         store = DiskStore()
         for name, node in self.walk():
             if isinstance(node, FileNode):

@@ -340,7 +340,7 @@ class SimulatedWorld:
         self._nodes[name].resume(timers_first=self._rng.random() < 0.5)
 
     def power_cut(self, name: str) -> None:
-        """Ends the node and loses any part of the data that its disks had not synced."""
+        """Ends the node. Any part of the data that its disks had not synced may be lost."""
         self.trace(name, "power cut")
         self.node(name).die(silently=True)
         for path in self._paths_of.get(name, ()):
@@ -404,7 +404,8 @@ class SimulatedWorld:
         return self.events_named(name, node)[0]
 
     def trace(self, *facts: object) -> None:
-        """Adds to the fingerprint of the run. Pass numbers and texts only, nothing whose repr contains an address."""
+        """Adds to the fingerprint of the run. Pass only numbers and texts: the repr of other objects may contain a memory
+        address."""
         self._hash.update(f"{self.loop.now_ns} {facts!r}\n".encode())
 
     def trace_hash(self) -> str:

@@ -553,8 +553,8 @@ KINDS = {
 
 
 def disks_of(fault: Fault, cluster: SimulatedCluster) -> list[str]:
-    """Returns the names of the directories on its node that a fault may change: those it names, or else all data
-    directories."""
+    """Returns the names of the directories that a fault may change on its node: those that the fault names, or all data
+    directories if it names none."""
     if fault.disk:
         return [name for name in (fault.disk, fault.other_disk) if name]
     return [f"d{number}" for number in range(1, cluster.disks + 1)]

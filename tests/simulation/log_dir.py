@@ -1,9 +1,9 @@
 """The LogDir over a simulated disk, for one life of one node.
 
-Shell of the tests. An operation is queued when it is called, takes a small seeded time, and takes effect at its end.
-Operations on one name take effect in order. Operations on folders and names (mkdir, rename, list, ...) are barriers: they
-keep their order with all other operations. When a node dies, operations that are still queued are lost, and operations that
-took effect stay, because the kernel has them. The operation that the disk was working on may be half done.
+Shell of the tests. An operation is queued when it is called, takes a short time drawn from the seed, and takes effect at the
+end of that time. Operations on one name take effect in order. Operations on folders and names (mkdir, rename, list, ...) are
+barriers: they keep their order with all other operations. When a node dies, operations that are still queued are lost, and
+operations that took effect stay, because the kernel has them. The operation that the disk was working on may be half done.
 """
 
 import asyncio
@@ -217,7 +217,8 @@ class SimulatedLogDir(LogDir):
 
     def go_on(self, operation: Operation) -> None:
         """Continues an operation after its disk has thawed. It completes in the context of its process, so a paused process
-        notices it later. An operation that a dead process left in the kernel still takes effect."""
+        notices the completion only after it is resumed. An operation that a dead process left in the kernel still takes
+        effect."""
         if self._owner.is_dead:
             self.carry_out(operation)
         else:
@@ -404,8 +405,8 @@ class SimulatedLogDir(LogDir):
         self.release_lock_now()
 
     def _cut_short(self) -> None:
-        """Applies a part of the operation that the disk was working on, unless it hangs: a kill hits between two system
-        calls or in the middle of a write."""
+        """Applies a part of the operation that the disk was working on, unless that operation hangs. A kill can come between
+        two system calls or in the middle of a write."""
         self._forget_finished()
         operation = self._pending[0] if self._pending else None
         if operation is None or operation is self._stuck or operation.cut_short is None or self._held is None:

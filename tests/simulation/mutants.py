@@ -83,7 +83,8 @@ class Hunter:
         self._own_failures: dict[int, str | None] = {}
 
     def hunt(self, bug: PlantedBug, seeds: Sequence[int]) -> Found | None:
-        """Runs seeds with the bug planted until one fails that passes without it. Returns None if the bug survives all."""
+        """Runs seeds with the bug planted until a seed fails that passes without the bug. Returns None if the bug survives
+        all."""
         seeds = sorted(seeds, key=lambda seed: seed != bug.seed)
         for begin in range(0, len(seeds), self._side_by_side):
             group = seeds[begin : begin + self._side_by_side]

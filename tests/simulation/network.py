@@ -1,8 +1,9 @@
 """In-memory connections between the nodes of one world: ordered bytes that arrive late and in pieces of any size.
 
-Shell of the tests. A connection is two pipes. Sent bytes wait in a queue; up to a window of them is in flight and arrives
-after a seeded latency in seeded pieces. When the receiver pauses, the window stays full and the sender's queue grows, as
-with TCP. The view passed to `data_received` is overwritten when the call returns, unless the receiver took the buffer.
+Shell of the tests. A connection is two pipes. Sent bytes wait in a queue; at most one window of bytes is in flight at a
+time. Bytes in flight arrive after a latency and in pieces that are drawn from the seed. When the receiver pauses, the window
+stays full and the sender's queue grows, as with TCP. The view passed to `data_received` is overwritten when the call
+returns, unless the receiver took the buffer.
 """
 
 import asyncio
@@ -105,7 +106,7 @@ class SimulatedConnection(Connection):
 
     @property
     def receives(self) -> bool:
-        """Whether arriving bytes are delivered to the owner. If not, they stay in the kernel's buffer."""
+        """Whether arriving bytes are delivered to the receiver. Otherwise they stay in the kernel's buffer."""
         return self.is_open and not self.reading_is_paused and not self.node.is_paused and not self.is_in_the_backlog
 
     def take_buffer(self) -> None:
@@ -433,7 +434,8 @@ class SimulatedNetwork:
         return available if self._rng.random() < 0.6 else self._rng.randint(1, available)
 
     def retransmission_ns(self) -> int:
-        """Draws how long a kernel waits before it retransmits after a cut. Real kernels back off exponentially."""
+        """Draws how long a kernel waits before it retransmits after a cut. The wait can be long, because real kernels back
+        off exponentially."""
         return self._rng.randint(0, RETRANSMISSION_MAX_NS)
 
     def reading_ns(self, reader: str, size: int) -> int:

@@ -139,7 +139,7 @@ def _is_in_the_way(earlier: Fault, fault: Fault) -> bool:
 
 
 def _draw_fault(rng: random.Random, kind: str, at_ns: int, *, brokers: list[int], victims: list[int], disks: int) -> Fault:
-    """Draws the target and the duration of a fault of this kind. It ends before the chaos phase does."""
+    """Draws the target and the duration of a fault of this kind. The fault ends before the chaos phase does."""
     described = KINDS[kind]
     shortest, longest = described.seconds
     # Make short faults as likely as long ones: different bugs need different durations.

@@ -12,7 +12,7 @@ from contextvars import Context, ContextVar
 from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
 from typing import Any
 
-# A coroutine may catch GeneratorExit and await again. One that does so this often is reported.
+# A coroutine may catch GeneratorExit and await again. A coroutine that does so this many times is reported.
 CLOSE_ATTEMPTS = 20
 
 

@@ -1,7 +1,7 @@
 """A network that records the requests to the controller and its responses, so that a scenario can show the RPCs of a KIP.
 
-Shell of the tests. The tap passes all bytes on unchanged and decodes a copy of them. A response is decoded by the version of
-its request, so each connection remembers its open requests.
+Shell of the tests. The tap passes all bytes on unchanged and decodes a copy of them. Decoding a response takes the version
+of its request, so the tap remembers the open requests of each connection.
 """
 
 from collections.abc import Callable, Sequence

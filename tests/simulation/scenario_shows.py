@@ -1,7 +1,7 @@
 """The scenario commands that show something and change nothing: metadata, records, requests, logs, disks, metrics.
 
-Shell of the tests. `scenario_views` formats the output. The controller's image may be ahead of a broker's: `show partition`
-shows the controller's, `show metadata` a broker's.
+Shell of the tests. `scenario_views` formats the output. `show partition` shows the controller's image, `show metadata` shows
+a broker's image, which may lag behind.
 """
 
 import re

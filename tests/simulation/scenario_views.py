@@ -231,7 +231,7 @@ def _replicas_of(request: AssignReplicasToDirsRequest) -> set[TopicIdPartition]:
 
 
 def with_assignments_together(exchanges: Iterable[Exchange]) -> list[Exchange]:
-    """Merges consecutive assignment requests of a broker. How many requests it needs depends on the seed."""
+    """Merges consecutive assignment requests of a broker. How many requests the broker needs depends on the seed."""
     together: list[Exchange] = []
     for exchange in exchanges:
         request, response = exchange.request, exchange.response
@@ -340,7 +340,7 @@ def _value(names: Names, value: Any) -> str:
 
 
 def without_repeats(lines: Sequence[str]) -> list[str]:
-    """Keeps one of each run of equal lines."""
+    """Keeps one line of each sequence of equal lines."""
     return [line for number, line in enumerate(lines) if number == 0 or line != lines[number - 1]]
 
 

@@ -15,7 +15,8 @@ def shrink(items: Sequence[T], still_fails: Callable[[Sequence[T]], bool]) -> li
     kept = _shortest_prefix(items, still_fails)
     size = len(kept) // 2
     while size > 0:
-        # The last item of a shortest prefix is needed. Try to leave out the others, the latest first, in large pieces first.
+        # The last item of the shortest failing prefix is needed. Try to leave out the others: large pieces before small
+        # ones, and late pieces before early ones.
         end = len(kept) - 1
         while end > 0:
             begin = max(0, end - size)

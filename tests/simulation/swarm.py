@@ -53,7 +53,8 @@ class SeedReport:
 
 
 def run_seed(seed: int) -> SeedReport:
-    """Runs one seed. Raises if an invariant is violated, a record lost, the cluster does not converge or a daemon fails."""
+    """Runs one seed. Raises an exception if an invariant is violated, a record is lost, the cluster does not converge or a
+    daemon fails."""
     return SeedRun(draw_plan(seed)).run()
 
 
@@ -139,7 +140,8 @@ class SeedRun:
                     produce = await client.produce(topic, index)
 
     async def _create_on_a_settled_cluster(self, group: asyncio.TaskGroup) -> None:
-        """Creates a topic with one partition for each disk of the cluster, and checks that it is spread evenly over them."""
+        """Creates a topic with one partition for each disk of the cluster, and checks that its replicas are spread evenly
+        over the disks."""
         client = WorkloadClient(self._cluster, self.history, "client-placement", group)
         created = await client.create_topic("placed-last", partitions=self.plan.brokers * self.plan.disks)
         if created.topic_id is None:
@@ -191,8 +193,9 @@ class SeedRun:
     # --- refusal -------------------------------------------------------------------------------------------------
 
     async def _lose_a_partition(self, topic: str) -> None:
-        """Loses the disks of all in-sync replicas at the same moment. The partition must stay without a leader, however
-        healthy the brokers are. Every other partition that kept an in-sync replica must come back."""
+        """Loses the disks of all in-sync replicas of one partition at the same moment. This partition must stay without a
+        leader, even when all brokers are healthy again. Every other partition that kept an in-sync replica must come
+        back."""
         part = self._cluster.partition(topic, 0)
         self._is_refusing = True
         await self._lab.lose_disks({member: self._cluster.disk_of(member, part.directory(member)) for member in part.isr})

@@ -1,4 +1,5 @@
-"""Tests the raw log checkers, which parse files on their own: they read what production writes and find every difference."""
+"""Tests the checkers of raw logs, which have their own parser: they accept what production writes and find every
+difference."""
 
 from collections.abc import Mapping
 

@@ -287,8 +287,8 @@ def test_controlled_shutdown_hands_leadership_over_first() -> None:
 
 
 def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
-    """SIGTERM arrives while the broker loads its logs. It must leave no clean-shutdown marker, because the next start would
-    then skip the recovery that these logs need."""
+    """SIGTERM arrives while the broker loads its logs. The broker must leave no clean-shutdown marker, because the next
+    start would then skip the recovery that these logs need."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)

@@ -1,4 +1,4 @@
-"""Damages files of a stopped node and starts it again. It must run or exit with a reason, never with an unexpected
+"""Damages files of a stopped node and starts it again. The node must run or exit with a reason, never with an unexpected
 exception.
 
 A running cluster wrote these files, so their content was once valid. The code that reads them must not rely on that.

@@ -172,7 +172,7 @@ def test_taking_offline_fails_everything_with_the_error_given() -> None:
 
 def test_a_hung_disk_meets_the_deadline_and_may_finish_late() -> None:
     # When a disk hangs, its operations time out at the deadline, and the directory goes offline. When the disk thaws, only
-    # the call that hung in the kernel takes effect; until then it holds the lock.
+    # the call that hung in the kernel takes effect. The lock is held until then.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         await log_dir.lock()
@@ -199,7 +199,7 @@ def test_a_hung_disk_meets_the_deadline_and_may_finish_late() -> None:
 
 
 def test_a_disk_that_thaws_in_time_goes_on_in_order() -> None:
-    # A short hang is only a delay.
+    # If a disk thaws before the deadline, its operations only take longer and keep their order.
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         file = await log_dir.open("log", create=True)

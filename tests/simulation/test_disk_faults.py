@@ -215,7 +215,7 @@ def test_a_crash_keeps_what_the_page_cache_has_until_the_power_goes() -> None:
 
 def test_a_kill_may_come_between_the_steps_of_an_operation() -> None:
     """A kill in replace_file leaves the old content or the new one, and perhaps the temporary file. A kill in an append
-    leaves any part of the bytes, and one in a removal may come before or after a file is gone."""
+    leaves any part of the bytes. A kill in a removal may come before or after the file is gone."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)

@@ -54,8 +54,8 @@ LEVELS = pytest.mark.parametrize(
 
 @LEVELS
 def test_a_running_broker_ends(name: str, level: int, line: str) -> None:
-    """The broker ends when it fetches the record from the active controller. Started again, it ends when it reads its own
-    log."""
+    """The broker ends when it fetches the record with the unknown level from the active controller. Started again, it ends
+    when it reads its own log."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.finalize_feature(name, level)

@@ -54,7 +54,8 @@ async def pair(world: SimulatedWorld) -> tuple[Collecting, Collecting]:
 
 
 def test_bytes_arrive_in_order_and_in_pieces() -> None:
-    # Much data in many sends arrives whole, in order, and cut at odd places; both sides know the other's address.
+    # A lot of data, sent in many calls, arrives complete, in order, and in pieces of arbitrary size. Each side knows the
+    # other's address.
     async def scenario(world: SimulatedWorld) -> int:
         near, far = await pair(world)
         assert near.connection.peer.startswith("b:")
@@ -192,7 +193,7 @@ def test_file_regions_are_sent_from_the_disk() -> None:
 
 
 def test_two_cannot_listen_on_one_port() -> None:
-    # A node cannot bind the same port twice. Another node has its own ports, so it can.
+    # A node cannot bind the same port twice. Another node can bind the same number, because each node has its own ports.
     async def scenario(world: SimulatedWorld) -> None:
         world.node("a").listen("", 9092, Collecting)
         with pytest.raises(Exception, match="address already in use"):

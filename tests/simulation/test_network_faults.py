@@ -274,8 +274,8 @@ def test_latency_can_be_set() -> None:
 
 
 def test_nobody_is_told_of_a_power_cut() -> None:
-    """After a power cut the connections of its peers stay open and silent, and new ones time out. When the machine is back
-    it answers the old connections with a reset."""
+    """After a machine's power cut, its peers' connections stay open and silent, and new connects time out. When the machine
+    is back, it answers the old connections with a reset."""
 
     async def scenario(world: SimulatedWorld) -> None:
         server, next_life = Server(), Server()

@@ -1,4 +1,5 @@
-"""A daemon is paused and resumed (SIGSTOP, SIGCONT). It must not serve the waiting requests as if no time had passed."""
+"""A daemon is paused and resumed (SIGSTOP, SIGCONT). If a broker's session ended meanwhile, it must refuse the requests that
+waited for it. A pause must do no other harm."""
 
 import asyncio
 

@@ -68,7 +68,7 @@ async def write(cluster: SimulatedCluster, client: SimulatedClient, rng: random.
 
 async def come_back(cluster: SimulatedCluster, *node_ids: int) -> None:
     """Starts the nodes again, and waits until all brokers run and the topic is in sync."""
-    # The controller's image still shows the old incarnations as registered, so count the registrations.
+    # The controller's image may still show the old incarnations as registered, so wait for new registration events instead.
     registered = {id_: registrations(cluster, id_) for id_ in node_ids}
     for node_id in node_ids:
         cluster.start_node(node_id)

@@ -172,7 +172,8 @@ def test_two_disks_fail_while_a_heartbeat_is_in_flight() -> None:
 
 
 def test_a_failure_is_told_to_the_next_controller() -> None:
-    """The controller dies just before a disk does. When it is back, the next heartbeat reports the failure to it."""
+    """The controller dies just before a disk does. When the controller is back, the next heartbeat reports the failure to
+    it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=9, min_insync_replicas="2")
@@ -226,7 +227,7 @@ def test_the_last_of_the_isr_leads_again_when_its_disk_is_back() -> None:
 
 def test_a_lost_replica_starts_anew_only_by_an_unclean_election() -> None:
     """The only replica's disk is replaced by an empty one. Without unclean elections the partition never has a leader again.
-    With them one record makes the lost replica start empty and lead."""
+    With unclean elections, one record makes the lost replica start empty and lead."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("clean", partitions=2, replication_factor=1)
@@ -565,8 +566,8 @@ def test_a_record_type_that_nobody_knows_ends_the_node() -> None:
 
 
 def test_a_topic_that_is_deleted_while_a_broker_loads_its_logs_is_not_hosted_there() -> None:
-    """The broker learns of the creation and the deletion in one delta, which therefore does not name the topic. It found the
-    logs of this topic on a disk before that, and must not host them."""
+    """The broker learns of the creation and the deletion in one delta, which therefore does not name the topic. Before that
+    the broker has found the logs of this topic on a disk, and it must not host them."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         world = cluster.world

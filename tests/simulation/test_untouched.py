@@ -13,7 +13,7 @@ REPLACED = Fault(at_ns=0, kind="disk dies and is replaced", node=1, disk="d1")
 
 
 async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
-    """Starts two brokers and creates partition t-0, whose replicas on both are in sync."""
+    """Starts two brokers and creates partition t-0, whose replicas on both brokers are in sync."""
     cluster = SimulatedCluster(world, brokers=2, disks=1, overrides={"default.replication.factor": "2"})
     await cluster.start()
     async with asyncio.TaskGroup() as group:
@@ -93,8 +93,8 @@ def test_disks_in_other_brokers_are_left_alone() -> None:
 
 
 def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_broker() -> None:
-    """Broker 2's new disk is in broker 1 when the lab wants to format it. After the disk is back in broker 2, it still has
-    to be formatted (seed 110547)."""
+    """Broker 2's new disk is in broker 1 when the lab wants to format it. When the disk is back in broker 2, the lab must
+    still format it (seed 110547)."""
     replaced = Fault(at_ns=0, kind="disk dies and is replaced", node=2, disk="d1")
     exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d1")
 

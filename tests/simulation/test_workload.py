@@ -13,7 +13,8 @@ from tests.simulation.workload import Workload, WorkloadSettings
 
 @pytest.mark.slow
 def test_clients_write_and_read_a_healthy_cluster() -> None:
-    """Without faults every operation on a lasting topic succeeds, with both kinds of acks, and no invariant is broken."""
+    """Without faults every operation on a topic that is never deleted succeeds, with both kinds of acks, and no invariant is
+    broken."""
     history = History()
 
     async def scenario(world: SimulatedWorld) -> None:

@@ -15,7 +15,7 @@ from tests.simulation.environment import (
 from tests.simulation.hash_seeds import printed_under
 from tests.simulation.loop import SimulationDeadlock, SimulationTooLong
 
-# A run with a bit of everything, whose fingerprint is printed: cancelled task groups, disks, connections, random choices.
+# A program that uses cancelled task groups, disks, connections and random choices, and prints the fingerprint of its run.
 FINGERPRINT = """
 import asyncio
 from tests.simulation.environment import SimulatedWorld
@@ -69,7 +69,7 @@ print(world.trace_hash(), len(world.events))
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
     # Three processes with two different hash seeds must print the same fingerprint, although the run cancels a group of 40
-    # tasks.
+    # tasks, which asyncio keeps in a set.
     printed = printed_under(("0", "12345", "12345"), FINGERPRINT)
     assert printed[0].split()[1] == "40"
     assert len(set(printed)) == 1

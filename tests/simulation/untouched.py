@@ -61,7 +61,7 @@ class UntouchedReplicas:
         self._damage(self._active[fault])
 
     def end(self, fault: Fault) -> None:
-        """Records that the fault is over. By now the data that it destroys is gone."""
+        """Records that the fault is over. By now all data that the fault destroys is gone."""
         hit = self._active.pop(fault, ())
         if KINDS[fault.kind].loses_data:
             self._damage((*hit, *self._replicas_on(fault)))

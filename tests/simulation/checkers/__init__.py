@@ -145,7 +145,7 @@ class Checkers:
 
     def _happens(self, event: SimulatedEvent) -> None:
         if not self._is_over:
-            # Check at once: a little later the replica with the new log may have joined the ISR legitimately.
+            # Check at once: a little later the replica whose log was created may have joined the ISR legitimately.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
             if event.node == self._cluster.name(CONTROLLER_ID):

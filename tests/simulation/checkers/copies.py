@@ -16,7 +16,7 @@ from tests.simulation.history import History, Outcome, Produce
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
-# A broker that was last seen alive longer than this before a batch was sent cannot have a copy of the batch.
+# If a broker was last seen alive more than this time before a batch was sent, it cannot have a copy of the batch.
 MARGIN_NS = 100_000_000
 
 

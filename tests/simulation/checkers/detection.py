@@ -14,8 +14,8 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
-# A broker must notice a dead disk within the probe interval, the deadlines of two probes (the one that is running when the
-# disk dies, and the one that notices), and this slack.
+# A broker must notice a dead disk within the sum of the probe interval, the deadlines of two probes (the one that is running
+# when the disk dies, and the one that notices), and this slack.
 SLACK_NS = 1_000 * NS_PER_MS
 
 BrokerAndPath = tuple[BrokerDaemon, str]

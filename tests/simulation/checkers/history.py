@@ -22,8 +22,8 @@ BOUNDS_INTERVAL_NS = 50_000_000
 
 
 def check_history(history: History, *, excused: Iterable[TopicIdPartition] = ()) -> None:
-    """Raises InvariantViolated. `excused` partitions lost the disks of all their replicas, so records that were read before
-    may be gone."""
+    """Checks the whole history. Raises InvariantViolated. `excused` partitions lost the disks of all their replicas, so
+    records that were read before may be gone."""
     forgiven = frozenset(excused)
     written = {value: produce for produce in history.produces for value in produce.values}
     polls: dict[TopicIdPartition, list[Poll]] = {}
@@ -82,7 +82,7 @@ def _check_steps(polls: list[Poll]) -> None:
 
 
 def _check_order(operations: Iterable[Poll | LatestOffset]) -> None:
-    """I3: within one leader epoch, an operation sees no lower high watermark than any operation that had ended before it
+    """I3: within one leader epoch, an operation never sees a lower high watermark than an operation that ended before it
     began."""
     by_epoch: dict[int, list[Poll | LatestOffset]] = {}
     for each in operations:

@@ -222,7 +222,7 @@ class ImageChecker:
         self._epoch = -1
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
-        # The offset ranges that a snapshot skipped. A slower node may still deliver the batches in between.
+        # The offset ranges that a snapshot skipped. A slower node may still deliver batches in these ranges.
         self._unheard: list[tuple[int, int]] = []
         self._is_in_transaction = False
         self._since_lawful: list[KnownRecord] = []

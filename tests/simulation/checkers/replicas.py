@@ -201,8 +201,8 @@ class ReplicaChecker:
 
     def _led_in(self, broker_id: int, broker: BrokerDaemon, directory_id: Uuid) -> list[TopicIdPartition]:
         """Returns the partitions that the broker leads in this directory according to the committed image. If there are
-        none, returns those according to the broker's own image, which is older when the metadata log no longer reaches the
-        broker."""
+        none, returns those according to the broker's own image, which is older if the broker no longer receives the metadata
+        log."""
         committed = [
             key
             for key, part in self._image.image.partitions.items()

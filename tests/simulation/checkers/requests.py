@@ -42,7 +42,8 @@ class _Exchange:
     watched: WatchedServer
     key: ApiKey
     request: Any
-    # The sender and its epoch, if a newer registration of that broker was committed when the request arrived.
+    # Describes the sender if its epoch was stale when the request arrived: a newer registration of that broker was
+    # committed.
     stale: str | None
     # The partitions for which the request proposes an ISR member with a stale epoch, each with a description of that member.
     stale_members: dict[TopicIdPartition, str]
@@ -73,7 +74,7 @@ class RequestChecker:
         nodes = frozenset(running)
         for exchange in self._open:
             if exchange.watched.node not in nodes:
-                # The time while the node does not run does not count.
+                # Time during which the node is not running does not count.
                 exchange.begun_ns = now_ns
             elif now_ns - exchange.begun_ns > ANSWER_BOUND_NS:
                 seconds = (now_ns - exchange.begun_ns) / 1e9
@@ -153,7 +154,7 @@ def _staleness(claim: Any, image: ImageModel) -> str | None:
 
 
 def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | None:
-    """Describes the stale ISR member of the first partition that an AlterPartition response accepted and should have
+    """Describes the stale ISR member of the first partition that an AlterPartition response accepted although it had to be
     refused."""
     if not stale or response is None or response.error_code != ErrorCode.NONE:
         return None
