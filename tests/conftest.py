@@ -4,7 +4,7 @@ import pytest
 
 from tests.property.profiles import register_profiles
 
-# Four times the time allowed for a test without the mark `slow`, so that load on the machine alone lists no test.
+# A test without the mark `slow` may take a quarter of this. The margin keeps fast tests off the list on a busy machine.
 SLOW_SECONDS = 1.0
 
 register_profiles()

@@ -168,7 +168,8 @@ def test_a_slow_commit_is_no_absence() -> None:
 
 def test_a_cluster_lives_and_a_disk_dies() -> None:
     """Brokers register, a topic is created, replicas are assigned, and a directory fails: the other replica leads once the
-    heartbeat is answered. Every response follows its commit, and another listener rebuilds the same state from the log."""
+    heartbeat is answered. Every response is sent after its commit. A second listener rebuilds the same state from the
+    log."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -415,7 +416,7 @@ def test_an_idle_log_keeps_moving() -> None:
 
 
 def test_the_gauges_of_the_cluster_have_their_stock_names() -> None:
-    """The gauges show the cluster's state under the stock names."""
+    """The gauges show the cluster's state under the names of Apache Kafka's metrics."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -526,7 +527,7 @@ def test_every_request_is_refused_while_not_active() -> None:
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
         controller = node.daemon.controller
-        # The metadata disk hangs. The re-election must be durable, so it takes until the disk is back.
+        # The new epoch must be durable before this node is elected again. While the metadata disk hangs, it is not active.
         world.disk("/disks/controller").hang()
         node.driver.resign(controller.leader.epoch)
         answers: list[Awaitable[Any]] = [
@@ -550,8 +551,9 @@ def test_every_request_is_refused_while_not_active() -> None:
 
 @pytest.mark.slow
 def test_a_large_failure_is_one_transaction() -> None:
-    """More partition changes than fit into one batch: they come between begin and end records, before the registration
-    change. A follower that applies only complete transactions sees all of it at once and reaches the same state."""
+    """The failure causes more partition changes than fit into one batch. They come between begin and end records, before the
+    registration change. A follower applies only complete transactions, so it sees the whole failure at once and reaches the
+    same state."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")

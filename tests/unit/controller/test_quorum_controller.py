@@ -136,7 +136,7 @@ def test_an_answer_waits_for_the_commit() -> None:
 
 
 def test_a_reader_waits_for_what_it_may_have_read() -> None:
-    """The operation writes no records, but it has read uncommitted state."""
+    """The operation writes no records, but it has read uncommitted state, so its response waits for the commit."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -188,7 +188,7 @@ def test_an_error_of_the_operation_is_answered_at_once() -> None:
 
 
 def test_an_event_that_waited_too_long_is_not_carried_out() -> None:
-    """The caller gets REQUEST_TIMED_OUT, and its callback can still record that the event arrived."""
+    """The caller gets REQUEST_TIMED_OUT. Its `on_timeout` callback is still called, so that a late heartbeat counts."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -245,7 +245,7 @@ def test_the_first_active_controller_writes_the_bootstrap_records() -> None:
 
 
 def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
-    """The state is rebuilt from the log, so it no longer has the uncommitted change. The next term starts clean."""
+    """The state is rebuilt from the log without the uncommitted change. Once elected again, the controller can write it."""
     driver = FakeDriver([*FEATURES, topic("kept")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -269,7 +269,7 @@ def test_lost_leadership_fails_what_waits_and_drops_the_state() -> None:
 
 
 def test_a_leader_that_was_deposed_in_the_same_step_answers_not_controller() -> None:
-    """The driver refuses the append before it has reported the leader change."""
+    """The driver refuses the append although it has not reported the leader change yet."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -283,7 +283,7 @@ def test_a_leader_that_was_deposed_in_the_same_step_answers_not_controller() -> 
 
 
 def test_an_open_transaction_of_the_last_controller_is_aborted() -> None:
-    """Its records were never applied, and the abort record says that they never will be."""
+    """The records of the open transaction were never applied, and after the abort record no node will apply them."""
     driver = FakeDriver([*FEATURES, BeginTransactionRecord(name="x"), topic("half")])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -302,7 +302,8 @@ def test_an_open_transaction_of_the_last_controller_is_aborted() -> None:
 
 
 def test_what_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
-    """The state has replayed records that the log refused. It is rebuilt, and the next operation succeeds."""
+    """The state has replayed records that the log refused. The controller resigns, is elected again, and has rebuilt the
+    state without them."""
     driver = FakeDriver(FEATURES, records_max=2)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -317,7 +318,7 @@ def test_what_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
 
 
 def test_more_than_one_batch_becomes_a_transaction() -> None:
-    """The records keep their order between the begin and end records, and the active controller applies them immediately."""
+    """The records keep their order between the begin and end records. The response waits for the end record's commit."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
@@ -417,7 +418,7 @@ def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None)
 
 
 def test_an_idle_log_gets_no_op_records() -> None:
-    """An active controller writes one NoOp record per interval without other appends. A standby writes none."""
+    """An active controller writes one NoOp record per interval in which nothing else is appended. A standby writes none."""
     driver = FakeDriver(FEATURES)
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:

@@ -1,8 +1,8 @@
-"""A controller without its shell: domain verbs that run an operation, replay its records and check the invariants.
+"""A controller without its shell. Each verb of the context runs an operation, replays its records and checks the invariants.
 
 Records are replayed one at a time, and the invariants of the image (I4, I6, I7, I9, I10 and I12 of the fault reference) are
-checked after each: a follower in the middle of a batch must not see a leader on a failed disk either. Every record is also
-encoded in the version that the operation chose.
+checked after each record: even a node that has replayed only half of a batch must not see a leader on a failed disk. Every
+record is also encoded in the version that the operation chose.
 """
 
 import random
@@ -120,7 +120,7 @@ class ControllerContext:
         return Offset(len(self.log))
 
     def turn(self) -> Turn:
-        """Returns the `Turn` that the next operation gets: the state, the settings, the time and so on."""
+        """Returns the `Turn` of the next operation: the state, the settings, the time and its other inputs."""
         return Turn(
             state=self.state,
             sessions=self.sessions,
@@ -246,8 +246,8 @@ class ControllerContext:
         directories: Mapping[int, str] | None = None,
         configs: Mapping[str, str | None] | None = None,
     ) -> TopicId:
-        """Creates a topic with these replica lists. `directories` names one directory per broker for all its replicas of the
-        topic."""
+        """Creates a topic with these replica lists. `directories` maps a broker to the directory that all its replicas of
+        the topic are assigned to."""
         response = self.create(name, assignments, configs=configs)
         assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
         topic_id = TopicId(response.topics[0].topic_id)
@@ -338,7 +338,7 @@ class ControllerContext:
         return [written.record for written in self.last_records]
 
     def event(self, name: str) -> Mapping[str, object]:
-        """Returns the fields of the one event with this name in the last operation."""
+        """Returns the fields of the only event with this name that the last operation emitted."""
         (found,) = [event.fields for event in self.last_events if event.name == name]
         return found
 
@@ -388,8 +388,8 @@ class ControllerContext:
     def _check_only_failed_directories_change(
         self, result: ControllerResult[BrokerHeartbeatResponse], broker_id: int, offline: Sequence[Uuid]
     ) -> None:
-        """Checks I12: a heartbeat that only reports failed directories changes no partitions but those with a replica in
-        these directories."""
+        """Checks I12: a heartbeat that only reports failed directories changes only partitions that have a replica in these
+        directories."""
         registration = self.state.brokers[BrokerId(broker_id)]
         if result.response.is_fenced != registration.fenced:
             return

@@ -34,7 +34,7 @@ def cluster() -> tuple[ControllerContext, TopicId]:
 
 
 def test_a_new_isr_is_recorded_and_answered() -> None:
-    """The record has only the ISR; the response describes the partition after the commit."""
+    """The record contains only the new ISR. The response describes the partition as it is after the commit."""
     controller, topic_id = cluster()
     result = controller.alter(topic_id, 0, [1, 2, 3])
     assert controller.records == [PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1, 2, 3])]
@@ -89,7 +89,7 @@ def test_each_way_to_be_wrong_has_its_code_and_writes_nothing(name: str) -> None
 
 
 def test_a_member_with_its_present_epoch_is_eligible() -> None:
-    """KIP-903: the leader saw the present incarnation fetch."""
+    """KIP-903: the request names the epoch of broker 3's present incarnation, so broker 3 may join the ISR."""
     controller, topic_id = cluster()
     assert controller.alter(topic_id, 0, [1, 2, 3], epoch_of_3=controller.epoch(3)).error_code == ErrorCode.NONE
 
@@ -118,7 +118,7 @@ def test_a_leaving_replica_may_not_join() -> None:
 
 
 def test_an_unregistered_replica_may_not_join() -> None:
-    """A broker in the replica list may be unregistered, and then it may not join the ISR."""
+    """A broker can be unregistered while it is still in a replica list. It may then not join the ISR."""
     controller, topic_id = cluster()
     controller.unregister(3)
     assert controller.alter(topic_id, 0, [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
@@ -133,8 +133,8 @@ def test_a_replica_in_an_offline_directory_may_not_join() -> None:
 
 
 def test_a_partition_named_twice_is_answered_once() -> None:
-    """Only the first change is made. The second one is refused, because it was requested without knowing the first one's
-    outcome."""
+    """Only the first change is made. The second one is refused, because the leader requested it before it knew the outcome
+    of the first one."""
     controller, topic_id = cluster()
     wish = RequestPartitionData(partition_index=0, leader_epoch=1, partition_epoch=3, new_isr=[1])
     response = controller.alter_request(1, topic_id, wish, wish)
@@ -143,7 +143,7 @@ def test_a_partition_named_twice_is_answered_once() -> None:
 
 
 def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
-    """The leader's broker has been replaced by another incarnation."""
+    """The request carries the epoch of an earlier incarnation of the broker."""
     controller, topic_id = cluster()
     controller.fence(1)
     controller.register(1, ["a", "b"], incarnation_name="second")

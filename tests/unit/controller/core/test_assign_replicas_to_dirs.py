@@ -1,4 +1,4 @@
-"""Assignments of replicas to directories: any id is accepted, and the leader and ISR change accordingly."""
+"""AssignReplicasToDirs: any directory id is accepted, and leader and ISR change if the directory is not online."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def two_brokers() -> ControllerContext:
 
 
 def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> None:
-    """The record has the whole list of directories, with those of the other replicas unchanged."""
+    """The record contains the directories of all replicas. Those of the other replicas are unchanged."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[2, 1]])
     controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]})
@@ -29,8 +29,8 @@ def test_an_assignment_to_an_online_directory_changes_the_directory_only() -> No
 
 
 def test_an_assignment_to_an_offline_directory_elects() -> None:
-    """The directory failed before the broker could assign the replica to it. Directory, ISR and leader change at once, as if
-    the failure were reported now."""
+    """The directory failed before the broker could assign the replica to it. One record changes directory, ISR and leader,
+    as if the failure were reported only now."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     controller.heartbeat(1, offline=["a"])
@@ -70,8 +70,8 @@ def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
 
 
 def test_a_replica_is_not_revived_by_the_request_that_calls_it_lost() -> None:
-    """Unclean elections are allowed and there is no other replica. The leader steps down, assigning LOST again changes
-    nothing, and the next sweep elects it in a new epoch."""
+    """Unclean elections are allowed, and the other replica's broker is fenced. Assigning LOST removes the leader, assigning
+    LOST again changes nothing, and the next sweep elects the same replica in a new epoch."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a", "b"])
     controller.start(2, ["c", "d"])
@@ -94,7 +94,7 @@ def test_a_replica_is_not_revived_by_the_request_that_calls_it_lost() -> None:
 
 
 def test_another_brokers_lost_replica_is_revived_at_once() -> None:
-    """The election skips only the replica that was just assigned LOST."""
+    """The election skips only the replica that was just assigned LOST, so the other LOST replica becomes the leader."""
     controller = ControllerContext(unclean=True)
     controller.start(1, ["a", "b"])
     controller.start(2, ["c", "d"])

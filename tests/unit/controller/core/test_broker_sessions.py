@@ -1,4 +1,4 @@
-"""Broker sessions: which are valid, which expired first, and what is lost with the leadership."""
+"""Broker sessions: which are valid, which expires first, and how long they last under a new active controller."""
 
 from common.ids import BrokerId, Offset
 from controller.core.broker_sessions import NO_OFFSET, BrokerSessions
@@ -46,8 +46,8 @@ def test_an_unfenced_broker_without_a_session_counts_as_expired() -> None:
 
 
 def test_the_controllers_own_absence_is_no_silence_of_the_brokers() -> None:
-    """The controller was stopped for 500 ns. Broker 1 was last heard before the stop, and its session is extended by that
-    time. Broker 2 has sent a heartbeat since, so its session is not extended by all of it."""
+    """The controller was stopped for 500 ns. Broker 1's last heartbeat came before the stop, so its session is extended by
+    500 ns. Broker 2 has sent a heartbeat since, so its session lasts at most one timeout from now."""
     sessions = BrokerSessions(100)
     sessions.touch(ONE, Offset(0), 40)
     sessions.touch(TWO, Offset(0), 560)

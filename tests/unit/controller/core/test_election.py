@@ -127,7 +127,7 @@ def test_an_unclean_election_may_revive_a_lost_replica() -> None:
 
 
 def test_a_broker_that_has_just_lost_its_replica_is_not_revived() -> None:
-    """Another broker's LOST replica may still be revived, and clean leaders are unaffected."""
+    """Another broker's LOST replica may still be revived, and clean elections are not affected."""
     gone = [LOST, GONE, LOST]
     assert elect(*ALL, directories=gone, isr=[2], unclean=True, not_revived=1) == Election(
         BrokerId(3), is_unclean=True, revives_lost=True

@@ -1,4 +1,4 @@
-"""Session timeouts: one broker is fenced at a time, and what it loses."""
+"""Session timeouts: brokers are fenced one at a time, and a fenced broker loses its leaderships and ISR entries."""
 
 from common.ids import NO_LEADER
 from common.records.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -21,7 +21,7 @@ def test_nobody_is_fenced_within_the_session() -> None:
 
 
 def test_a_silent_broker_is_fenced() -> None:
-    """Partition changes come first, so that no follower of the log sees a fenced leader."""
+    """Partition changes come first, so that a node that replays the log never sees a fenced leader."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2], [2, 1]])
     controller.advance(5)

@@ -55,7 +55,7 @@ def test_another_epoch_is_stale(epoch: int) -> None:
 
 
 def test_a_heartbeat_before_registration_is_stale() -> None:
-    """An unregistered broker has no epoch."""
+    """An unregistered broker has no epoch, so any epoch in its heartbeat is stale."""
     with pytest.raises(ApiError) as caught:
         ControllerContext().heartbeat(1)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
@@ -174,7 +174,7 @@ def test_the_last_isr_member_in_a_failed_directory_stays_without_leading() -> No
 
 
 def test_the_last_isr_member_gives_way_where_unclean_elections_are_allowed() -> None:
-    """The topic's configuration decides. The new leader is alone in the ISR and RECOVERING."""
+    """The topic's configuration allows an unclean election. The new leader is alone in the ISR and RECOVERING."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]], {1: "a"}, {"unclean.leader.election.enable": "true"})
     controller.fence(2)
@@ -186,7 +186,7 @@ def test_the_last_isr_member_gives_way_where_unclean_elections_are_allowed() -> 
 
 
 def test_a_heartbeat_that_unfences_and_reports_a_failure_at_once() -> None:
-    """Lost directories come first, so the elections of the unfencing do not elect a leader on the failed directory."""
+    """The controller handles the lost directory first, so unfencing the broker elects no leader in that directory."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     on_a = controller.topic("on-a", [[1]], {1: "a"})
@@ -355,7 +355,8 @@ def test_a_leadership_in_a_directory_that_fails_in_the_same_heartbeat_does_not_d
 
 
 def test_a_new_active_controller_makes_a_leaving_broker_wait_for_the_others() -> None:
-    """The old controller's soft state is gone, but the metadata still shows the controlled shutdown, so it continues."""
+    """The old controller's soft state is gone, but the metadata still shows the controlled shutdown. The shutdown
+    continues once the other brokers have sent heartbeats to the new controller."""
     controller = three_brokers()
     controller.topic("t", [[1, 2]])
     controller.heartbeat(1, want_shut_down=True)

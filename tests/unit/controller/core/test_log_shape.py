@@ -1,4 +1,4 @@
-"""Transactions around an operation's records, and the first records of a term."""
+"""Transactions around an operation's records, and the records that a new active controller writes first."""
 
 import pytest
 

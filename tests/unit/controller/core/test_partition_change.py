@@ -1,4 +1,4 @@
-"""The record that takes a partition to its target state, compared as a whole."""
+"""The record that brings a partition into its target state. The tests compare the whole record."""
 
 from collections.abc import Sequence
 
@@ -121,7 +121,7 @@ def test_any_change_heals_a_leaderless_partition() -> None:
 
 
 def test_an_assignment_changes_directories_and_leader_in_one_record() -> None:
-    """At no moment is the leader in a directory that is known to have failed."""
+    """One record changes both, so the leader is never in a directory that is known to have failed."""
     gone = directory("gone")
     assert change(partition(), isr=[2, 3], directories=[gone, B, C]) == record(
         isr=[2, 3], leader=2, directories=[gone, B, C]

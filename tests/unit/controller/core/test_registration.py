@@ -1,4 +1,4 @@
-"""Registration of a broker: what is refused, what a new incarnation takes from its predecessor, what the same one keeps."""
+"""Broker registration: what is refused, what the old incarnation loses to a new one, and what the same incarnation keeps."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ ONE = BrokerId(1)
 
 
 def test_a_first_registration_is_fenced_and_lists_its_directories() -> None:
-    """The whole record, with sorted directories. The epoch is the record's offset."""
+    """Compares the whole record. Its directories are sorted, and the broker epoch is the record's offset."""
     controller = ControllerContext()
     response = controller.register(1, ["b", "a"], rack="r")
     assert response.error_code == ErrorCode.NONE
@@ -211,7 +211,7 @@ def test_the_same_incarnation_cannot_revive_a_lost_directory() -> None:
 
 
 def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() -> None:
-    """Leaders and ISRs leave the missing directory in the same batch, before the registration without this directory."""
+    """The batch first removes leaders and ISR entries from the missing directory, then registers the other directories."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.start(2, ["c"])

@@ -100,7 +100,7 @@ def test_one_sweep_takes_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_preferred_leaders_are_restored_where_that_is_clean() -> None:
-    """The first replica must be back in the ISR. A partition where it is not, or without a leader, stays as it is."""
+    """The leader moves only if the first replica is back in the ISR and the partition has a leader."""
     controller = two_brokers()
     topic_id = controller.topic("t", [[1, 2], [1, 2], [2, 1]])
     controller.fence(1)

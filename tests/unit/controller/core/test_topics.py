@@ -128,7 +128,8 @@ BAD_NUMBERS = [
 
 @pytest.mark.parametrize(("partitions", "factor", "code"), BAD_NUMBERS)
 def test_impossible_numbers_are_refused_and_write_nothing(partitions: int, factor: int, code: ErrorCode) -> None:
-    """The numbers are zero, negative, more replicas than brokers, and more records than one request may write."""
+    """The numbers are zero or negative, or ask for more replicas than brokers or for more records than one request may
+    write."""
     controller = cluster()
     response = controller.create("t", partitions=partitions, replication_factor=factor)
     assert response.topics[0].error_code == code
@@ -156,7 +157,7 @@ def test_impossible_assignments_are_refused_and_write_nothing(assignments: Seque
 
 
 def test_assignments_leave_the_numbers_at_minus_one() -> None:
-    """Like Kafka, the controller refuses requests that give both an assignment and a number."""
+    """Like Kafka, the controller refuses an assignment together with a partition count or a replication factor."""
     controller = cluster()
     assert controller.create("t", [[1]], partitions=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
     assert controller.create("t", [[1]], replication_factor=1).topics[0].error_code == ErrorCode.INVALID_REQUEST
@@ -266,8 +267,8 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
 
 
 def test_refused_topics_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The partition records of each large topic alone just fit into one request, but not with the topic's own record. The
-    topic is refused before any replicas are placed."""
+    """The partition records of each large topic would just fit into one request, but with the topic's own record they do
+    not. The topic is refused before any replicas are placed."""
     controller = cluster()
     placed: list[int] = []
 
@@ -322,7 +323,7 @@ def test_a_topic_needs_an_unfenced_broker() -> None:
 
 
 def test_topics_are_deleted_by_name_and_by_id() -> None:
-    """The response has both name and id, whichever was given, and nothing of the topic remains."""
+    """The response has name and id even if the request gave only one of them, and nothing of the topic remains."""
     controller = cluster()
     one = controller.topic("one", [[1]], configs={"retention.ms": "5"})
     two = controller.topic("two", [[1]])
