@@ -28,7 +28,7 @@ Answer = Callable[[Any], Any]
 
 
 class FakeBroker:
-    """`requests` records all requests except ApiVersions. Call `close`, or use it in a with statement."""
+    """`requests` records all requests except ApiVersions. A test calls `close`, or uses the broker in a with statement."""
 
     def __init__(self, answers: Mapping[ApiKey, Answer]) -> None:
         self.answers = dict(answers)
@@ -47,7 +47,7 @@ class FakeBroker:
 
     def close(self) -> None:
         """Closes every connection and waits for the threads."""
-        # Closing alone would not wake the thread that waits for connections.
+        # Without the shutdown, the thread that accepts connections would not wake up.
         self._socket.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         self._socket.close()

@@ -45,7 +45,8 @@ def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_version_is_the_packages_or_unknown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prints the version of the installed package. A source tree that was never installed says so."""
+    """Prints the version of the installed package, or "unknown (not installed)" for a source tree that was never
+    installed."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(["--version"])
     assert caught.value.code == 0

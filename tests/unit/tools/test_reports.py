@@ -21,7 +21,8 @@ def failure(*partitions: tuple[str, int], source: str = "segment") -> dict[str, 
 
 
 def test_failures_are_one_row_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """A row has the partitions as ranges by topic and the full ids. A failure known only from a snapshot shows "before"."""
+    """A row shows the full ids, and for each topic the partitions as ranges. A failure known only from a snapshot shows
+    "before"."""
     moved = failure(("b", 5), ("a", 1), ("a", 0), ("a", 2), ("a", 9))
     print_failures([moved, failure(source="snapshot")])
     words = capsys.readouterr().out.split()
@@ -30,7 +31,7 @@ def test_failures_are_one_row_each(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_failure_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """Prints a sentence instead of an empty table, to stderr if stdout is for programs."""
+    """Prints a sentence instead of an empty table. If programs read stdout, it goes to stderr."""
     print_failures([], to_stderr=True)
     captured = capsys.readouterr()
     assert (captured.out, captured.err.strip()) == ("", "no directory has failed")

@@ -35,7 +35,7 @@ def nobody() -> HostPort:
 
 
 def test_metadata_of_all_topics_or_of_some(broker: FakeBroker) -> None:
-    """None requests all topics, a list requests those topics. No request may create a topic."""
+    """`metadata()` requests all topics, and `metadata` with a list only those topics. No request may create a topic."""
     with AdminClient(str(broker.address)) as client:
         assert client.metadata().cluster_id == "the-cluster"
         assert client.metadata(["a"]).cluster_id == "the-cluster"
@@ -115,7 +115,7 @@ def test_a_node_that_never_answers(broker: FakeBroker) -> None:
 
 
 def test_a_request_that_cannot_be_sent(broker: FakeBroker) -> None:
-    """A number that does not fit its field is the caller's mistake, not the broker's."""
+    """A number does not fit its field. The error says so, because the caller made the mistake, not the broker."""
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t", replication_factor=70_000)])
     with AdminClient(str(broker.address)) as client:
         with pytest.raises(ToolError, match="cannot encode the request: CreateTopicsRequest"):

@@ -125,7 +125,7 @@ def test_some_brokers_and_some_topics(cluster: Cluster) -> None:
     ],
 )
 def test_other_errors_of_a_directory(cluster: Cluster, code: int, shown: str) -> None:
-    """Some errors have a Java exception, others only a name. A code of a newer broker is shown as a number."""
+    """An error is shown as Kafka's Java exception or, if it has none, by its name. An unknown code is shown as a number."""
     cluster.results[1] = [DescribeLogDirsResult(error_code=code, log_dir="/d1")]
     assert cluster.described("--broker-list", "1")[0]["logDirs"][0]["error"] == shown
 
@@ -137,7 +137,7 @@ def test_brokers_that_do_not_exist(cluster: Cluster) -> None:
 
 
 def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
-    """The only output is one line of error that quotes the list."""
+    """The only output is one error line, which quotes the list."""
     assert cluster("--broker-list", "one") == (
         1,
         [],
@@ -146,7 +146,7 @@ def test_a_broker_list_that_is_none(cluster: Cluster) -> None:
 
 
 def test_a_broker_that_refuses(cluster: Cluster) -> None:
-    """An error for the whole request names the broker."""
+    """The broker refuses the whole request. The error line says so."""
     cluster.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     status, out, (line,) = cluster()
     assert (status, out) == (1, [INTRODUCTION])

@@ -1,4 +1,4 @@
-"""Tests every message and exit status of kafka-storage: formatting on simulated disks, the tool on real folders."""
+"""Tests every message and exit status of kafka-storage: formatting on simulated disks, the whole tool on real folders."""
 
 import errno
 import os
@@ -117,7 +117,7 @@ def test_another_metadata_version_is_named_and_bootstrapped() -> None:
 
 
 def test_a_formatted_directory_is_refused() -> None:
-    """Without -g not even the unformatted directories are changed."""
+    """Without -g the tool refuses to run, so even the unformatted directories stay unchanged."""
     disks = Disks({"/d2": meta(b"2" * 16)})
     assert disks.refused() == (
         "Log directory /d2 is already formatted. Use --ignore-formatted to ignore this directory and format the others."
@@ -158,8 +158,8 @@ def test_a_missing_directory_id_is_added() -> None:
 
 
 def test_an_unreadable_directory_is_named_and_skipped() -> None:
-    """One dead disk must not keep the others from being formatted (KAFKA-16363). The reason is reported beside Kafka's
-    line."""
+    """One dead disk must not keep the others from being formatted (KAFKA-16363). The tool prints Kafka's line and also the
+    reason."""
     disks = Disks()
     disks.world.disk("/d1").fail_with(errno.EIO)
     assert disks.format() == [
@@ -175,7 +175,7 @@ def test_an_unreadable_directory_is_named_and_skipped() -> None:
 
 @pytest.mark.parametrize("content", [b"\xff\xfe not properties \\u12", b"version=1\nnode.id=1\n", b"version=7\n"])
 def test_a_meta_properties_that_cannot_be_read_makes_its_directory_unreadable(content: bytes) -> None:
-    """Such a directory never counts as unformatted, so it is not overwritten: its data may still be wanted."""
+    """Such a directory never counts as unformatted and is not overwritten, because its data may still be needed."""
     disks = Disks({"/d1": content})
     assert disks.format()[0] == "I/O error trying to read log directory /d1. Ignoring..."
     assert disks.world.disk("/d1").files()["meta.properties"] == content
@@ -299,7 +299,7 @@ def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 def test_random_uuids_are_never_taken_for_an_option(tool: Tool) -> None:
-    """An id is a UUID as text and never begins with '-', which a command line would take for an option."""
+    """The tool prints a UUID that never begins with '-', because a command line would take such an id for an option."""
     drawn = set()
     for _ in range(20):
         status, (text,), err = tool("random-uuid")
@@ -311,7 +311,7 @@ def test_random_uuids_are_never_taken_for_an_option(tool: Tool) -> None:
 
 
 def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
-    """The usual sequence, and the files that it leaves on the disk."""
+    """Formats the directories, checks which files that leaves on the disk, and shows the directories with info."""
     assert tool.format() == (
         0,
         [
@@ -340,7 +340,7 @@ def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
 
 
 def test_formatting_twice_is_an_error_unless_ignored(tool: Tool) -> None:
-    """The second time is an error on stderr, except with -g."""
+    """Formatting a second time is an error on stderr, except with -g."""
     tool.format()
     status, out, err = tool.format()
     assert (status, out) == (1, [])
@@ -458,7 +458,7 @@ def test_info_of_directories_that_are_missing_or_none(tool: Tool) -> None:
 
 
 def test_info_of_a_file_that_cannot_be_read(tool: Tool) -> None:
-    """The directory is listed all the same. With one problem the heading is "Found problem"."""
+    """A directory with a damaged meta.properties is still listed. For a single problem the heading is "Found problem"."""
     tool.format()
     tool.put(tool.d2, b"version=1\ncluster.id=x\n")
     status, out = tool.info()
@@ -476,7 +476,7 @@ def test_info_of_a_file_that_cannot_be_read(tool: Tool) -> None:
     ],
 )
 def test_info_of_directories_that_disagree(tool: Tool, content: bytes, problem: str) -> None:
-    """The problem is described by Kafka's line for it, or, if Kafka has none, by the reason why the node would not start."""
+    """If Kafka has a line for the problem, the tool prints it. Otherwise it prints why the node would not start."""
     tool.format()
     tool.put(tool.d2, content)
     status, out = tool.info()
@@ -506,7 +506,7 @@ def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
 
 
 def test_a_release_is_mapped_to_its_metadata_version(tool: Tool) -> None:
-    """The default release, a given one, and an unknown one."""
+    """Prints the metadata.version of the default release and of a given one. An unknown release is an error."""
     assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})"], [])
     assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)"], [])
     assert tool("version-mapping", "-r", "1.0")[0] == 1

@@ -1,4 +1,4 @@
-"""Tests kafka-topics: its requests, its output, which equals Kafka's to the tab, and the exit status of errors."""
+"""Tests kafka-topics: its requests, its exit status after errors, and its output, which equals Kafka's down to the tabs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -117,7 +117,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
 
 
 def test_create_with_the_clusters_defaults(tool: Tool) -> None:
-    """Options that are not given are left for the controller to choose."""
+    """The controller chooses the values of all options that are not given."""
     assert tool("--create", "--topic", "new") == (0, ["Created topic new."], [])
     (request,) = tool.sent(CreateTopicsRequest)
     (topic,) = request.topics
@@ -135,8 +135,8 @@ def test_create_with_numbers_and_configuration(tool: Tool) -> None:
 
 
 def test_create_with_a_replica_assignment(tool: Tool) -> None:
-    """Colons separate broker ids, commas separate partitions. The request leaves both counts out, because they follow from
-    it."""
+    """Colons separate broker ids, commas separate partitions. The request has neither a partition count nor a replication
+    factor, because both follow from the assignment."""
     assert tool("--create", "--topic", "new", "--replica-assignment", "1:2,2:3")[0] == 0
     (topic,) = tool.sent(CreateTopicsRequest)[0].topics
     assert [(each.partition_index, each.broker_ids) for each in topic.assignments] == [(0, [1, 2]), (1, [2, 3])]
@@ -230,7 +230,7 @@ def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
     ],
 )
 def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[str]) -> None:
-    """The lines have no headers and come from all topics. Each topic is judged by its own min.insync.replicas."""
+    """Prints the matching partitions of all topics, without header lines. Each topic's own min.insync.replicas counts."""
     status, out, _ = tool("--describe", flag)
     assert status == 0
     fields = [dict(field.split(": ", 1) for field in line.strip().split("\t")) for line in out]
@@ -261,7 +261,7 @@ def test_delete_by_regular_expression(tool: Tool) -> None:
 
 
 def test_delete_that_is_refused(tool: Tool) -> None:
-    """The error names its topic, whatever the order of the results."""
+    """The error names the right topic although the response lists the topics in another order than the request."""
     assert tool("--delete", "--topic", ".*") == (
         1,
         [],

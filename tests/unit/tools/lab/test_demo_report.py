@@ -1,4 +1,4 @@
-"""The check of `diskraft demo --report`: any difference between what died and what the report says is told."""
+"""The check of `diskraft demo --report`: it finds every difference between the disk that died and the report's content."""
 
 from typing import Any
 
@@ -29,6 +29,6 @@ def failure(*partitions: tuple[str, int], broker_id: int = 2, directory_id: str 
     ],
 )
 def test_every_difference_is_told(failures: list[dict[str, Any]], told: list[str]) -> None:
-    """The report equals the expected one, names no failure, another directory, or one failure too many, or has one partition
-    too few or too many."""
+    """The first report equals the expected one. The others name no failure, another directory, one failure too many, one
+    partition too few, or one partition too many."""
     assert compare(failures, EXPECTED) == told

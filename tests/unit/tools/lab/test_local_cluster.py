@@ -1,4 +1,4 @@
-"""The folder of a local cluster: what is made in it, what a later command finds, and what is removed again."""
+"""The folder of a local cluster: what is created in it, what a later command finds in it, and what deletion removes."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tools.node.configuration_file import read_properties
 
 @pytest.fixture
 def tool_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Calls of other tools, which answer at once instead of in a process of their own."""
+    """Replaces the processes of other tools by a function that answers at once. Returns the list of recorded calls."""
     calls: list[tuple[str, ...]] = []
 
     def tool(module: str, *arguments: str) -> str:
@@ -85,7 +85,7 @@ def test_a_folder_without_a_readable_cluster_is_an_error(tmp_path: Path, content
 
 @pytest.mark.usefixtures("tool_calls")
 def test_a_cluster_is_not_made_over_another_one_or_over_somebodys_files(tmp_path: Path) -> None:
-    """`diskraft local up --dir .` must never lead to a `down --delete` of one's home folder."""
+    """Otherwise `diskraft local up --dir .` followed by `down --delete` could delete the user's home folder."""
     make(tmp_path / "cluster")
     with pytest.raises(ToolError, match="already holds a cluster"):
         make(tmp_path / "cluster")
@@ -136,7 +136,7 @@ def test_delete_removes_what_the_cluster_made(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tool_calls")
 def test_delete_leaves_other_files(tmp_path: Path) -> None:
-    """A file that somebody else put into the cluster's folder stays, and so does the folder."""
+    """A file in the cluster's folder that the cluster did not create stays, and so does the folder."""
     cluster = make(tmp_path / "cluster")
     (tmp_path / "cluster" / "notes").write_text("mine")
     cluster.delete()
@@ -217,7 +217,7 @@ def test_waiting_for_a_node_that_does_not_run(node: LocalNode) -> None:
 
 
 def test_the_process_of_an_earlier_command_is_known_by_its_pid_file(node: LocalNode, run: Run) -> None:
-    """The process in the pid file counts only if it is this node's, because the system uses process ids again."""
+    """The process in the pid file counts only if it runs this node, because the system reuses process ids."""
     assert node.pid is None
     process = run(node.files.config)
     Path(node.files.pid_file).write_text(f"{process.pid}\n")
@@ -242,7 +242,7 @@ def test_ending_the_process_of_an_earlier_command(node: LocalNode, run: Run) -> 
 
 
 def test_a_process_that_does_not_end_is_an_error(node: LocalNode, run: Run) -> None:
-    """The process ignores SIGTERM. When the time to wait is over, the error names the process that is still running."""
+    """The process ignores SIGTERM. After the time limit, the error names the process that is still running."""
     process = run(node.files.config, code="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); ")
     Path(node.files.pid_file).write_text(f"{process.pid}\n")
     node.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Tests reading server.properties: Java's syntax, environment variables that override it, and one-line errors."""
+"""Tests reading server.properties: Java's syntax, environment variables that override the file, and one-line errors."""
 
 import os
 from pathlib import Path
@@ -43,7 +43,8 @@ def test_a_file_is_read_as_java_reads_it(file: Path) -> None:
 
 
 def test_the_environment_beats_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KAFKA_* variables work as in the official image, with '_' for '.'. Variables of its scripts are ignored."""
+    """KAFKA_* variables work as in Kafka's official image, with '_' for '.'. Variables that only the image's scripts read,
+    such as KAFKA_HEAP_OPTS, are ignored."""
     monkeypatch.setenv("KAFKA_NODE_ID", "7")
     monkeypatch.setenv("KAFKA_MIN_INSYNC_REPLICAS", "2")
     monkeypatch.setenv("KAFKA_HEAP_OPTS", "-Xmx1G")
@@ -74,7 +75,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_cannot_be_used_names_the_file_and_the_key(file: Path) -> None:
-    """The error must lead its reader to the file and the key."""
+    """The error names the file and the key, so that the operator knows where to make the change."""
     with pytest.raises(ToolError, match=r"server\.properties: node\.id=x is not valid; it takes a whole number"):
         load_config(read_properties(str(file)) | {"node.id": "x"}, str(file))
 

@@ -28,7 +28,7 @@ FRESH = "diskraft_metrics_snapshot_age_seconds 0.5\n"
     ],
 )
 def test_every_state_of_a_node_is_judged(exposition: str, is_broker: bool, problem: str | None) -> None:
-    """Checks the verdict for every state that a health check can meet."""
+    """Checks which problem, if any, the health check reports for each state of a node."""
     assert judge(exposition, is_broker=is_broker) == problem
 
 

@@ -80,7 +80,8 @@ def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path
 def test_the_node_is_configured_formatted_once_and_becomes_its_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two starts with variables only; execv is recorded instead of called. An empty KAFKA_LISTENERS counts as left out."""
+    """Only environment variables are given, and an empty KAFKA_LISTENERS counts as not set. execv is recorded instead of
+    called. Only the first start formats. A start without one of the volumes is refused until --format-empty formats it."""
     final = tmp_path / "config" / "server.properties"
     started: list[list[str]] = []
     monkeypatch.setattr("tools.node.docker_run.FINAL_FILE", final)
@@ -129,14 +130,14 @@ def test_variables_beat_the_mounted_file_and_either_replaces_the_default(tmp_pat
 
 
 def test_listeners_follow_from_the_advertised_ones(tmp_path: Path) -> None:
-    """Each host becomes 0.0.0.0; the ports stay."""
+    """Without KAFKA_LISTENERS, the listeners are the advertised ones with 0.0.0.0 in place of each host."""
     given = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker-1:19092,OUT://127.0.0.1:29092"}
     properties = node_properties(given, tmp_path / "absent")
     assert properties["listeners"] == "PLAINTEXT://0.0.0.0:19092,OUT://0.0.0.0:29092"
 
 
 def test_a_controller_advertises_nothing(tmp_path: Path) -> None:
-    """Advertised listeners of a controller are an error that names the variable."""
+    """Advertised listeners are refused for a controller, with an error that names the variable."""
     given = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://c:9093"}
     with pytest.raises(ToolError, match="KAFKA_ADVERTISED_LISTENERS"):
         node_properties(given, tmp_path / "absent")
