@@ -16,7 +16,7 @@ from pathlib import Path
 
 PACKAGES = ("analytics", "broker", "common", "controller", "tests", "tools")
 SUFFIXES = (".py", ".md", ".txt", ".yml", ".toml", ".json")
-# Folders that runs create and that are not in the repository.
+# Folders that builds and test runs create. They are not in the repository.
 GENERATED = ("build/",)
 
 _PACKAGE = "|".join(PACKAGES)
@@ -213,7 +213,7 @@ def _wrong_in_span(repository: Repository, page: str, span: str) -> str | None:
     member = _CLASS_ATTRIBUTE.fullmatch(span)
     if member:
         return None if repository.has_attribute(member[1], member[2]) else span
-    # A placeholder ends the path: `tests/fuzz/found/<target>/`.
+    # Only the part before a placeholder is checked: `tests/fuzz/found/<target>/`.
     path = span.partition("<")[0]
     if _PATH.fullmatch(path) and ("/" in path or path.endswith(SUFFIXES)):
         is_there = repository.has_path(path) or repository.has_path(_joined(page, path))

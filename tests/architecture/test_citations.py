@@ -11,14 +11,14 @@ from common.configuration.settings import keys_of
 from tests.architecture.citations import PACKAGES, Repository, headings, read_repository, wrong_in_code, wrong_in_page
 from tests.architecture.test_house_rules import ROOT
 
-# Names in backticks that do not occur in the code: classes of Kafka, examples, and the start of a benchmark figure's name.
+# Names in backticks that do not occur in the code: Kafka's classes, made-up examples, and a prefix of benchmark figures.
 FOREIGN = frozenset(
     """
     ApiKeys ApiVersionManager KafkaApis KafkaPrincipal LogManager NetworkClient NetworkReceive RequestChannel SocketServer
     XxxRequest XxxResponse a_b snapshot_load
     """.split()
 )
-# The former key of node.id, from the time of ZooKeeper.
+# The name of node.id in clusters with ZooKeeper.
 FORMER_KEYS = frozenset({"broker.id"})
 
 
@@ -149,7 +149,7 @@ def test_the_numbers_of_rules_are_counted() -> None:
 
 
 def test_every_implemented_rule_is_shown() -> None:
-    """Every rule with a module also names a test or a scenario."""
+    """Every rule in docs/KIPS.md that names a module also names a test or a scenario."""
     page = repository().pages["docs/KIPS.md"]
     rows = re.findall(r"^\| (\d+\.\d+) \| [^|]+ \| `[^|]+` \| ([^|]*) \|$", page, re.MULTILINE)
     assert len(rows) > 100

@@ -27,14 +27,15 @@ def logged_events() -> set[str]:
 
 
 def documented_events() -> set[str]:
-    """Returns the first column of the table of events."""
+    """Returns the events in the first column of the table in ARCHITECTURE.md."""
     section = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Events\n")[2]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {event for cell in cells for event in re.findall(r"`([a-z_]+)`", cell)}
 
 
 def first_arguments() -> set[str]:
-    """Returns every string that is the first argument of a call in production code. Helpers log some of the events."""
+    """Returns every string that is the first argument of a call in production code. `logged_events` misses the events that
+    are logged through helper functions."""
     return {
         node.args[0].value
         for _, tree in modules(*DAEMON_PACKAGES, "tools")
@@ -57,7 +58,7 @@ def test_every_event_in_the_table_is_logged() -> None:
 
 
 def test_every_key_is_in_the_page_of_the_configuration() -> None:
-    """The page lists every key, with the right default, and the keys without effect."""
+    """The page lists every key with the right default. It also lists the keys that have no effect."""
     page = (ROOT / "docs" / "configuration.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]+) \|", page.partition("\n## Keys of a topic\n")[0], re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(ServerConfig)}

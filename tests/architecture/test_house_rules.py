@@ -144,7 +144,7 @@ def test_core_modules_are_plain_functions() -> None:
 
 
 def test_only_handlers_look_at_the_version_of_a_request() -> None:
-    """Only the codec, the connections and the handlers know a request's version. The code below them does not."""
+    """Only the codec, the connections and the handlers may use a request's version. The code that they call may not."""
     found = [
         f"{path}:{node.lineno}"
         for path, tree in modules(*PACKAGES)

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks [--quick] [NAME …]
 
-Each prints its figures as JSON and as human-readable lines, with figures to compare them with and the interpreter's build.
-A failing benchmark does not stop the others; the exit status is then 1.
+Each prints its figures as JSON and as human-readable lines, together with figures to compare them with and the interpreter's
+build. If a benchmark fails, the others still run, and the exit status is 1.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-# Name, arguments of a full run, arguments with --quick. The slow ones come last.
+# Name: arguments of a full run, arguments with --quick. The slow benchmarks come last.
 BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "codec": ([], ["--seconds", "0.05", "--rounds", "3"]),
     "metadata_replay": ([], ["--partitions", "20000", "--rounds", "1"]),

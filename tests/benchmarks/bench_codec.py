@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.bench_codec [--seconds 0.3] [--rounds 5]
 
-Every message goes through each codec that has it (kafka-python only has what clients send), in alternating rounds, so that a
-busy moment of the machine affects all alike. Each codec uses its own classes; ours creates an object per partition. Prints
-one human-readable line and one line of JSON per message and direction; `ratio_to_*` is our median over theirs.
+The codecs encode and decode every message that they have (kafka-python only has client messages). They take turns, so that a
+busy moment of the machine affects all of them. Each codec uses its own classes; ours creates an object per partition. Prints
+one human-readable line and one line of JSON per message and direction; `ratio_to_*` is our median divided by theirs.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""How long after a disk dies its directory is offline, its leaders have moved, and a new leader acknowledges a produce.
+"""How long it takes after a disk dies until its directory is offline, its leaders have moved, and produces are acknowledged.
 
     python -m tests.benchmarks.bench_disk_failure [--quick] [--kills 30] [--large 2000] [--folder FOLDER]
 
 Needs root and loop devices. A controller and three brokers run in their own processes on loop-mounted ext4 disks, and
-librdkafka writes with acks=all. The victim's file system is shut down in the kernel by an ioctl. Times count from its
-return, so anything seen before it returns has a negative time. Times come from the daemons' events and the client's delivery
+librdkafka writes with acks=all. An ioctl shuts down the victim's file system in the kernel. Times count from the ioctl's
+return, so an event before the return has a negative time. Times come from the daemons' events and the client's delivery
 callbacks. Between two kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker is
-started, and the benchmark waits for all replicas. Then one kill follows in a separate cluster with 2,000 partitions in the
-lost directory. The goal is a p99 below 1.5 s.
+started, and the benchmark waits for all replicas. At the end, one disk is killed in a separate cluster with 2,000 partitions
+in the lost directory. The goal is a p99 below 1.5 s.
 """
 
 import argparse
@@ -40,8 +40,8 @@ LARGE_RATE = 300
 SECONDS_MAX = 120.0
 GOAL_MS = 1500.0
 DISK_MIB = 256
-# The most partitions led from the lost directory that the client writes to. That many show the first acknowledgement early
-# and do not load the brokers by themselves.
+# The client writes to at most this many of the partitions led from the lost directory. With this many, one of them
+# acknowledges soon after the failover, and the writes alone are no load for the brokers.
 WRITTEN_PARTITIONS_MAX = 60
 
 
@@ -140,7 +140,7 @@ class Writer:
 
 
 def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
-    """Returns the directory with the most leaders, or the first of several with as many."""
+    """Returns the directory with the most leaders. If several have the same number, returns the first."""
     (topic,) = admin.metadata([TOPIC]).topics
     leaders = {part.partition_index: part.leader_id for part in topic.partitions}
     victims: list[Victim] = []

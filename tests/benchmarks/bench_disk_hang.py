@@ -4,9 +4,10 @@
 
 One log directory hangs with a write and a consumer's cold read pending on it. On another one, appends of a produce's size
 arrive at a fixed rate. Their latency and the event loop's lag are measured before and during the hang. As root, the write
-really hangs (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it); otherwise it is blocked in the writer thread.
-The read, which a frozen file system would serve, is always blocked in the reader thread. Timers round up to the next
-millisecond, so one millisecond is subtracted. Prints one line of JSON and one human-readable line.
+really hangs (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it); otherwise the benchmark blocks the writer
+thread's os call. It always blocks the reader thread's os call, because a frozen file system would still serve the read.
+Timers round up to the next millisecond, so one millisecond is subtracted from the lag. Prints one line of JSON and one
+human-readable line.
 """
 
 import argparse
@@ -38,7 +39,7 @@ HANG_TIMEOUT_NS = 60 * 10**9
 
 
 class Hold:
-    """Blocks one os call for one descriptor, in whichever thread makes it."""
+    """Blocks one os call for one descriptor, in the thread that makes the call."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -86,7 +87,7 @@ class Samples:
 
 
 async def measure(env: RealEnvironment, log_dir: RealLogDir, *, seconds: float, rate: int, size: int) -> dict[str, float]:
-    """Measures the latency of appends at a fixed rate, from when each was due, and how late the event loop's timers fire."""
+    """Measures the latency of appends at a fixed rate, each from its due time, and how late the event loop's timers fire."""
     appends, lags = Samples(), Samples()
     file = await log_dir.open("produce", create=True)
     end_ns = env.now_ns() + int(seconds * 1e9)
@@ -192,7 +193,7 @@ async def run(arguments: argparse.Namespace, folder: Path, reason: str | None) -
 
 
 def residency_is_known() -> bool:
-    """Whether this kernel supports the query that lets the event loop use sendfile."""
+    """Whether this kernel can report what is in the page cache. Without this, the event loop never calls sendfile."""
     with open(__file__, "rb") as file:
         file.read()
         return PageCache().is_resident(file.fileno(), 0, 100)

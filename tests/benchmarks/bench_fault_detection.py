@@ -1,11 +1,11 @@
-"""How long after each disk fault the directory is offline, its leaders have moved, and clients can write again.
+"""How long it takes after each disk fault until the directory is offline, its leaders have moved, and clients can write.
 
     python -m tests.benchmarks.bench_fault_detection [--quick] [--rounds 5] [--only TEXT] [--folder FOLDER]
 
 Needs root, loop devices and FUSE. The cluster is that of the fault matrix: three brokers in their own processes with four
 disks each, under load from two librdkafka clients with acks=all, one for the partitions in the directory and one for all
-others. Times count from the moment the fault is complete. An operation's deadline is 2 s, the probe interval 1 s. Goals: a
-busy disk 50 ms (p99), an idle one 2 s, a hung one its deadline plus 1 s.
+others. Times count from the moment the fault is complete. An operation's deadline is 2 s, the probe interval 1 s. The goals
+until the directory is offline: 50 ms (p99) on a busy disk, 2 s on an idle one, the deadline plus 1 s on a hung one.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.bench_heartbeat [--quick] [--folder FOLDER]
 
-A controller and a broker run in their own processes; a relay between them splits the broker's stream into frames. The
-directory is renamed and an empty one put in its place. KIP-858 wants the report to grow with disks and never with
-partitions: the benchmark fails unless both sizes are equal. It also shows the size of a heartbeat before the failure.
+A controller and a broker run in their own processes; a relay between them splits the broker's stream into frames. To make
+the directory fail, the benchmark renames it and puts an empty one in its place. KIP-858 wants the report to grow with disks
+and never with partitions: the benchmark fails unless both sizes are equal. It also shows the size of a heartbeat before the
+failure.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.bench_metadata_replay [--partitions 100000] [--brokers 9] [--disks 4] [--rounds 3]
 
-The records are those of a cluster of that size: a PartitionRecord per partition, then a PartitionChangeRecord for each
-partition with a replica in the one lost directory of each broker. `replay` starts from decoded records, `decode_replay` from
+The records are those of a cluster of that size in which each broker loses one directory: a PartitionRecord per partition,
+then a PartitionChangeRecord for each replica in a lost directory. `replay` starts from decoded records, `decode_replay` from
 the bytes of the metadata log's batches (as on startup), `snapshot_load` from the bytes of a snapshot's records. Prints one
 line of JSON and one human-readable line.
 """
@@ -121,7 +121,8 @@ def load(frames: Sequence[bytes]) -> MetadataState:
 
 
 def best_seconds(rounds: int, work: Callable[[], object]) -> float:
-    """Returns the fastest of several rounds, with garbage collection off, as the daemons freeze it after loading."""
+    """Returns the time of the fastest of several rounds. Garbage collection is off during a round, because the daemons
+    exempt their loaded metadata from it."""
     best = float("inf")
     for _ in range(rounds):
         gc.collect()

@@ -113,7 +113,7 @@ def produce(target: Target, topic: str, megabytes: float) -> None:
 
 
 def fetch(target: Target, topic: str, megabytes: float) -> None:
-    """Reads this many MB from the beginning, and records the rate from the first message on."""
+    """Reads this many MB from the beginning, and records the rate. The clock starts when the first message arrives."""
     consumer = Consumer(
         {
             "bootstrap.servers": target.bootstrap,
@@ -145,7 +145,7 @@ def fetch(target: Target, topic: str, megabytes: float) -> None:
 
 
 def measure_latency(target: Target, topic: str, seconds: float) -> None:
-    """Sends single records at a fixed low rate, and times each from when it was due."""
+    """Sends single records at a fixed low rate, and measures each one's latency from its due time."""
     producer = Producer({"bootstrap.servers": target.bootstrap, "acks": target.acks, "linger.ms": 0})
     producer.produce(topic, b"first", partition=0)
     assert producer.flush(SECONDS_MAX) == 0

@@ -3,9 +3,9 @@
     python -m tests.benchmarks.bench_report [--records 1000000] [--rounds 2]
 
 The history: 60,000 partitions on nine brokers with four disks each. Replicas fall behind and catch up until the log is long
-enough; then a disk dies. `session` is the start of Spark, `first` the report in a fresh session (the command takes the sum
-of both), `warm` the fastest of the following ones. Needs the extra `analytics` and Java. Prints one line of JSON and one
-human-readable line.
+enough; then a disk dies. `session` is the time to start Spark, `first` that of the report in a fresh session (the command
+takes the sum of both), `warm` that of the fastest later report in the same session. Needs the extra `analytics` and Java.
+Prints one line of JSON and one human-readable line.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PARTITIONS, BROKERS, DISKS, CORES = 60_000, 9, 4, 2
 
 
 def ordinary_life(partitions: list[PartitionRecord]) -> Iterator[KnownRecord]:
-    """Yields changes without end: in one partition after the other, the last replica leaves the ISR and rejoins it."""
+    """Yields changes without end: in one partition after the other, the last ISR member leaves the ISR and rejoins it."""
     while True:
         for each in partitions:
             yield PartitionChangeRecord(partition_id=each.partition_id, topic_id=each.topic_id, isr=each.isr[:-1])

@@ -3,9 +3,10 @@
     python -m tests.benchmarks.bench_startup [--quick] [--rounds 5] [--partitions 2000] [--folder FOLDER]
 
 A controller and a broker with two directories are started one after the other. The time runs from the start of the process
-to the event that shows it is ready (`controller_active`, `broker_running`). Starts follow a clean shutdown, and with
-partitions also a kill -9. After a kill, the controller only accepts the broker's new incarnation once the old one's session
-has expired (9 s). For comparison: the time of a Python process that imports the daemons' modules and exits.
+to the event that shows it is ready (`controller_active`, `broker_running`). Starts after a clean shutdown are measured empty
+and with partitions, starts after kill -9 only with partitions. After a kill, the controller only accepts the broker's new
+incarnation once the old one's session has expired (9 s). For comparison, the benchmark also measures a Python process that
+imports the daemons' modules and exits.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def is_optimized_build() -> bool:
-    """Whether this interpreter was built with profile-guided optimisation, which matters more than its version."""
+    """Whether this interpreter was built with profile-guided optimisation, which affects speed more than its version."""
     return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
 
 
@@ -52,7 +52,7 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 
 
 def spread(values: Sequence[float], digits: int = 1) -> dict[str, float]:
-    """Returns minimum, median and maximum: on a shared machine one number is not enough."""
+    """Returns minimum, median and maximum, because rounds differ on a shared machine and one number would not show it."""
     return {
         "min": round(min(values), digits),
         "median": round(median(values), digits),

@@ -1,10 +1,10 @@
-"""A broker that only answers. It shows the most that a client can achieve, as a baseline for measuring a real broker.
+"""A stand-in for a broker that only sends responses. A client's rate against it is the baseline for a real broker's rate.
 
     python -m tests.benchmarks.sink
 
-Raw sockets on one event loop; ApiVersions, Metadata, Produce and Fetch, nothing else. Records are neither checked nor
-stored: Produce is answered with the next offset, and Fetch keeps returning the first large batch under new offsets. Prints
-its port on one line and serves until its standard input closes.
+It uses raw sockets on one event loop and serves only ApiVersions, Metadata, Produce and Fetch. Records are neither checked
+nor stored: Produce is answered with the next offset, and Fetch keeps returning the first large batch under new offsets.
+Prints its port on one line and serves until its standard input closes.
 """
 
 import asyncio
@@ -177,7 +177,8 @@ class Served:
             self._answer(self._view[start + 4 : start + 4 + size])
             start += 4 + size
         if start:
-            # Move the incomplete frame to the front. The copy avoids an overlapping move; it is small, or rarely needed.
+            # Move the incomplete frame to the front. It is copied first, because source and target may overlap. The copy
+            # costs little, because large incomplete frames are rare here.
             rest = bytes(self._view[start : self._end])
             self._view[: len(rest)] = rest
             self._end = len(rest)

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of every target: `python -m tests.fuzz --seconds 60 [--target NAME] [--jobs 2]`.
 
 The seconds are divided among the targets. Each target runs in its own process, so that a hang or excessive memory only ends
-that process. Measuring memory and time would slow down the fuzzing, so afterwards every input that reached new code is run
-again and measured. A finding is saved as a file, and the run ends with status 1 and the command that replays it.
+that process. Measuring memory and time would slow down the fuzzing. Therefore every input that reached new code is run again
+afterwards and measured. A finding is saved as a file; the run prints the command that replays it and exits with status 1.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
 
 
 def _tail(output: str, target: Target) -> str:
-    """Returns the last 60 lines of the output, none from before the first error, and the command that replays the input."""
+    """Returns at most the last 60 lines of the output, starting no earlier than the first error, and the replay command."""
     starts = [output.find("Uncaught Python exception"), output.find("ERROR: libFuzzer")]
     start = min((each for each in starts if each >= 0), default=0)
     lines = output[start:].splitlines()[-60:]

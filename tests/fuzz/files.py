@@ -54,7 +54,7 @@ _SEGMENT_SIZE = 2**20
 
 # --- indexes -----------------------------------------------------------------------------------------------------
 def _check_offset_index(data: bytes) -> None:
-    """An offset index holds what its file says and only finds positions within the segment, or raises CorruptIndex."""
+    """An offset index has the entries of its file and only finds positions within the segment, or raises CorruptIndex."""
     try:
         index = OffsetIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET, segment_size=_SEGMENT_SIZE)
     except CorruptIndex:
@@ -67,7 +67,7 @@ def _check_offset_index(data: bytes) -> None:
 
 
 def _check_time_index(data: bytes) -> None:
-    """A time index holds what its file says and only finds offsets within the segment, or raises CorruptIndex."""
+    """A time index has the entries of its file and only finds offsets within the segment, or raises CorruptIndex."""
     try:
         index = TimeIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET)
     except CorruptIndex:

@@ -18,7 +18,7 @@ from common.records.batch import Record, encode_batch, set_base_offset_and_epoch
 from tests.fuzz.messages import Vocabulary, filled, request_frame
 from tests.fuzz.records import put_right
 
-# UnregisterBroker is left out: it is a legitimate request that makes a broker halt.
+# UnregisterBroker is left out, because a valid one makes a broker halt, as it should.
 BROKER_APIS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -61,7 +61,7 @@ _STRINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The names and ids that a cluster knows. No field may be empty. Deletions mostly name the topics after the first."""
+    """The names and ids that a cluster knows. No field may be empty. DeleteTopics requests mostly spare the first topic."""
 
     cluster_id: str
     topics: Sequence[str]

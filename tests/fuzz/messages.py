@@ -1,8 +1,8 @@
-"""Messages filled at random from their declarations, fast to create and deterministic for a given generator.
+"""Fills messages with random values for all declared fields. A given random generator always produces the same messages.
 
-Unlike Hypothesis strategies they can be created by the thousand outside a property, as fuzzer seeds or as requests to a
-daemon. Values come from small sets, many of which have a meaning somewhere: 0, -1, the minimum and maximum, names of
-existing topics.
+Unlike Hypothesis strategies, this is fast enough to make thousands of messages outside a property, as fuzzer seeds or as
+requests to a daemon. Values come from small sets, and many have a special meaning in some field: 0, -1, the minimum and
+maximum, names of existing topics.
 """
 
 import random
@@ -28,7 +28,7 @@ _BITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Values worth trying besides the extremes."""
+    """Values worth trying besides the smallest and largest ones of each type."""
 
     strings: Sequence[str] = ("t", "", "name", "\u00e4\u20ac\U0001f980", "a" * 300)
     uuids: Sequence[bytes] = (bytes(16), bytes(15) + b"\x01", bytes(range(16)))

@@ -1,7 +1,7 @@
 """Targets for the contents of logs and snapshots: batches, control records, metadata records, whole snapshots, replay.
 
-Random bytes never pass a checksum. If the first byte of the input is odd, lengths and checksums are therefore repaired
-before decoding, so that the code after the checks is reached too.
+Random bytes never pass a checksum. Therefore, if the first byte of the input is odd, lengths and checksums are repaired
+before decoding, so that the code after the checks is tested too.
 """
 
 import random
@@ -101,7 +101,7 @@ def _check_batches(data: bytes) -> None:
 
 
 def split_batches_leniently(content: bytes) -> list[memoryview]:
-    """Returns the complete batches at the start, as a follower reads them; none if the first has an unknown format."""
+    """Returns the complete batches at the start, as a follower does. Returns none if the first has an unknown format."""
     try:
         return [view for _, view in split_batches(content, allow_partial_tail=True)]
     except BatchError:

@@ -1,7 +1,7 @@
 """Runs one target under atheris: `python -m tests.fuzz.run_target NAME CORPUS_DIRECTORY [libFuzzer's flags]`.
 
 Message decoders are generated at run time, so instrumenting imports misses them. They are instrumented where they are
-compiled; otherwise the fuzzer would have no coverage of the very code it is for.
+compiled; otherwise the fuzzer would see no coverage of the decoders, which are the code it is meant to test.
 """
 
 import sys

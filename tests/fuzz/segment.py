@@ -1,4 +1,4 @@
-"""Target for a partition's folder on a simulated disk: whatever its files hold, its log loads and can be used."""
+"""Target for a partition's folder on a simulated disk: its log loads and can be used, whatever bytes its files contain."""
 
 import struct
 from functools import partial
@@ -55,8 +55,8 @@ def _files(data: bytes) -> tuple[int, int, dict[str, bytes]]:
 def _check_segments(data: bytes) -> None:
     """A log left by a crash loads, holds only complete batches, can be appended to, and loads again without loss.
 
-    Loading trusts a log that was closed cleanly, and the part below a recovery point. Damage there may only show on a read:
-    as BatchError, or as OffsetOutOfRange after a batch whose header claims too many offsets.
+    Loading trusts a log that was closed cleanly, and any log below its recovery point. A read may then be the first to
+    notice damage: it raises BatchError, or OffsetOutOfRange after a batch whose header claims too many offsets.
     """
     flags, recovery_point, files = _files(data)
     SimulatedWorld(1).run(partial(_scenario, files=files, recovery_point=recovery_point, clean=bool(flags & _CLEAN)))

@@ -1,7 +1,8 @@
 """What a fuzzer needs for one decoder: a check that any bytes must pass, valid inputs to start with, and limits.
 
-A check returns if the decoder returned a correct value or raised its one declared error. Anything else it raises is a
-finding. Nothing here depends on a fuzzer: `make fuzz` runs the checks under atheris, the properties under Hypothesis.
+A check returns if the decoder returned a correct value or raised its one declared error. If the check raises anything, that
+is a finding. Nothing here depends on a fuzzer: `make fuzz` runs the checks under atheris, the property tests run them under
+Hypothesis.
 """
 
 import time

@@ -48,7 +48,7 @@ def _arguments(name: str, flags: tuple[str, ...]) -> argparse.Namespace:
 
 
 def _check_dump_log(data: bytes) -> None:
-    """Whatever the file holds, the tool exits with status 0, or with 1 and one line."""
+    """For any content of the file, the tool exits with status 0, or with status 1 and one line on stderr."""
     first = data[0] if data else 0
     name, flags = _NAMES[first >> 1 & 3], _FLAGS[first >> 3 & 1]
     (_folder() / name).write_bytes(put_right(data[1:]) if first & 1 else data[1:])

@@ -50,7 +50,7 @@ def _naive_frames(stream: bytes, size_min: int) -> tuple[list[bytes], bool]:
 
 
 def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], str | None]:
-    """Returns the frames that FrameReader finds, and the error with which it refuses the rest, if any.
+    """Returns the frames that FrameReader finds, and its error if it refuses the rest.
 
     Overwrites every buffer that the reader has not taken over, as a connection would.
     """
@@ -79,7 +79,7 @@ def _server_frames(pieces: list[bytes], pauses: bytes) -> tuple[list[bytes], str
 
 
 def _client_frames(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """Returns the frames that RequestFramer finds, and whether it refuses the rest, as it then must on every call."""
+    """Returns the frames that RequestFramer finds, and whether it refuses the rest. After a refusal every call must fail."""
     framer = RequestFramer(FRAME_MAX)
     frames: list[memoryview] = []
     is_refused = False
@@ -98,8 +98,8 @@ def _client_frames(pieces: list[bytes]) -> tuple[list[bytes], bool]:
 
 
 def _check_frames(data: bytes) -> None:
-    """The first byte gives how many bytes encode the cuts and pauses. However the stream is cut, even byte by byte, the
-    frames are the same and the rest is refused for the same reason."""
+    """However the stream is cut, even byte by byte, the frames are the same and the rest is refused for the same reason. The
+    first byte of the input says how many bytes encode the cuts and pauses."""
     if not data:
         return
     count = data[0] % 32
