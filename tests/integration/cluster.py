@@ -1,8 +1,8 @@
 """A cluster of real daemons for the integration tests: created, watched, and always cleaned up.
 
-`WatchedCluster` is the LocalCluster of `diskraft local` with helpers for tests. When `watched_cluster` exits, it has removed
-every process, mount and loop device, and it has read the logs: a line that is not an event, a traceback, or a critical event
-that the test did not expect fails the test. The cleanup thaws frozen disks first, because they could not be unmounted.
+`WatchedCluster` is the LocalCluster of `diskraft local` with helpers for tests. `watched_cluster` reads the logs at the end.
+It fails the test if it finds a line that is not an event, a traceback, or a critical event that the test did not expect. It
+then removes every process, mount and loop device. It thaws frozen disks first, because they could not be unmounted.
 """
 
 import json
@@ -41,8 +41,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_MAX) -> T:
-    """Polls `probe` until its result is neither None nor False, and returns this result. Polling is necessary because a test
-    cannot await what happens in another process."""
+    """Polls `probe` until its result is neither None nor False, and returns this result. A test has to poll, because it
+    cannot await a change in another process."""
     deadline = time.monotonic() + seconds
     while True:
         found = probe()
@@ -53,8 +53,8 @@ def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_
 
 
 def need_loop_disks(folder: Path, *, faulty: bool = False) -> None:
-    """Skips the test if loop-mounted disks cannot be created here. In CI it fails the test, so that the
-    missing coverage is noticed."""
+    """Skips the test if loop-mounted disks cannot be created here. In CI the test fails instead, so that the missing
+    coverage is noticed."""
     reason = why_no_loop_disks(folder, faulty=faulty)
     if reason is None:
         return
@@ -92,7 +92,7 @@ class WatchedCluster(LocalCluster):
         return AdminClient(",".join(node.files.address for node in running))
 
     def partitions(self, topic: str) -> dict[int, MetadataResponsePartition]:
-        """Returns a Metadata response about the topic, by partition."""
+        """Returns the description of each of the topic's partitions from a Metadata response."""
         with self.admin() as admin:
             (found,) = admin.metadata([topic]).topics
         return {part.partition_index: part for part in found.partitions}
@@ -102,7 +102,8 @@ class WatchedCluster(LocalCluster):
         return {index: (part.leader_id, part.leader_epoch) for index, part in self.partitions(topic).items()}
 
     def places(self, topic: str, *, only: int | None = None) -> dict[tuple[int, int], str]:
-        """Returns the directory path of each replica by (broker, partition), for running brokers and online directories."""
+        """Returns the directory path of each replica by (broker, partition). Covers running brokers and online directories
+        only."""
         with self.admin() as admin:
             return {
                 (broker_id, part.partition_index): result.log_dir
@@ -263,7 +264,7 @@ def disks_taken_away(folder: Path) -> Iterator[None]:
 
 def end_every_fault(folder: Path) -> None:
     """Ends all hangs and freezes in a cluster's folder, so that its disks can be unmounted."""
-    # Search only beside the mount points, not below them: listing a hung disk would hang too.
+    # The control files lie beside the mount points. Do not search below them: listing a hung disk would hang too.
     for control in folder.glob("*/*.faults"):
         faulty_image.set_mode(control, "ok")
     for watchdog in folder.glob("*/*.frozen"):

@@ -1,4 +1,4 @@
-"""Fixtures that skip a test where loop-mounted disks or network namespaces cannot be created, and cleanup on SIGTERM."""
+"""Fixtures that skip a test if loop-mounted disks or network namespaces cannot be created here, and cleanup on SIGTERM."""
 
 import signal
 from types import FrameType

@@ -1,6 +1,7 @@
 """Checks for a process that halts while one of its threads hangs in the kernel, where no signal reaches it.
 
-The kernel keeps such a process, but its port must be closed, its connections ended and its directories unlocked.
+The kernel keeps such a process, but the port must be closed, the connections must end, and healthy directories must be
+unlocked.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""Runs a real Prometheus beside a cluster, queries its API, and reads the expressions of the dashboard and the rules.
+"""Runs a real Prometheus beside a cluster, queries its API, and reads the expressions of the dashboard and the alert rules.
 
-A missing program skips the test with a clear message. In CI it fails the test instead, so that the
-missing coverage is noticed.
+If a program is missing, the test is skipped with a clear message. In CI the test fails instead, so that the missing coverage
+is noticed.
 """
 
 import json
@@ -47,8 +47,8 @@ def need_program(name: str, package: str) -> str:
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = SECONDS_MAX) -> T:
-    """Polls `probe` until its result is truthy (not None, False, empty or zero), and returns this result. Polling is
-    necessary because a test cannot await what happens in another process."""
+    """Polls `probe` until its result is truthy (not None, False, empty or zero), and returns this result. A test has to
+    poll, because it cannot await a change in another process."""
     deadline = time.monotonic() + seconds
     while True:
         found = probe()

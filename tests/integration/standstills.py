@@ -1,7 +1,7 @@
 """Measures how long the machine itself stood still, so that tests with time limits do not blame the daemons for it.
 
-A host that gives its guests no CPU time, or whose disk is busy, stops everything at once. A thread keeps writing and syncing
-a block on a disk that no test breaks. When this thread loses time, all processes lose it.
+If the host gives this virtual machine no CPU time, or the host's disk is busy, all processes stop at once. To notice this, a
+thread keeps writing and syncing a block on a disk that no test breaks. If the thread is delayed, so are the daemons.
 """
 
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 
 INTERVAL_SECONDS = 0.05
-# Written to an emptied file in each round. The file grows, so every sync waits for the file system's journal, as it does
-# for the blocks of a growing disk image.
+# Each round truncates the file and writes this block. The file's size changes, so every sync waits for the file system's
+# journal, like the syncs of a growing disk image.
 BLOCK = bytes(4096)
-# More time than this between two rounds of the thread is a standstill. Time limits in tests must allow for shorter pauses.
+# A gap between two rounds that is longer than this counts as a standstill. Time limits in tests must allow for shorter gaps.
 USUAL_SECONDS = 0.25
 
 

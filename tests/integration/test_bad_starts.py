@@ -1,6 +1,6 @@
 """A daemon that cannot start: exit status 1, and one line on stderr that names the cause and the fix.
 
-Every start here is a process of its own. Its log (one JSON object per line) goes to stderr too; the tests look at the one
+Every start here is a process of its own. Its log (one JSON object per line) goes to stderr too; the tests check the only
 line that is not an event.
 """
 

@@ -60,14 +60,14 @@ pytestmark = [
 
 
 def test_rounds_of_dying_disks(tmp_path: Path) -> None:
-    """After each round every replica comes back in sync. Every few rounds all acknowledged records are read."""
+    """After each round every replica must get back in sync. Every few rounds all acknowledged records are read."""
     rng = random.Random(SEED)
     print(f"DISKRAFT_DISK_KILLS={KILLS} DISKRAFT_DISK_KILL_SEED={SEED}")
     disks = 0
     with watched_cluster(tmp_path, disks=3, overrides=OVERRIDES, prepare=with_other_disks) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, configs=TOPIC_CONFIG)
         for broker in cluster.brokers:
-            # A round may kill all disks of the broker.
+            # A round may kill all disks of the broker. The broker then halts with this reason.
             cluster.expect_end(broker, "the last log directory")
         with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS, rate=300, size=300, options=CLIENT) as writer:
             writer.wait_for_acks()

@@ -47,7 +47,7 @@ def file_system_at(path: Path) -> str:
 
 
 def test_a_disk_is_made_and_removed_without_a_trace(lab: Path) -> None:
-    """The disk has a file system of its own with the requested size, below folders that did not exist."""
+    """The disk has a file system of its own with the requested size. Missing parent folders are created."""
     path = lab / "new" / "disk-1"
     disk = make_disk(path, size_mib=16)
     assert disk.is_mounted
@@ -122,7 +122,8 @@ def test_a_dead_disk_comes_back_with_what_was_synced(lab: Path) -> None:
 
 
 def test_a_disk_in_use_is_neither_revived_nor_removed(lab: Path) -> None:
-    """While a file on the disk is open, every action fails, and the error says what to do. Once it is closed, they work."""
+    """While a file on the disk is open, every action fails, and the error says what to do. Afterwards the disk can be
+    revived."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "file").open("wb"):
@@ -161,7 +162,8 @@ def test_what_is_no_disk_is_left_alone(lab: Path) -> None:
 
 
 def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
-    """A disk whose image exists but is not mounted cannot be killed; the error says how to mount it. It can be removed."""
+    """If the image exists but is not mounted, the disk cannot be killed, and the error says how to mount it. The disk can
+    still be removed."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     unmount_lazily(path)
@@ -253,7 +255,7 @@ def test_blocks_that_cannot_be_read(faulty: Path) -> None:
 
 
 def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
-    """The hang ends after `seconds`: the sync then returns although the test does not heal the disk."""
+    """The hang ends after `seconds`. The sync then returns, although the test has not healed the disk."""
     disk_faults.hang_blocks(faulty, seconds=0.5)
     began = time.monotonic()
     assert codes_of_fsync(faulty, 1) == [0]
@@ -261,7 +263,7 @@ def test_blocks_that_hang_have_an_end(faulty: Path) -> None:
 
 
 def test_slow_blocks_delay_a_sync_and_fail_nothing(faulty: Path) -> None:
-    """Every block is delayed, and none fails."""
+    """Reads and writes of blocks are delayed, but none fails."""
     disk_faults.slow_blocks(faulty, delay_ms=100)
     began = time.monotonic()
     assert codes_of_fsync(faulty, 1) == [0]
@@ -270,8 +272,8 @@ def test_slow_blocks_delay_a_sync_and_fail_nothing(faulty: Path) -> None:
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_one_fsync_tells_of_lost_data_and_the_next_succeeds(lab: Path, file_system: str) -> None:
-    """A thin volume runs out of blocks while the kernel writes back. The next fsync succeeds although the data is lost,
-    which is why the daemons never retry an fsync."""
+    """A thin volume runs out of blocks while the kernel writes back. The first fsync reports the error. The next one
+    succeeds although the data is lost, which is why the daemons never retry an fsync."""
     path = lab / "thin"
     make_disk(path, size_mib=320 if file_system == "xfs" else 32, file_system=file_system, faulty=True)
     disk_faults.run_out_of_blocks(path)
@@ -344,8 +346,8 @@ def test_a_freeze_has_an_end(lab: Path) -> None:
 
 
 def test_disks_that_are_not_where_they_were(lab: Path) -> None:
-    """Two disks are swapped and swapped back. One is replaced by a fresh disk, the other unmounted. An open file can still
-    be read from its old disk."""
+    """Two disks are swapped and swapped back. Then one is replaced by a fresh disk and the other is unmounted. A file that
+    was opened before can still be read from the old disk."""
     first, second = lab / "first", lab / "second"
     for path in (first, second):
         make_disk(path, size_mib=16)

@@ -1,4 +1,4 @@
-"""Faults other than those of a running data directory: a disk that fails before the broker starts, and the disk of the
+"""Disk faults outside a running broker's data directories: a disk that fails before the broker starts, and the disk of the
 metadata log, on a broker and on the controller."""
 
 import time
@@ -86,7 +86,7 @@ def test_a_broker_starts_with_a_disk_that_fails(tmp_path: Path, strike: Strike) 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFault:
-    """What happens to the disk, within how many seconds the node must halt, and the cause it names."""
+    """What happens to the disk, within how many seconds the node must halt, and the cause that it must log."""
 
     strike: Strike
     bound: float
@@ -123,9 +123,9 @@ BRIEF_METADATA_FAULTS = {("controller", CUT_POWER), ("broker", READ_ONLY), ("bro
     ],
 )
 def test_the_disk_of_the_metadata_log_fails(tmp_path: Path, role: str, fault: MetadataFault) -> None:
-    """The node halts at once with one reason, however healthy its data directories are. Even if a thread hangs, its port is
-    closed, its connections end and the locks of its data directories are free. The other brokers keep serving without the
-    broker, and the leaders keep serving without the controller. Once the disk is mended, the node comes back and has all
+    """The node halts and logs one reason, even if its data directories are healthy. Even if a thread hangs, its port is
+    closed, its connections end and the locks of its data directories are free. Without the broker, the other brokers keep
+    serving; without the controller, the leaders keep serving. Once the disk is mended, the node comes back and has all
     metadata."""
     with cluster_with_metadata_disk(tmp_path, role) as (cluster, node, path):
         cluster.expect_end(node, f"the metadata (directory {path} failed|log cannot be (written|followed)).*{fault.cause}")

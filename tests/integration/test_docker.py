@@ -1,7 +1,7 @@
-"""Uses docker-compose.yml as a user would: up, produce and consume from this machine, lose volumes, and down.
+"""Uses docker-compose.yml as a user would: starts the cluster, produces and consumes from this machine, and loses volumes.
 
-One volume of the cluster is a loop-mounted disk, so that it can really die. On machines without access to a registry, set
-BASE_IMAGE and PROMETHEUS_IMAGE to local images.
+One volume of the cluster is a loop-mounted disk, so that it can really die. On a machine without access to an image
+registry, set BASE_IMAGE and PROMETHEUS_IMAGE to local images.
 """
 
 import json
@@ -261,7 +261,7 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     produce(compose.bootstrap, range(100, 200))
     assert consumed(compose.bootstrap, 200) == list(range(200))
 
-    # A directory can also fail without a loop device, in a way that docs/operations.md describes.
+    # docs/operations.md describes how to make a directory fail without a loop device: remove its permissions.
     compose("exec", "-T", "--user", "root", "broker-3", "chmod", "000", "/var/lib/kafka/data-0")
     locked = {"instance": "broker-3:9404", "logDirectory": "/var/lib/kafka/data-0"}
     until(lambda: offline_directories(compose) == [dead, locked], "Prometheus shows both")

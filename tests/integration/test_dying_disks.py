@@ -38,8 +38,8 @@ def test_disks_dying_one_after_another(tmp_path: Path) -> None:
 
 
 def victims(cluster: WatchedCluster, places: dict[tuple[int, int], str]) -> list[tuple[int, str]]:
-    """Picks two disks of each broker so that every partition keeps a replica on the remaining disks. The order is one disk
-    of each broker, then the second disk of each."""
+    """Picks two disks of each broker so that every partition keeps a replica on the remaining disks. Returns first one disk
+    of each broker, then the second one of each."""
     chosen: list[tuple[int, str]] = []
     for turn in range(2):
         for broker in cluster.brokers:

@@ -31,7 +31,7 @@ from tools.lab.disk_lab import heal_disk
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
 
 SLOW_SECONDS = 4.0
-# The cases with the marker `brief`: at least one for each way to notice a fault and for each way to bring the disk back.
+# The cases with the marker `brief`. They cover each way to notice a fault and each way to bring the disk back.
 BRIEF = {
     "power cut, ext4",
     "shutdown, journal only, xfs",

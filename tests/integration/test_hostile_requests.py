@@ -1,7 +1,7 @@
-"""Sends requests with random values, and damaged ones, to the ports of real daemons.
+"""Sends requests with random values, and damaged requests, to the ports of real daemons.
 
-The daemon answers each of them, or closes the connection with one line in the log. No daemon dies, its memory does not grow,
-and other clients are still served.
+The daemon answers each request, or closes the connection and logs one line. No daemon dies, the daemon's memory does not
+grow, and other clients are still served.
 """
 
 import asyncio
@@ -127,6 +127,7 @@ def test_hostile_requests_are_answered_or_cost_their_own_connection(
         warnings = warnings_by_peer(cluster, node)
         closed = [name for name, outcome in outcomes.items() if outcome == "closed"]
         assert {name: warnings[name] for name in closed if warnings[name] != 1} == {}
-        # An attacker who knows a broker's epoch can send requests in its name. The broker's next requests repair that.
+        # An attacker who knows a broker's epoch can send requests in its name, for example a heartbeat that fences it. The
+        # broker's own next requests undo this.
         until(lambda: {1, 2} <= known_brokers(cluster), "both brokers known as before")
         print(json.dumps({"role": role, **counts, "grown_mb": (resident_bytes(node) - before) >> 20}))

@@ -58,8 +58,8 @@ def test_a_hung_last_disk_ends_the_process(tmp_path: Path, hangs: Callable[[Path
 
 
 def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None:
-    """On SIGTERM the broker shuts down its healthy directories and exits although a thread hangs. While the
-    hung thread still keeps the process in the kernel, its port is closed and its healthy directories are unlocked."""
+    """On SIGTERM the broker shuts down its healthy directories and exits although a thread hangs. The hung thread keeps the
+    process in the kernel, but its port is closed and its healthy directories are unlocked."""
     with watched_cluster(tmp_path, disks=2, overrides=OVERRIDES) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)

@@ -1,8 +1,9 @@
 """Kills random daemons (kill -9), including the controller, under acks=all load: no acknowledged record is lost.
 
 DISKRAFT_KILL_ROUNDS sets the number of rounds (15 by default; 100 take some minutes). DISKRAFT_KILL_SEED, set to the seed
-that a run printed, repeats its random choices. A killed process leaves its data in the page cache, so every acknowledged
-record must survive no matter which daemons die together. A log may end with an incomplete batch, but no record may be wrong.
+that a run printed, repeats its random choices. What a killed process has written stays in the page cache, so every
+acknowledged record must survive no matter which daemons die together. A log may end with an incomplete batch, but no record
+may be wrong.
 """
 
 import os

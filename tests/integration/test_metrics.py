@@ -36,8 +36,9 @@ def value(port: int, name: str, **labels: str) -> float | None:
 
 
 def test_metrics_tell_of_a_dead_disk_and_answer_while_another_hangs(tmp_path: Path) -> None:
-    """logdirectoryoffline of the dead disk goes from 0 to 1 and stays there, and the counts agree. While another disk hangs,
-    before and after its deadline, every scrape is answered and shows the waiting operation."""
+    """logdirectoryoffline of the dead disk goes from 0 to 1 and stays there, and the counts of offline directories and
+    replicas agree with it. While another disk hangs, before and after the operation's deadline, every scrape is answered.
+    Before the deadline the metrics show how long the operation has waited."""
     broker_port, controller_port = free_ports(2)
 
     def with_metrics(cluster: WatchedCluster) -> None:

@@ -176,7 +176,7 @@ def test_a_leader_alone_with_its_clients_has_nothing_acknowledged(tmp_path: Path
 @pytest.mark.parametrize("direction", ["to", "from"])
 def test_a_follower_that_does_not_hear_its_leader_leaves_the_isr_unfenced(tmp_path: Path, direction: str) -> None:
     """The link between a follower and one leader is cut one way. The follower leaves the ISR of that leader's partitions
-    after the lag timeout, and writes continue. It is not fenced, and comes back."""
+    after the lag timeout, and writes continue. The follower is not fenced, and rejoins the ISR once the link is mended."""
     with case(tmp_path) as made:
         leader, follower = f"broker-{LEADER}", f"broker-{FOLLOWER}"
         events = made.of_controller()

@@ -1,4 +1,4 @@
-"""Restarts brokers: killed with torn logs, shut down cleanly, and shut down too slowly. Restarts the controller too."""
+"""Restarts the controller, and brokers after a kill that tore their logs, a clean shutdown, or an incomplete one."""
 
 import os
 import signal
@@ -87,7 +87,7 @@ def test_torn_tails_are_cut_to_the_last_valid_batch_after_a_crash(tmp_path: Path
 
 def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_path: Path) -> None:
     """SIGTERM under load: the leaders move before the process exits with status 0, no client sees an error, and the clean
-    shutdown markers exist. The next start recovers no log, and the controller sees a clean restart."""
+    shutdown markers exist. The next start need not recover any log, and the controller logs a clean restart."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=9, configs={"min.insync.replicas": "2"})
         broker = cluster.broker(1)
@@ -104,7 +104,7 @@ def test_a_controlled_shutdown_moves_the_leaders_before_the_process_ends(tmp_pat
             parts = cluster.partitions(TOPIC)
             writer.stop()
         assert all(part.leader_id != 1 and 1 not in part.isr_nodes for part in parts.values())
-        # Without a controlled shutdown the controller would notice only after the session timeout, 9 s.
+        # Without a controlled shutdown the leaders would move only after the session timeout, 9 s.
         assert pause < 6, f"a partition stood still for {pause:.1f} s"
         assert writer.errors == {}
         assert all(marker.exists() for marker in markers)
@@ -130,7 +130,7 @@ def order_of(cluster: WatchedCluster, broker: LocalNode) -> list[str]:
 
 
 def test_everybody_shuts_down_in_order(tmp_path: Path) -> None:
-    """Stops and starts the whole cluster: all exit statuses are 0, no log is recovered, and no record is lost."""
+    """Stops and starts the whole cluster: all exit statuses are 0, no log needs recovery, and no record is lost."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
         promises = write_some(cluster.bootstrap, TOPIC, partitions=6, count=300)

@@ -1,7 +1,7 @@
 """Mounts that vanish or change places under a running broker: the path still works, but leads to another disk.
 
-A write gets no error from this: an empty folder of the parent file system accepts records just as well. Only a comparison of
-the open directory with the path reveals it. The probe makes this comparison even when the disk is idle.
+Writes to such a path would succeed, because an empty folder of the parent file system accepts them too. The broker notices
+only by comparing the open directory with the path. The probe does this even when the disk is idle.
 """
 
 import os

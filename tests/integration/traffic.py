@@ -19,7 +19,7 @@ LEADER_CHANGES = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    # librdkafka reports these while it refreshes metadata, and when the broker it asks has just died.
+    # librdkafka reports these while it refreshes metadata, and when the broker that it queries has just died.
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._TRANSPORT,
 )
@@ -236,7 +236,7 @@ def end_offset(consumer: Consumer, topic: str, index: int) -> int:
         except KafkaException as error:
             if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
                 raise
-        # Make the client look for the leader: without an assignment it does not do so by itself.
+        # Make the client look up the new leader. Without assigned partitions it does not refresh its metadata by itself.
         consumer.list_topics(topic, timeout=SECONDS_MAX)
 
 

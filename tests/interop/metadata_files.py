@@ -14,6 +14,6 @@ def copy_metadata(source: Path, target: Path) -> list[Path]:
         try:
             copies.append(Path(shutil.copy(path, target / path.name)))
         except FileNotFoundError:
-            # A newer snapshot has replaced it.
+            # The file was deleted because a newer snapshot replaced it.
             continue
     return copies

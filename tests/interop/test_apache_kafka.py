@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools and clients with our brokers and our files; our tools must print the same.
+"""Runs Apache Kafka's own tools and clients on our brokers and our files. Our tools must print the same as Kafka's.
 
 Needs Java and Apache Kafka's jars, from KAFKA_HOME or fetched by Maven into build/ within a time limit. Without them, every
 test here is skipped with a message.
@@ -36,7 +36,7 @@ class NoJars(Exception):
 
 
 def download() -> Path:
-    """Returns the folder with the jars. They are fetched once, completely or not at all."""
+    """Returns the folder with the jars. Downloads them if the folder does not exist; a failed download leaves no folder."""
     if JARS.is_dir():
         return JARS
     maven = shutil.which("mvn")
@@ -193,7 +193,7 @@ def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str)
 
 
 def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Groups are not supported yet: Kafka's consumer exits and names what is missing."""
+    """Groups are not supported yet: Kafka's consumer exits and names the request that our brokers lack."""
     done = kafka.run(
         *("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic),
         *("--group", "group", "--timeout-ms", "20000"),
@@ -232,8 +232,8 @@ def test_kafka_dump_log_finds_our_segments_and_indexes_consistent(
         assert producer.flush(TOOL_SECONDS_MAX) == 0
     folder = replica_folder(cluster, f"{topic}-0")
     segments = ",".join(map(str, sorted(folder.glob("*.log"))))
-    # The newest segment's index is preallocated by Kafka and written on shutdown by us; the indexes of closed segments are
-    # complete.
+    # Only the indexes of closed segments are complete: our broker writes the newest segment's index on shutdown. (Kafka
+    # preallocates it.)
     closed = [path.stem for path in sorted(folder.glob("*.log"))[:-1]]
     assert len(closed) >= 2
     indexes = ",".join(str(folder / f"{stem}{suffix}") for stem in closed for suffix in (".index", ".timeindex"))
@@ -256,7 +256,8 @@ def test_kafka_dump_log_reads_our_metadata_log_and_snapshots(
     kafka: Kafka, cluster: LocalCluster, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     """Apache Kafka's metadata decoder reads our metadata log, the bootstrap snapshot and later snapshots, and prints what
-    ours prints. (Newer versions print the leader change, as ours does; 3.9 only names it.)"""
+    ours prints. Only the lines about leader changes differ: Kafka 3.9 prints the record's name, ours the content too, as
+    newer versions of Kafka do."""
     # Both tools read one copy, because the log may grow between the two runs.
     files = copy_metadata(Path(cluster.controller.files.metadata_dir), tmp_path / "metadata")
     assert sum(path.suffix == ".checkpoint" for path in files) >= 2, "the cluster of these tests makes snapshots often"

@@ -114,7 +114,7 @@ def as_sent(message: Any) -> Sent:
 def test_what_is_written_is_read(bootstrap: str, topic: str, consumer: Consumer, acks: str, compression: str) -> None:
     """Values, keys, headers, timestamps and nulls come back equal and in order, at consecutive offsets.
 
-    As long as consumer groups are not supported, librdkafka takes lz4 to be unsupported too and sends uncompressed records.
+    Because consumer groups are not supported yet, librdkafka takes lz4 to be unsupported too and sends uncompressed records.
     """
     sent = records()
     offsets = produce(bootstrap, topic, sent, {"acks": acks, "compression.type": compression})
@@ -179,7 +179,7 @@ def test_a_time_is_answered_with_the_first_record_at_or_after_it(
 
 
 def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_name: Callable[[], str]) -> None:
-    """The life of a topic with configuration: created once, refused twice, described, listed, deleted, gone."""
+    """A topic with configuration is created, described, listed and deleted. Creating or deleting it again is refused."""
     name = new_topic_name()
     new = NewTopic(
         name, num_partitions=4, replication_factor=2, config={"retention.ms": "123456789", "cleanup.policy": "delete"}
@@ -207,7 +207,7 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_
 
     admin.delete_topics([name])[name].result(SECONDS_MAX)
     deadline = time.monotonic() + SECONDS_MAX
-    # Any broker may be asked; each learns of the deletion from the metadata log.
+    # Any broker may get this request, and each broker applies the deletion when it has fetched the metadata log.
     while name in admin.list_topics(timeout=SECONDS_MAX).topics:
         assert time.monotonic() < deadline
     with pytest.raises(KafkaException) as gone:
@@ -237,7 +237,7 @@ def test_topics_that_cannot_be_made(
 
 
 def test_the_cluster_and_its_brokers_are_described(admin: AdminClient, cluster: LocalCluster) -> None:
-    """The cluster id, its brokers, one of them as controller, and one broker's configuration as in its file."""
+    """The client gets the cluster id, the brokers, a broker as controller, and a broker's configuration as in its file."""
     described = admin.describe_cluster().result(SECONDS_MAX)
     assert described.cluster_id == cluster.cluster_id
     assert {(node.id, node.port) for node in described.nodes} == {
@@ -251,8 +251,8 @@ def test_the_cluster_and_its_brokers_are_described(admin: AdminClient, cluster: 
 
 
 def test_consumer_groups_are_refused_cleanly(bootstrap: str, topic: str, admin: AdminClient) -> None:
-    """Groups are not supported yet: listing them reports so for each broker, finding a coordinator fails within the client's
-    own timeout, and supported requests still work."""
+    """Groups are not supported yet: listing them returns this error for each broker, finding a coordinator fails within the
+    client's own timeout, and supported requests still work."""
     listed = admin.list_consumer_groups(request_timeout=10).result(SECONDS_MAX)
     errors: list[Any] = listed.errors
     assert listed.valid == []

@@ -125,7 +125,7 @@ def test_every_replica_is_described_in_one_directory_with_the_size_of_its_files(
 
 
 def test_topics_are_created_listed_and_deleted(admin: Any, new_topic_name: Callable[[], str]) -> None:
-    """Created with the configuration that the response shows; creating or deleting twice is an error."""
+    """The topic gets the configuration that the response shows. Creating or deleting it again is an error."""
     name = new_topic_name()
     wanted = {name: {"num_partitions": 4, "replication_factor": 2, "configs": {"retention.ms": "5000000"}}}
     (created,) = admin.create_topics(wanted, wait_for_metadata=True)["topics"]

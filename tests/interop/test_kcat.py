@@ -14,7 +14,7 @@ SECONDS_MAX = 60
 
 @pytest.fixture(scope="module")
 def kcat() -> str:
-    """The kcat program. CI must have it; elsewhere its absence is reported."""
+    """Returns the path of kcat. Without kcat the test is skipped, or fails in CI."""
     found = shutil.which("kcat")
     if found is None:
         message = "kcat is missing, nothing of test_kcat was tested (Debian: apt install kcat)"
@@ -33,7 +33,7 @@ def run(*command: str, given: str | None = None) -> str:
 
 def test_list_shows_brokers_and_topics(kcat: str, cluster: LocalCluster, topic: str) -> None:
     """`kcat -L` lists every broker with its port, one of them as controller, and every partition with all its replicas in
-    sync. Only one broker is asked, so the answer comes from that broker's metadata."""
+    sync. kcat asks only broker 2, so the output shows that broker's metadata."""
     port = cluster.broker(2).files.port
     lines = run(kcat, "-L", "-b", f"127.0.0.1:{port}", "-t", topic).splitlines()
     for node in cluster.brokers:

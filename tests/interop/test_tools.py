@@ -1,4 +1,4 @@
-"""Our own tools against the running cluster: Kafka's output, its exit status, and one line for user errors."""
+"""Runs our own tools on the cluster: they print Kafka's output, exit with its status, and report user errors in one line."""
 
 import json
 import re
@@ -152,7 +152,7 @@ def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) ->
 def test_dump_of_the_metadata_log(
     cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    """The running controller's metadata log shows the topic's history as JSON, and a broker's copy shows the same."""
+    """The dump of the running controller's metadata log shows the topic's records as JSON, and so does a broker's copy."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=2)
 
     def story(node: LocalNode) -> dict[int, str]:

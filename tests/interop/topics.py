@@ -1,4 +1,4 @@
-"""Topic helpers of the interop tests and benchmarks, on our own admin client: create topics and wait for their replicas."""
+"""Topic helpers of the interop tests and benchmarks: create topics with our own admin client and wait for their replicas."""
 
 import time
 

@@ -38,11 +38,11 @@ PARTITIONS = 12
 LEADERS = {index: 1 + index // 4 % 2 for index in range(PARTITIONS)}
 FOLLOWER_ONLY = 3
 ASSIGNMENTS = {index: [leader, 3 - leader, FOLLOWER_ONLY] for index, leader in LEADERS.items()}
-# Small segments are soon full and synced. Only a sync reports data that the kernel could not write.
+# Small segments are soon full, and a full segment is synced. Only fsync reports data that the kernel could not write.
 TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "32768"}
 RATE = 300
 RECORD_BYTES = 600
-# After a pause the client has much to send. A batch larger than a segment would be refused with a final error.
+# After a pause the client sends large batches. The broker would refuse a batch larger than a segment for good.
 CLIENT = {"batch.size": 16384}
 
 DEADLINE_MS = 2000
@@ -50,7 +50,7 @@ PROBE_MS = 1000
 OVERRIDES = {
     "diskraft.log.dir.operation.timeout.ms": str(DEADLINE_MS),
     "diskraft.log.dir.probe.interval.ms": str(PROBE_MS),
-    # Otherwise the small disks would get no new replicas.
+    # The small disks have less free space than the default floor, so they would get no new replicas.
     "diskraft.log.dir.free.bytes.floor": "0",
     "broker.heartbeat.interval.ms": "500",
     # The matrix does not test fencing by session, and a busy machine must not cause it.
@@ -71,7 +71,7 @@ DISKS = {
 
 # Added to the time limits of all checks, because a busy machine may delay the daemons.
 SLACK_SECONDS = 1.0
-# How much longer than its bound the test waits for an event, so that it can report how long the event took.
+# The test waits this much longer than the bound for an event, so that a failure can report how long the event took.
 PATIENCE_SECONDS = 10.0
 AT_ONCE = 0.5
 """The bound for faults that make the next append fail. The disk is under load, so this append follows soon."""
@@ -261,8 +261,8 @@ class MatrixCluster:
     @contextmanager
     def load(self, inside: set[int]) -> Iterator[tuple[Writer, Writer]]:
         """Runs two clients: one writes to the partitions `inside` the directory, the other to all other partitions.
-        Afterwards every record that was ever acknowledged is read back. There are two clients because a broker answers the
-        requests of a connection in order: with one client, a hung disk would delay the partitions on other disks too."""
+        Afterwards reads back every record acknowledged so far. There are two clients because a broker answers the requests
+        of a connection in order: with one client, a hung disk would delay the partitions on other disks too."""
         elsewhere = set(range(PARTITIONS)) - inside
         with self._writer(inside) as writer, self._writer(elsewhere) as bystander:
             self._writers = writer, bystander

@@ -1,8 +1,8 @@
 """A network of namespaces on one machine. Each link can be cut in each direction.
 
 Each node has a namespace of its own. A bridge, also in a namespace, joins the nodes with each other and with the tests,
-which are the node `CLIENT`. A dropped packet gives no error: it shows only by time-outs. TCP keeps retransmitting for
-minutes, so data may arrive after the link is mended.
+which are the node `CLIENT`. The sender of a dropped packet gets no error and notices the loss only by a time-out. TCP keeps
+retransmitting for minutes, so data may arrive after the link is mended.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Network:
         self._net = _free_net()
 
     def address(self, name: str) -> str:
-        """The node's IPv4 address."""
+        """Returns the node's IPv4 address."""
         return f"{self._net}.{self._hosts[name]}"
 
     def command(self, name: str) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Network:
 
 @contextmanager
 def network(names: Sequence[str]) -> Iterator[Network]:
-    """Creates a network and removes it afterwards. Raises ToolError where none can be created."""
+    """Creates a network and removes it afterwards. Raises ToolError if none can be created here."""
     made = Network(names)
     try:
         made.make()
@@ -124,8 +124,8 @@ def why_no_network() -> str | None:
 
 
 def need_network() -> None:
-    """Skips the test where no network can be created. In CI the test fails instead, so that nothing goes untested
-    unnoticed."""
+    """Skips the test if no network can be created here. In CI the test fails instead, so that the missing coverage is
+    noticed."""
     reason = why_no_network()
     if reason is None:
         return
