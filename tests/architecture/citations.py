@@ -1,9 +1,9 @@
 """Finds citations of files, sections, symbols and make targets that do not exist, in pages, comments and docstrings.
 
-In pages it checks relative links with their anchors, and in backticks paths, `path::symbol`, `Class.attribute` and
-`make target`. In comments and docstrings it checks paths, pages with the headings that follow in quotation marks, dotted
-module names, and identifiers in backticks, which must occur somewhere in the code. Paths are relative to the root of the
-repository; a path without its first folders ("core/lease") must be the end of an existing path.
+In pages it checks relative links with their anchors, and these in backticks: paths, `path::symbol`, `Class.attribute` and
+`make target`. In comments and docstrings it checks paths, pages with the headings quoted after them, dotted module names,
+and identifiers in backticks, which must occur somewhere in the code. Paths are relative to the root of the repository; a
+path without its first folders ("core/lease") must be the end of an existing path.
 """
 
 import ast
@@ -90,7 +90,7 @@ class Repository:
         self.names.update(path.removesuffix(".py").split("/"))
 
     def has_path(self, path: str) -> bool:
-        """Whether a file or folder has this path, or a path that ends in it."""
+        """Whether a file or folder has this path, or a longer path that ends in it."""
         if path.startswith(GENERATED):
             return True
         wanted = path.rstrip("/")

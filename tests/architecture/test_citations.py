@@ -108,7 +108,7 @@ def test_a_wrong_citation_in_a_page_is_found(text: str, is_wrong: bool) -> None:
         ("common.parts", False),
         ("common.parties", True),
         ("broker.session.timeout.ms", False),
-        # In two pieces: otherwise the name would occur in the code right here.
+        # The name is in two pieces, because otherwise this line itself would make it occur in the code.
         ("`is_connected" + "_to_nothing`", True),
         ("`written_offset`", False),
         ("`MetadataState.replay`", False),

@@ -19,7 +19,7 @@ BETWEEN_NODES = (
 
 
 def test_every_declared_version_has_an_oracle_test() -> None:
-    """kio knows every message that we declare. A message that it does not know would need another oracle."""
+    """Every version of every message that we declare is compared with kio. A message that kio lacks needs another oracle."""
     assert set(test_protocol_kio.CASES) == set(declared_versions())
 
 

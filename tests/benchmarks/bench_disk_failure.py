@@ -107,7 +107,7 @@ class Writer:
         assert left == 0, f"{left} records were never answered"
 
     def wait_for_acknowledgement(self, partitions: frozenset[int], since: float) -> float:
-        """Returns when the first record of these partitions was acknowledged at or after `since`."""
+        """Waits for the first acknowledgement from these partitions at or after `since`, and returns its time."""
         deadline = time.monotonic() + SECONDS_MAX
         while True:
             found = [at for partition, at in list(self.acknowledged) if at >= since and partition in partitions]

@@ -2,12 +2,12 @@
 
     python -m tests.benchmarks.bench_disk_hang [--seconds 4] [--rate 200] [--size 16384] [--injected] [--folder FOLDER]
 
-One log directory hangs with a write and a consumer's cold read pending on it. On another one, appends of a produce's size
-arrive at a fixed rate. Their latency and the event loop's lag are measured before and during the hang. As root, the write
-really hangs (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it); otherwise the benchmark blocks the writer
-thread's os call. It always blocks the reader thread's os call, because a frozen file system would still serve the read.
-Timers round up to the next millisecond, so one millisecond is subtracted from the lag. Prints one line of JSON and one
-human-readable line.
+One log directory hangs with a write and a consumer's cold read pending on it. In another directory, the benchmark appends
+`--size` bytes at a fixed rate. It measures the latency of these appends and the event loop's lag before and during the hang.
+As root, the write really hangs (fsfreeze on a loop-mounted ext4, with a watchdog that thaws it); otherwise the benchmark
+blocks the writer thread's os call. It always blocks the reader thread's os call, because a frozen file system would still
+serve the read. Timers round up to the next millisecond, so one millisecond is subtracted from the lag. Prints one line of
+JSON and one human-readable line.
 """
 
 import argparse

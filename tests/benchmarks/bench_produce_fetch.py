@@ -8,9 +8,9 @@ MB/s are the client's ceiling on this machine. What counts is the ratio of the m
 Client and brokers share the machine. One MB is 10^6 bytes of values. Latency is measured for single records at a low rate,
 from `produce` to the delivery callback.
 
-Before each round, as much memory as the round writes is used and freed again. A virtual machine that returns its free memory
-to the host pays for every page that it gets back (`fresh_page_write_mb_s` is a plain file's speed in that case). Without
-this step, we would measure that cost instead of the broker.
+Before each round, the benchmark uses as much memory as the round will write, and frees it again. A virtual machine that has
+returned free memory to the host pays for every page that it gets back (`fresh_page_write_mb_s` is the speed of plain file
+writes to such pages). Without this step, we would measure that cost instead of the broker.
 """
 
 import argparse

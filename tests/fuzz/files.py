@@ -195,7 +195,7 @@ def _quorum_state_seeds() -> list[bytes]:
 
 
 def _check_clean_shutdown(data: bytes) -> None:
-    """Any content of the marker means "clean"; the broker epoch in it, if any, can be sent."""
+    """The shutdown was clean, whatever bytes the marker contains. If it contains a broker epoch, a request can carry it."""
     epoch = parse_clean_shutdown(data).broker_epoch
     assert epoch is None or 0 <= epoch <= INT64_MAX
 

@@ -183,7 +183,7 @@ def _check_metadata_record(data: bytes) -> None:
     try:
         read: KnownRecord | None = reader.decode(frame)
     except (ProtocolError, ValueError):
-        # ValueError is an unknown level of the numbering, which only the reader checks.
+        # ValueError means an unknown level of the numbering, which only the reader checks.
         read = None
         if known is not None:
             assert "FeatureLevelRecord" in type(known).__name__

@@ -35,7 +35,7 @@ _FLAGS = (("--deep-iteration", "--print-data-log"), ("--cluster-metadata-decoder
 
 @cache
 def _folder() -> Path:
-    """One folder for all inputs: creating and removing one each time would take longer than the tool."""
+    """Returns one folder for all inputs. Creating and removing one for each input would take longer than the tool."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-dump-log-"))
     atexit.register(shutil.rmtree, folder)
     (folder / _SEGMENT).write_bytes(b"")

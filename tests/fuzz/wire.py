@@ -144,7 +144,8 @@ def _check_request(data: bytes) -> None:
 
 
 def _check_response(data: bytes) -> None:
-    """The same for responses. The first two bytes of the input choose the message and its version."""
+    """Any frame decodes to a response or raises RemoteProtocolError. Encoding and decoding it again changes nothing. The
+    first two bytes of the input choose the message and its version."""
     if len(data) < 2:
         return
     message_class, version = RESPONSES[int.from_bytes(data[:2], "big") % len(RESPONSES)]

@@ -306,7 +306,7 @@ def open_files_under(node: LocalNode, path: str) -> list[str]:
 
 
 def stop_process(node: LocalNode) -> None:
-    """SIGSTOP: the node stops answering, and its connections stay open."""
+    """Sends SIGSTOP. The node stops answering, but its connections stay open."""
     node.signal(signal.SIGSTOP)
 
 

@@ -1,4 +1,4 @@
-"""Runs `diskraft demo` as a user would, on both kinds of disks."""
+"""Runs `diskraft demo` as a user would, on loop-mounted disks and on plain directories."""
 
 import json
 import os

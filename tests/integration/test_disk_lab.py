@@ -122,8 +122,8 @@ def test_a_dead_disk_comes_back_with_what_was_synced(lab: Path) -> None:
 
 
 def test_a_disk_in_use_is_neither_revived_nor_removed(lab: Path) -> None:
-    """While a file on the disk is open, every action fails, and the error says what to do. Afterwards the disk can be
-    revived."""
+    """While a file on the disk is open, every action fails, and the error says what to do. Once the file is closed, the disk
+    can be revived."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     with (path / "file").open("wb"):

@@ -80,8 +80,8 @@ def serve_metrics(cluster: LocalCluster) -> list[str]:
 
 
 def tell(cluster: LocalCluster, prometheus: Prometheus, targets: list[str]) -> Story:
-    """Waits until Prometheus has scraped every node, kills one disk, and waits until Prometheus shows it and the alert
-    fires."""
+    """Waits until Prometheus has scraped every node, kills one disk, and waits until Prometheus shows the dead disk and the
+    alert fires."""
     until(lambda: prometheus.value("sum(up)") == len(targets), "every node is scraped")
     until(lambda: prometheus.query(OFFLINE), "directories are seen")
     until(lambda: prometheus.query("kafka_log_log_size"), "logs are seen")

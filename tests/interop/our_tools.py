@@ -1,4 +1,4 @@
-"""Runs this repository's Kafka-named tools as a user does: in their own process, judged by output and exit status."""
+"""Runs our tools that have Kafka's names as a user does, each in its own process. Returns output and exit status."""
 
 import os
 import subprocess

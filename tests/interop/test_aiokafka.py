@@ -1,4 +1,4 @@
-"""aiokafka: ApiVersions 0 and old message versions, producer without idempotence, consumer by assignment."""
+"""aiokafka with ApiVersions 0 and old message versions: no idempotent producer, and consumers without a group."""
 
 from collections.abc import Callable
 from typing import Any

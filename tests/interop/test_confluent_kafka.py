@@ -268,7 +268,7 @@ def test_consumer_groups_are_refused_cleanly(bootstrap: str, topic: str, admin: 
 
 
 def test_configuration_changes_are_refused_cleanly(topic: str, admin: AdminClient) -> None:
-    """Changing a configuration is not supported yet, and the client gets that error instead of no response."""
+    """Changing a configuration is not supported yet, and the client reports this error instead of waiting in vain."""
     entry = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     with pytest.raises(KafkaException) as refused:

@@ -64,7 +64,7 @@ def test_what_one_kcat_writes_another_reads_in_order(kcat: str, bootstrap: str, 
 
 
 def test_query_offsets_by_time(kcat: str, bootstrap: str, topic: str) -> None:
-    """`kcat -Q` returns the end offset, which is the number of records written, and the first offset for an early time."""
+    """For the time -1, `kcat -Q` returns the end offset. For a time before all records, it returns the first offset."""
     run(kcat, "-P", "-b", bootstrap, "-t", topic, "-p", "0", given="one\ntwo\nthree\n")
     assert run(kcat, "-Q", "-b", bootstrap, "-t", f"{topic}:0:-1") == f"{topic} [0] offset 3\n"
     assert run(kcat, "-Q", "-b", bootstrap, "-t", f"{topic}:0:0") == f"{topic} [0] offset 0\n"

@@ -144,8 +144,8 @@ def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
 
 
 def test_a_slow_commit_is_no_absence() -> None:
-    """The metadata disk hangs while two brokers are fenced, for longer than the threshold of a stop. The third broker, which
-    falls silent meanwhile, is fenced on time."""
+    """While two brokers are fenced, the metadata disk hangs for longer than the shortest absence that counts. Waiting for
+    the commit is not an absence, so the third broker, which falls silent meanwhile, is fenced on time."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -348,7 +348,7 @@ def test_disabled_deletion_has_a_code_that_the_client_knows(version: int, code: 
 
 
 def test_versions_features_and_cluster() -> None:
-    """The client sends the requests that a broker or a tool sends to a controller first."""
+    """The client sends the requests that a broker or a tool sends first when it connects to a controller."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         response = await client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"))

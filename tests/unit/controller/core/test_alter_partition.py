@@ -1,4 +1,4 @@
-"""AlterPartition: the order of its checks, KIP-841 and KIP-903, and its responses."""
+"""AlterPartition: the order of the checks, the rules of KIP-841 and KIP-903, and the responses."""
 
 from collections.abc import Callable
 
@@ -95,7 +95,7 @@ def test_a_member_with_its_present_epoch_is_eligible() -> None:
 
 
 def test_version_2_names_no_epochs() -> None:
-    """Version 2 of the request has a plain list of broker ids. It gets the same checks, except for the epochs."""
+    """Version 2 of the request has a plain list of broker ids. The checks are the same, except that of broker epochs."""
     controller, topic_id = cluster()
     wish = RequestPartitionData(partition_index=0, leader_epoch=1, partition_epoch=3, new_isr=[1, 2, 3])
     response = controller.alter_request(1, topic_id, wish)

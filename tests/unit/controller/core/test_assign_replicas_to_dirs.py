@@ -117,7 +117,7 @@ def test_a_fenced_broker_may_assign() -> None:
 
 def test_errors_are_per_partition() -> None:
     """One request names an unknown topic, an unknown partition, a partition without a replica on the broker, and a valid
-    one. The response mirrors the request."""
+    one. The response has an error code for each, in the structure of the request."""
     controller = two_brokers()
     controller.start(3, ["e"])
     topic_id = controller.topic("t", [[1, 2], [2, 3]])

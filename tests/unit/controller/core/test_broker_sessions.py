@@ -58,7 +58,7 @@ def test_the_controllers_own_absence_is_no_silence_of_the_brokers() -> None:
 
 
 def test_next_expiry_is_the_earliest_end_of_a_session() -> None:
-    """The shell can sleep exactly until the next broker may have to be fenced."""
+    """The shell sleeps until this time, when the next broker may have to be fenced."""
     sessions = BrokerSessions(100)
     assert sessions.next_expiry_ns([], 50) == 150
     sessions.touch(ONE, Offset(0), 40)

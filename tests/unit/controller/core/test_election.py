@@ -1,4 +1,4 @@
-"""Leader elections: every kind of candidate, clean and unclean, with one rule of eligibility."""
+"""Leader elections, clean and unclean, with every kind of candidate. All elections use the same rule of eligibility."""
 
 from collections.abc import Sequence
 

@@ -230,7 +230,7 @@ def test_a_single_directory_broker_that_loses_it_is_fenced() -> None:
 
 
 def test_an_unassigned_replica_is_not_touched_by_a_failure() -> None:
-    """The controller cannot know that the replica was in that directory. Its broker will assign it there."""
+    """The controller cannot know whether the replica was in that directory. If so, the broker's assignment will say it."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2]])
     assert controller.partition(topic_id).directories == (UNASSIGNED, UNASSIGNED)

@@ -25,7 +25,7 @@ NO_OPS = [ApiMessageAndVersion(NoOpRecord(), 0)] * 3
 
 
 def test_what_fits_one_batch_is_one_batch() -> None:
-    """Atomic records stay one batch; others may be split by the log."""
+    """Records that must be atomic are appended as one batch. The log may split other records into several batches."""
     assert plan_append(NO_OPS, is_atomic=True, level=21, name="n", batch_max=3) == Append(NO_OPS, is_atomic=True)
     assert plan_append(NO_OPS, is_atomic=False, level=21, name="n", batch_max=2) == Append(NO_OPS, is_atomic=False)
 
@@ -39,7 +39,7 @@ def test_more_than_one_batch_is_a_transaction() -> None:
 
 
 def test_few_large_records_are_a_transaction_too() -> None:
-    """A batch of the log also has a size limit in bytes."""
+    """A batch also has a size limit in bytes, so a few large records can need a transaction."""
     large = PartitionRecord(replicas=list(range(2_000)), directories=[ZERO_UUID] * 2_000)
     planned = plan_append([ApiMessageAndVersion(large, 1)] * 100, is_atomic=True, level=21, name="n")
     assert not planned.is_atomic
@@ -88,7 +88,7 @@ def test_old_levels_get_what_they_know(level: int, count: int) -> None:
 
 @pytest.mark.parametrize("bootstrap", [[], [FeatureLevelRecord(name="a.feature", feature_level=1)]])
 def test_a_bootstrap_without_metadata_version_is_refused(bootstrap: list[FeatureLevelRecord]) -> None:
-    """Without it, the versions of all further records are undefined."""
+    """Without metadata.version, the versions of all later records would be undefined."""
     with pytest.raises(ValueError, match=r"metadata\.version"):
         records(MetadataState(), bootstrap)
 

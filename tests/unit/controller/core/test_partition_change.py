@@ -101,7 +101,7 @@ def test_a_smaller_isr_names_the_leader_again_below_3_6() -> None:
 
 
 def test_a_leader_outside_the_new_isr_is_replaced() -> None:
-    """The first eligible member in replica order replaces it."""
+    """The first eligible ISR member in replica order becomes the leader."""
     made = change(partition(), isr=[3, 2])
     assert made == record(isr=[3, 2], leader=2)
     assert made is not None
@@ -144,7 +144,8 @@ def test_a_lost_replica_is_revived_in_one_record() -> None:
 
 
 def test_a_revived_replica_that_led_before_leads_in_a_new_epoch() -> None:
-    """The record names the leader although the id is the same, even if the partition was already RECOVERING."""
+    """The record names the leader although its id is unchanged, because this bumps the leader epoch. It does so even if the
+    partition was already RECOVERING."""
     for recovery in (0, 1):
         made = change(
             partition(isr=[3], leader=3, recovery=recovery),

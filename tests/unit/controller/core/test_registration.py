@@ -174,7 +174,7 @@ def test_a_clean_restart_is_told_apart_from_an_unclean_one() -> None:
 
 
 def test_a_new_incarnation_forgets_the_lost_directories() -> None:
-    """Only a new incarnation may bring a directory back."""
+    """Only a new incarnation of the broker may register a lost directory as online again."""
     controller = ControllerContext()
     controller.start(1, ["a", "b"])
     controller.heartbeat(1, offline=["b"])

@@ -115,7 +115,7 @@ def test_a_node_that_never_answers(broker: FakeBroker) -> None:
 
 
 def test_a_request_that_cannot_be_sent(broker: FakeBroker) -> None:
-    """A number does not fit its field. The error says so, because the caller made the mistake, not the broker."""
+    """A number does not fit its field. The error blames the request, not the broker."""
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t", replication_factor=70_000)])
     with AdminClient(str(broker.address)) as client:
         with pytest.raises(ToolError, match="cannot encode the request: CreateTopicsRequest"):

@@ -51,6 +51,6 @@ def test_a_wrong_command_line_gives_the_usage(arguments: list[str], capsys: pyte
 
 
 def test_no_answer_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """The health check fails with one line."""
+    """Nothing listens at the address, so the health check prints one line and fails."""
     assert main(["cluster-id", "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.startswith("cannot connect to 127.0.0.1:1: ")

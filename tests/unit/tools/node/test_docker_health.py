@@ -69,5 +69,5 @@ def test_without_metrics_an_open_port_is_enough(tmp_path: Path) -> None:
 
 
 def test_before_the_node_is_configured_it_is_not_healthy(tmp_path: Path) -> None:
-    """The configuration file appears when the node starts."""
+    """The configuration file is written when the node starts. Until then the health check fails."""
     assert str(find_problem(str(tmp_path / "absent"))).startswith("the node does not answer: ")
