@@ -286,7 +286,7 @@ _CONTROLLER = (
             "records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)",
             "pass",
         ),
-        seed=305,
+        seed=113,
     ),
     _bug(
         "any replica may lead",
