@@ -272,8 +272,8 @@ class BrokerLifecycle:
         self._ready_to_unfence = False
         # Whether the operator asked for a shutdown; never cleared. Every later heartbeat passes this on.
         self._shutdown_asked = False
-        # Whether the last heartbeat sent asked to stay fenced. If ReadyToUnfence comes before its answer, the next heartbeat
-        # follows the answer at once.
+        # Whether the last heartbeat sent asked to stay fenced. If ReadyToUnfence comes before that heartbeat's
+        # answer, the next heartbeat follows the answer at once.
         self._sent_want_fence = True
         # Whether LastWords has come; never cleared. From then on every heartbeat asks to be fenced.
         self._has_last_words = False

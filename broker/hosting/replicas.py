@@ -539,7 +539,7 @@ class Replicas:
         self._fetchers.stop_directory(directory_id)
         homeless = [key for key, creating_in in self._creating.items() if creating_in == directory_id]
         for key in homeless:
-            # Nothing was ever appended to the unfinished log, so the replica counts as if its creation had never begun.
+            # Nothing was ever appended to the unfinished log, so treat the replica as if its creation had never begun.
             del self._creating[key]
         for partition in self._hosted.in_directory(directory_id):
             del self._partitions[partition.key]

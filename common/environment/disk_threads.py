@@ -52,7 +52,7 @@ class OpenFile:
         self.fd = fd
         self.name = name
         self._close = close
-        # The error of a group of appends that failed and was cut back to `broken_at`, None if no such group is left. A later
+        # The error of a failed group of appends, after which the file was cut back to `broken_at`; None without one. A later
         # append past `broken_at` would leave a hole, so it fails with the same error. A truncation, or an append at or
         # before `broken_at`, resets this field to None. Owned by the writer thread.
         self.broken: OSError | None = None

@@ -1,8 +1,8 @@
 """A TCP connection on its own socket, driven by the event loop's readiness callbacks (shell).
 
 Why it does not use asyncio's transports: docs/DESIGN.md, "The environment". Bytes are sent with sendmsg. File regions are
-sent with sendfile if that cannot wait for a disk; otherwise the log directory's reader thread reads them first. The socket
-stays writable during that read, so the writer callback must be removed, or the event loop would spin.
+sent with sendfile if the call cannot block on a disk; otherwise the log directory's reader thread reads them first. The
+socket stays writable during that read, so the writer callback must be removed, or the event loop would spin.
 """
 
 import asyncio

@@ -145,9 +145,9 @@ class RealLogDir(LogDir):
         return self._write("lock", "", self._directory.lock)
 
     def probe(self) -> Awaitable[None]:
-        # The probe runs on the reader, so that its fsync does not delay appends. The writer needs no probe, because
-        # the deadlines of its operations watch it. Before the directory is attached, the probe waits for the writer, which
-        # attaches it.
+        # The probe runs on the reader, so that its fsync does not delay appends. The writer needs no probe, because a stuck
+        # writer misses the deadlines of its operations. Before the directory is attached, the probe waits for the writer,
+        # which attaches it.
         operation = self._operation("probe", "", self._directory.probe, None)
         self._queue_for_reader(operation, after_writes=self._directory.dir_fd < 0)
         return operation.future
@@ -318,7 +318,7 @@ class RealLogDir(LogDir):
 
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
-        """Returns whether sendfile of the range will certainly not wait for the disk. Returns False in case of doubt."""
+        """Returns True only if sendfile of the range is certain not to block on the disk."""
         return (
             region.file.reads_in_flight == 0
             and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS

@@ -42,7 +42,7 @@ class ListenerFeed:
         self.is_live = False
         # Set once, by `unregister`. A closed feed delivers nothing more.
         self.is_closed = False
-        # Wakes `keep_up`. Set when there may be something to catch up with, and so from the start.
+        # Wakes `keep_up`. Set when there may be something to catch up with, so it is set from the start.
         self.behind = asyncio.Event()
         self.behind.set()
         # The last leader that this listener was notified of; None before the first.

@@ -223,7 +223,7 @@ class Follower:
             return
         self._works()
         if batches:
-            # The whole batches are contiguous at the start of the response, so append them as one view.
+            # The complete batches are contiguous at the start of the response, so append them as one view.
             assert isinstance(partition.records, bytes | bytearray | memoryview)
             size = sum(header.size for header, _ in batches)
             await self._log.append_as_follower(memoryview(partition.records)[:size])

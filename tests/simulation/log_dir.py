@@ -272,7 +272,7 @@ class SimulatedLogDir(LogDir):
             return
         error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
         self._tell_owner(error)
-        # In that call the owner may have taken the directory offline, which has already failed this future.
+        # If the owner took the directory offline in that call, this future has already failed.
         if not operation.future.done():
             self._fail(operation.future, error)
 

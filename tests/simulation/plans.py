@@ -19,7 +19,7 @@ FAULTS_MAX = 60
 REFUSAL_SHARE = 0.15
 REVIVAL_SHARE = 0.25
 OUTGROWTH_SHARE = 0.25
-# The share of faults that wait for an event. A drawn time would rarely hit the middle of an operation.
+# The share of faults that wait for an event. A randomly drawn time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
     "assignment_queued",

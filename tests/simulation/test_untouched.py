@@ -24,7 +24,7 @@ async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
 
 
 def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
-    """The controller is paused. Its image still has an ended incarnation of broker 2 in the ISR; broker 2 leaves the ISR
+    """The controller is paused. Its image still has a previous incarnation of broker 2 in the ISR; broker 2 leaves the ISR
     when its present incarnation registers. So the lab must not replace broker 1's disk until broker 2 is in sync again (seed
     30102)."""
 

@@ -325,7 +325,7 @@ def _metadata_text(record: Record) -> str:
     frame = record.value if record.value is not None else b""
     try:
         record_type, version, _ = read_frame_head(frame)
-        # Print reserved directory ids as they are numbered in the file.
+        # Print reserved directory ids untranslated, with the numbers that the file has.
         decoded = decode_any_record(frame, Numbering.KIP858)
     except ProtocolError as error:
         return f"Error at {record.offset}, skipping. {error}"

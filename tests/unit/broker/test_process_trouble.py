@@ -92,8 +92,8 @@ def test_the_recovery_point_is_stored_before_a_cut_that_is_tried_again(times: in
 
 @pytest.mark.slow
 def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
-    """A follower truncates its log to below the log start in its checkpoint. If the checkpoint stayed, the next start after
-    a kill would empty the log, although the replica is in the ISR again."""
+    """A follower truncates its log below the log start offset in the checkpoint. If the checkpoint kept that offset, the
+    next start after a kill would empty the log, although the replica is in the ISR again."""
 
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2, segment_bytes="200", retention_bytes="400", retention_ms="-1")

@@ -169,7 +169,7 @@ async def test_queued_appends_are_joined_into_one_write(
 
 
 async def test_groups_are_bounded_and_gaps_are_not_joined(log_dir: RealLogDir, blocked_write: Blocker) -> None:
-    """Appends are written correctly if they have more buffers than one system call takes, or do not follow each other."""
+    """Appends are written correctly even if they have more buffers than one system call takes, or leave gaps in the file."""
     file = await log_dir.open("a", create=True)
     slow = log_dir.append(file, 0, [b"x"])
     await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)

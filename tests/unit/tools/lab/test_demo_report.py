@@ -29,6 +29,6 @@ def failure(*partitions: tuple[str, int], broker_id: int = 2, directory_id: str 
     ],
 )
 def test_every_difference_is_told(failures: list[dict[str, Any]], told: list[str]) -> None:
-    """The first report equals the expected one. The others name no failure, another directory, one failure too many, one
-    partition too few, or one partition too many."""
+    """The first report equals the expected one. The others, in this order, name no failure, another directory, one failure
+    too many, one partition too few, or one partition too many."""
     assert compare(failures, EXPECTED) == told
