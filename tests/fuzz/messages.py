@@ -35,7 +35,7 @@ class Vocabulary:
     numbers: Sequence[int] = (0, 1, 2, 3, -1, -2, 1000)
     blobs: Sequence[bytes] = (b"", b"some bytes", bytes(100))
     # Values by field name, or by struct and field name ("Feature.name"). Fields with an entry mostly draw their values from
-    # it, because a request only makes sense if many of its fields do.
+    # it, because a request is meaningful only if many of its values are.
     named: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 

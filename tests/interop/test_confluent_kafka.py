@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): every acks with every compression, offsets by time, administration, unsupported requests."""
+"""confluent-kafka (librdkafka): each acks setting and compression, offsets by time, administration, unsupported requests."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

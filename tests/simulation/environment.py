@@ -215,7 +215,7 @@ class SimulatedEnvironment(Environment):
                 if _is_of_exits(error):
                     return
                 raise
-            # An exception that leaves the daemon's main function ends its process.
+            # An exception that escapes the daemon's main function ends its process.
             self._ended.set_exception(error)
             self.die()
 

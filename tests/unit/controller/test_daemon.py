@@ -527,7 +527,8 @@ def test_every_request_is_refused_while_not_active() -> None:
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
         controller = node.daemon.controller
-        # The new epoch must be durable before this node is elected again. While the metadata disk hangs, it is not active.
+        # The new epoch must be durable before this node is elected again, so the node is not active while the metadata disk
+        # hangs.
         world.disk("/disks/controller").hang()
         node.driver.resign(controller.leader.epoch)
         answers: list[Awaitable[Any]] = [

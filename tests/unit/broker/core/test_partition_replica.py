@@ -152,7 +152,7 @@ def test_a_leader_alone_in_the_isr_advances_with_its_own_writes() -> None:
 
 
 def test_high_watermark_waits_for_a_caught_up_replica_that_could_join() -> None:
-    """A follower that keeps up outside the ISR is about to join, so records that it lacks must not be committed."""
+    """A follower outside the ISR that has caught up is about to join, so records that it lacks must not be committed."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     assert len(proposed(leader.fetch(TWO, 10))) == 1
     leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
