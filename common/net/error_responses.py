@@ -12,6 +12,7 @@ from typing import Any
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages import alter_configs, incremental_alter_configs
 from common.protocol.messages.alter_partition import AlterPartitionResponse
 from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
@@ -165,6 +166,38 @@ def _describe_configs(request: DescribeConfigsRequest, code: ErrorCode, message:
     )
 
 
+def _alter_configs(
+    request: alter_configs.AlterConfigsRequest, code: ErrorCode, message: str | None
+) -> alter_configs.AlterConfigsResponse:
+    return alter_configs.AlterConfigsResponse(
+        responses=[
+            alter_configs.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _incremental_alter_configs(
+    request: incremental_alter_configs.IncrementalAlterConfigsRequest, code: ErrorCode, message: str | None
+) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+    return incremental_alter_configs.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental_alter_configs.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
 def _top_level(response_class: Callable[..., Any]) -> Build:
     """Makes a builder for responses with a top-level code but no message."""
     return lambda request, code, message: response_class(error_code=code)
@@ -186,6 +219,8 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.DELETE_TOPICS: _delete_topics,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
         ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+        ApiKey.ALTER_CONFIGS: _alter_configs,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
         # Versions 1 and 2 of DescribeLogDirs have no top-level code. They report an error as an empty list, as in Kafka.
         ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),

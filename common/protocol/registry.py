@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from common.protocol.api_keys import ApiKey
+from common.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
@@ -24,6 +25,10 @@ from common.protocol.messages.describe_quorum import DescribeQuorumRequest, Desc
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from common.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -63,7 +68,9 @@ _ALL = (
     _api(DeleteTopicsRequest, DeleteTopicsResponse),
     _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     _api(DescribeConfigsRequest, DescribeConfigsResponse),
+    _api(AlterConfigsRequest, AlterConfigsResponse),
     _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
+    _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     _api(DescribeQuorumRequest, DescribeQuorumResponse),
     _api(AlterPartitionRequest, AlterPartitionResponse),
     _api(EnvelopeRequest, EnvelopeResponse),

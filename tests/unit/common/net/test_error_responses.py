@@ -9,6 +9,7 @@ from common.net.error_responses import error_response
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ErrorCode
+from common.protocol.messages import alter_configs, incremental_alter_configs
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -63,6 +64,18 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
         DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
         lambda response: [(entry.resource_name, entry) for entry in response.results],
     ),
+    ApiKey.ALTER_CONFIGS: (
+        alter_configs.AlterConfigsRequest(
+            resources=[alter_configs.AlterConfigsResource(resource_type=2, resource_name="t")]
+        ),
+        lambda response: [(entry.resource_name, entry) for entry in response.responses],
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+        incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[incremental_alter_configs.AlterConfigsResource(resource_type=2, resource_name="t")]
+        ),
+        lambda response: [(entry.resource_name, entry) for entry in response.responses],
+    ),
 }
 
 
@@ -85,7 +98,14 @@ def test_every_api_has_an_error_response_in_every_version(api_key: ApiKey) -> No
 
 def test_the_text_goes_where_there_is_room_for_it() -> None:
     # APIs with a message field also report the reason.
-    for api_key in (ApiKey.PRODUCE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS):
+    for api_key in (
+        ApiKey.PRODUCE,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ):
         request, entries_of = PER_ENTRY[api_key]
         ((_, entry),) = entries_of(error_response(request, api_key, CODE, "because"))
         assert entry.error_message == "because"
