@@ -10,7 +10,7 @@ Counterpart of Kafka's BrokerServer. To start, the broker
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.assignments import Assignments
@@ -18,6 +18,7 @@ from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.controller_link.controller_channel import ControllerChannel
 from broker.controller_link.lifecycle_loop import LifecycleLoop
 from broker.controller_link.metadata_follower import MetadataFollower
+from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import (
     BrokerLifecycle,
@@ -40,6 +41,7 @@ from broker.hosting.replicas import Replicas
 from broker.requests.api_versions import ApiVersionsRequests
 from broker.requests.handlers import request_handlers
 from broker.serving import Serving
+from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
 from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset
@@ -92,6 +94,8 @@ class BrokerDaemon:
         # The bound port of each listener, by the listener's name. Filled by `run`.
         self._ports: dict[str, int] = {}
         self.state = MetadataState()
+        self._resolver = ConfigResolver(config, properties)
+        self.configuration = CurrentConfiguration(self._resolver, self.state)
         self._serving = self._make_serving()
         # The parts of the controller link that the replicas need.
         self._controller = self._make_controller_channel()
@@ -119,7 +123,7 @@ class BrokerDaemon:
             on_open=lambda: self._lifecycle_loop.post(ReadyToUnfence()),
         )
         # The listeners for clients and other brokers.
-        self._servers = self._make_servers(properties)
+        self._servers = self._make_servers()
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -162,6 +166,8 @@ class BrokerDaemon:
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()
+        # The logs are loaded with the configuration that is in effect, not with that of server.properties.
+        self._log_changed_configuration(self.configuration.refresh())
         try:
             await self.replicas.load(self.follower.previous_directories)
         except (DuplicateLog, ReplicasNotLoaded) as error:
@@ -181,8 +187,13 @@ class BrokerDaemon:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def _publish(self, delta: MetadataDelta) -> None:
+        self._log_changed_configuration(self.configuration.metadata_changed(delta))
         self.replicas.apply(delta)
         self._assignments.published(delta.changed_partitions.keys())
+
+    def _log_changed_configuration(self, keys: Sequence[str]) -> None:
+        if keys:
+            self._env.log.info("broker_config_changed", keys=keys)
 
     def _on_published(self, offset: Offset, is_first: bool) -> None:
         if is_first:
@@ -283,6 +294,7 @@ class BrokerDaemon:
         return Replicas(
             self._env,
             self._config,
+            configuration=self.configuration,
             broker_id=self._broker_id,
             broker_epoch=self._registered_epoch,
             state=self.state,
@@ -324,11 +336,11 @@ class BrokerDaemon:
             self._env, host=host, port=port, client_id=f"broker-{self._broker_id}", task_group=self._task_group
         )
 
-    def _make_servers(self, properties: Mapping[str, str]) -> dict[str, RequestServer]:
+    def _make_servers(self) -> dict[str, RequestServer]:
         handlers = request_handlers(
             self._env,
             self._config,
-            properties,
+            resolver=self._resolver,
             state=self.state,
             directories=self._directories,
             replicas=self.replicas,

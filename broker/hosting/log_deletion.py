@@ -6,6 +6,8 @@ process lacks file descriptors or memory. If another job ran between two attempt
 the same name, and the late rename would take away the new log's folder.
 """
 
+from collections.abc import Callable
+
 from broker.hosting.directory_logs import remove_empty_log, remove_folder
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
@@ -19,9 +21,11 @@ _RETRY_NS = NS_PER_S
 
 
 class LogDeletion:
-    """See the module docstring. `default_delay_ms` is the broker's own file.delete.delay.ms."""
+    """See the module docstring. `default_delay_ms` returns the broker's own file.delete.delay.ms."""
 
-    def __init__(self, env: Environment, hosted: Hosted, timers: NamedTimers, *, default_delay_ms: int) -> None:
+    def __init__(
+        self, env: Environment, hosted: Hosted, timers: NamedTimers, *, default_delay_ms: Callable[[], int]
+    ) -> None:
         self._env = env
         self._hosted = hosted
         self._timers = timers
@@ -59,7 +63,7 @@ class LogDeletion:
                 raise
 
         if delay_ms is None:
-            delay_ms = self._default_delay_ms
+            delay_ms = self._default_delay_ms()
         timer = f"remove {uuid_text(directory.directory_id)}/{folder}"
         self._timers.after(timer, delay_ms * NS_PER_MS, lambda: directory.upkeep.submit(remove))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.core.current_configuration import CurrentConfiguration
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
 from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
@@ -30,7 +31,6 @@ from broker.hosting.replica_loading import ReplicaLoading
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.configuration.server import ServerConfig
-from common.configuration.topic import TopicConfig, default_topic_config, topic_config
 from common.environment.interface import Environment, LogDir, LogDirError, SpaceStat
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
@@ -79,6 +79,7 @@ class Replicas:
         env: Environment,
         config: ServerConfig,
         *,
+        configuration: CurrentConfiguration,
         broker_id: BrokerId,
         broker_epoch: Callable[[], BrokerEpoch | None],
         state: MetadataState,
@@ -94,7 +95,7 @@ class Replicas:
         self.traffic = Traffic()
         self._env = env
         self._config = config
-        self._topic_defaults = default_topic_config(config)
+        self._configuration = configuration
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._log_directories = directories
@@ -127,7 +128,10 @@ class Replicas:
         self._upkeep = Upkeep(env, config, self._hosted, self._timers)
         self._reload = LogReload(env, self._hosted, self._timers)
         self._deletion = LogDeletion(
-            env, self._hosted, self._timers, default_delay_ms=self._topic_defaults.file_delete_delay_ms
+            env,
+            self._hosted,
+            self._timers,
+            default_delay_ms=lambda: configuration.server.log_segment_delete_delay_ms,
         )
         self._fetchers = Fetchers(
             env,
@@ -141,6 +145,7 @@ class Replicas:
             lower_checkpoints=self._upkeep.lower_checkpoints,
             raise_log_start=self._upkeep.raise_log_start,
         )
+        configuration.subscribe(self._topic_defaults_changed)
 
     # --- start and end -------------------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class Replicas:
             self._hosted,
             broker_id=self._broker_id,
             placed_here=self._known.placed_here,
-            config_of=self._topic_config,
+            config_of=self._configuration.topic,
         )
         for directory, content in await loading.load():
             directory.files.loaded(content.checkpoints)
@@ -362,15 +367,17 @@ class Replicas:
             if partition.replica.role is Role.FOLLOWER and partition.replica.leader in delta.changed_brokers:
                 self._fetchers.follow(partition)
 
-    def _topic_config(self, topic: str) -> TopicConfig:
-        return topic_config(self._topic_defaults, self.state.config(ConfigResourceType.TOPIC, topic))
-
     def _topic_config_changed(self, topic: str) -> None:
         topic_id = self.state.topic_ids.get(topic)
-        config = self._topic_config(topic)
+        config = self._configuration.topic(topic)
         for partition in self._partitions.values():
             if partition.topic_id == topic_id:
                 partition.set_config(config)
+
+    def _topic_defaults_changed(self) -> None:
+        configs = {topic: self._configuration.topic(topic) for topic in {each.topic for each in self._partitions.values()}}
+        for partition in self._partitions.values():
+            partition.set_config(configs[partition.topic])
 
     def _name(self, key: TopicIdPartition) -> str:
         topic = self.state.topics.get(key.topic_id)
@@ -444,7 +451,7 @@ class Replicas:
         folder = PartitionFolder(topic, key.partition)
         try:
             await directory.files.forget((topic, key.partition), self._hosted.in_directory(directory.directory_id))
-            log = await create_log(self._env, directory.log_dir, folder, self._topic_config(topic), key.topic_id)
+            log = await create_log(self._env, directory.log_dir, folder, self._configuration.topic(topic), key.topic_id)
         except LogDirError:
             if self._ends_creation(key, directory):
                 # The directory is still online, so the process lacked file descriptors or memory. Try again later.
@@ -459,7 +466,7 @@ class Replicas:
             # Delete it within this job: the next job may create the log of a new topic of the same name in this folder.
             directory.replicas.remove(key)
             self.reconcile(key)
-            await self._deletion.delete(log, self._topic_config(topic).file_delete_delay_ms, directory)
+            await self._deletion.delete(log, self._configuration.topic(topic).file_delete_delay_ms, directory)
             return
         partition = self._new_partition(topic, key.topic_id, key.partition, directory, log)
         self._partitions[key] = partition
@@ -510,7 +517,7 @@ class Replicas:
             directory_id=directory.directory_id,
             log=log,
             replica=replica,
-            config=self._topic_config(topic),
+            config=self._configuration.topic(topic),
             propose=self._proposals.submit,
             on_role=self._fetchers.follow,
             on_log_failed=self._reload.log_failed,

@@ -1,9 +1,11 @@
-"""Answers DescribeConfigs: the configuration of a topic or of this broker, with sources (shell without I/O).
+"""Answers DescribeConfigs: the configuration of a topic, of this broker or of all brokers, with sources (shell without I/O).
 
-Counterpart of Kafka's ConfigHelper. For a topic it lists the keys that have an effect, the keys for which we support only
-one value, and all other keys that the topic sets. The source of a value is where it was *set*, even if it was set to the
-default. The broker-level key for a topic setting usually has a different name. For durations there may be several such keys,
-and the key with the finest unit wins.
+Counterpart of Kafka's ConfigHelper. The values and their sources come from the resolver that the broker applies as well. For
+a topic the answer lists the keys that have an effect, the keys for which we support only one value, and all other keys that
+the topic sets. The source of a value is where it was *set*, even if it was set to the default. For all brokers, that is for
+the empty broker name, it lists what is set there and nothing else.
+
+A key that the broker does not know may hold a secret: a plug-in of another version may know it. So its value is not shown.
 """
 
 import dataclasses
@@ -11,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from common.configuration.endpoints import Endpoint, HostPort, Voter
-from common.configuration.server import ServerConfig
-from common.configuration.settings import key_of, keys_of
-from common.configuration.topic import SERVED_ANYWAY, TopicConfig, default_topic_config, topic_config
+from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
+from common.configuration.server import DYNAMIC_KEYS, ServerConfig
+from common.configuration.settings import ConfigType, field_of, settings_of
+from common.configuration.topic import SERVED_ANYWAY, TopicConfig
+from common.configuration.value_text import value_text
 from common.ids import BrokerId
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -30,42 +33,20 @@ from common.protocol.messages.describe_configs import (
 )
 from common.records.metadata_records import ConfigResourceType
 
-# The values of Kafka's ConfigSource.
-TOPIC_SOURCE = 1
-STATIC_BROKER_SOURCE = 4
-DEFAULT_SOURCE = 5
+# The type of a key that the broker does not know.
+UNKNOWN_TYPE = 0
 
-# The values of Kafka's ConfigType for the Python types of our settings.
-BOOLEAN_TYPE, STRING_TYPE, LONG_TYPE, LIST_TYPE = 1, 2, 5, 7
-
-# The broker-level keys that hold the default of a topic's key. If there are several, the first one that is set wins.
-BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
-    {
-        "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
-        "index.interval.bytes": ("log.index.interval.bytes",),
-        "max.message.bytes": ("message.max.bytes",),
-        "min.insync.replicas": ("min.insync.replicas",),
-        "retention.bytes": ("log.retention.bytes",),
-        "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        "segment.bytes": ("log.segment.bytes",),
-        "segment.index.bytes": ("log.index.size.max.bytes",),
-        "segment.ms": ("log.roll.ms", "log.roll.hours"),
-        "unclean.leader.election.enable": ("unclean.leader.election.enable",),
-    }
-)
-_SERVER_DEFAULTS: Final = MappingProxyType({key_of(field.name): field.default for field in dataclasses.fields(ServerConfig)})
+_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
+_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 
 
 class DescribeConfigsRequests:
-    """Handles DescribeConfigs. `properties` are the entries of server.properties as written."""
+    """Handles DescribeConfigs."""
 
-    def __init__(
-        self, state: MetadataState, *, broker_id: BrokerId, config: ServerConfig, properties: Mapping[str, str]
-    ) -> None:
+    def __init__(self, state: MetadataState, *, broker_id: BrokerId, resolver: ConfigResolver) -> None:
         self._state = state
         self._broker_id = broker_id
-        self._config = config
-        self._properties = properties
+        self._resolver = resolver
 
     def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         """Returns one result per requested resource. A resource that is repeated with the same keys gets one result."""
@@ -75,22 +56,24 @@ class DescribeConfigsRequests:
 
     def _describe(self, asked: DescribeConfigsResource, *, with_synonyms: bool) -> DescribeConfigsResult:
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        entries: Iterator[DescribeConfigsResourceResult] = iter(())
         match asked.resource_type:
             case ConfigResourceType.TOPIC:
                 error, message = self._topic_error(asked.resource_name)
-                entries = () if error else self._topic_entries(asked.resource_name, with_synonyms=with_synonyms)
+                if error is ErrorCode.NONE:
+                    entries = self._topic_entries(asked.resource_name)
             case ConfigResourceType.BROKER:
                 error, message = self._broker_error(asked.resource_name)
-                # The empty name means the cluster-wide defaults, which cannot be set yet.
-                entries = (
-                    () if error or not asked.resource_name else tuple(self._broker_entries(with_synonyms=with_synonyms))
-                )
+                if error is ErrorCode.NONE:
+                    entries = self._broker_entries() if asked.resource_name else self._cluster_default_entries()
             case _:
                 error, message = ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served"
-                entries = ()
         result.error_code, result.error_message = error, message
         wanted = asked.configuration_keys
         result.configs = [entry for entry in entries if not wanted or entry.name in wanted]
+        if not with_synonyms:
+            for entry in result.configs:
+                entry.synonyms = []
         return result
 
     def _topic_error(self, name: str) -> tuple[ErrorCode, str | None]:
@@ -103,100 +86,66 @@ class DescribeConfigsRequests:
         return ErrorCode.NONE, None
 
     def _broker_error(self, name: str) -> tuple[ErrorCode, str | None]:
-        if name in ("", str(self._broker_id)):
+        if name in (CLUSTER_DEFAULT_NAME, str(self._broker_id)):
             return ErrorCode.NONE, None
         # Leave out the requested name: it could make the message longer than a protocol string may be.
         return ErrorCode.INVALID_REQUEST, f"this is broker {self._broker_id}; ask the broker whose configuration it is"
 
-    def _topic_entries(self, name: str, *, with_synonyms: bool) -> Sequence[DescribeConfigsResourceResult]:
+    # --- entries -------------------------------------------------------------------------------------------------
+
+    def _topic_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.TOPIC, name)
-        effective = topic_config(default_topic_config(self._config), overrides)
-        entries: list[DescribeConfigsResourceResult] = []
-        for field_name in (field.name for field in dataclasses.fields(TopicConfig)):
-            key = key_of(field_name)
-            synonyms = self._synonyms(key, overrides)
-            entries.append(
-                _entry(key, getattr(effective, field_name), synonyms[0].source, synonyms if with_synonyms else [])
-            )
-        for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - BROKER_KEYS.keys()):
-            if key not in overrides:
-                entries.append(dataclasses.replace(_entry(key, SERVED_ANYWAY[key], DEFAULT_SOURCE, []), read_only=True))
-                continue
-            # The key was accepted because its value asks for what we do anyway. Show the value as it was set.
-            synonym = DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE)
-            entries.append(_entry(key, overrides[key], TOPIC_SOURCE, [synonym] if with_synonyms else []))
-        return entries
+        effective = self._resolver.topic_config(self._state, name)
+        for key, setting in _TOPIC_SETTINGS.items():
+            synonyms = self._resolver.topic_synonyms(self._state, overrides, key)
+            yield _entry(key, value_text(getattr(effective, field_of(key))), setting.type, synonyms)
+        for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - _TOPIC_SETTINGS.keys()):
+            if key in overrides:
+                # The key was accepted because its value asks for what we do anyway. Show the value as it was set.
+                synonym = ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                yield _entry(key, overrides[key], ConfigType.STRING, [synonym])
+            else:
+                yield _entry(key, SERVED_ANYWAY[key], ConfigType.STRING, [], read_only=True)
 
-    def _synonyms(self, key: str, overrides: Mapping[str, str]) -> list[DescribeConfigsSynonym]:
-        """Returns every value that is set for the key, and its defaults. The effective value is the first. Never empty."""
-        synonyms: list[DescribeConfigsSynonym] = []
-        if key in overrides:
-            synonyms.append(DescribeConfigsSynonym(name=key, value=overrides[key], source=TOPIC_SOURCE))
-        synonyms += [
-            DescribeConfigsSynonym(name=broker_key, value=self._properties[broker_key], source=STATIC_BROKER_SOURCE)
-            for broker_key in BROKER_KEYS[key]
-            if broker_key in self._properties
-        ]
-        synonyms += [
-            DescribeConfigsSynonym(name=broker_key, value=_text(_SERVER_DEFAULTS[broker_key]), source=DEFAULT_SOURCE)
-            for broker_key in BROKER_KEYS[key]
-            if _SERVER_DEFAULTS[broker_key] is not None
-        ]
-        return synonyms
+    def _broker_entries(self) -> Iterator[DescribeConfigsResourceResult]:
+        effective = self._resolver.server_config(self._state)
+        for key, setting in _SERVER_SETTINGS.items():
+            synonyms = self._resolver.broker_synonyms(self._state, key)
+            value = value_text(getattr(effective, field_of(key)))
+            yield _entry(key, value, setting.type, synonyms, read_only=key not in DYNAMIC_KEYS)
+        own = self._state.config(ConfigResourceType.BROKER, str(self._broker_id))
+        everywhere = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
+        yield from _unknown(own, ConfigSource.DYNAMIC_BROKER_CONFIG)
+        yield from _unknown(
+            {key: value for key, value in everywhere.items() if key not in own}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        )
 
-    def _broker_entries(self, *, with_synonyms: bool) -> Iterator[DescribeConfigsResourceResult]:
-        for key in keys_of(ServerConfig):
-            value = getattr(self._config, key.replace(".", "_"))
-            source = STATIC_BROKER_SOURCE if key in self._properties else DEFAULT_SOURCE
-            synonyms = list(self._broker_synonyms(key)) if with_synonyms else []
-            yield dataclasses.replace(_entry(key, value, source, synonyms), read_only=True)
-
-    def _broker_synonyms(self, key: str) -> Iterator[DescribeConfigsSynonym]:
-        """Yields the key's entry in server.properties and its built-in default, if they exist."""
-        if key in self._properties:
-            yield DescribeConfigsSynonym(name=key, value=self._properties[key], source=STATIC_BROKER_SOURCE)
-        default = _SERVER_DEFAULTS[key]
-        # A mandatory key has no default.
-        if default is not None and default is not dataclasses.MISSING:
-            yield DescribeConfigsSynonym(name=key, value=_text(default), source=DEFAULT_SOURCE)
+    def _cluster_default_entries(self) -> Iterator[DescribeConfigsResourceResult]:
+        configs = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        for key in sorted(configs.keys() & _SERVER_SETTINGS.keys()):
+            yield _entry(key, configs[key], _SERVER_SETTINGS[key].type, [ConfigSynonym(key, configs[key], source)])
+        yield from _unknown(configs, source)
 
 
 def _asked_for(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
     return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 
-def _entry(key: str, value: object, source: int, synonyms: list[DescribeConfigsSynonym]) -> DescribeConfigsResourceResult:
+def _unknown(configs: Mapping[str, str], source: ConfigSource) -> Iterator[DescribeConfigsResourceResult]:
+    for key in sorted(configs.keys() - _SERVER_SETTINGS.keys()):
+        entry = _entry(key, None, UNKNOWN_TYPE, [ConfigSynonym(key, None, source)])
+        yield dataclasses.replace(entry, is_sensitive=True)
+
+
+def _entry(
+    key: str, value: str | None, type_: int, synonyms: Sequence[ConfigSynonym], *, read_only: bool = False
+) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=key, value=_text(value), config_source=source, config_type=_type_of(value), synonyms=synonyms
+        name=key,
+        value=value,
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        config_type=type_,
+        synonyms=[DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
     )
-
-
-def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(map(_item_text, value))
-    return str(value)
-
-
-def _item_text(item: object) -> str:
-    """Formats an element of a list as in server.properties."""
-    match item:
-        case Endpoint():
-            return f"{item.name}://{HostPort(item.host, item.port)}"
-        case Voter():
-            return f"{item.node_id}@{HostPort(item.host, item.port)}"
-        case (str() as name, str() as protocol):
-            return f"{name}:{protocol}"
-        case _:
-            return str(item)
-
-
-def _type_of(value: object) -> int:
-    if isinstance(value, bool):
-        return BOOLEAN_TYPE
-    if isinstance(value, int):
-        return LONG_TYPE
-    return LIST_TYPE if isinstance(value, tuple) else STRING_TYPE

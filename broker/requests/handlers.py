@@ -4,7 +4,6 @@ Counterpart of the dispatch in Kafka's KafkaApis. Requests that are forwarded to
 """
 
 import asyncio
-from collections.abc import Mapping
 
 from broker.controller_link.auto_topics import AutoTopics
 from broker.controller_link.controller_channel import ControllerChannel
@@ -20,6 +19,7 @@ from broker.requests.metadata import MetadataRequests
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
 from broker.serving import Serving
+from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
 from common.ids import BrokerId
@@ -32,8 +32,8 @@ from common.protocol.api_keys import ApiKey
 def request_handlers(
     env: Environment,
     config: ServerConfig,
-    properties: Mapping[str, str],
     *,
+    resolver: ConfigResolver,
     state: MetadataState,
     directories: NodeDirectories,
     replicas: Replicas,
@@ -53,7 +53,7 @@ def request_handlers(
         task_group=task_group,
     )
     metadata = MetadataRequests(env, state, broker_id=broker_id, cluster_id=directories.cluster_id, auto_topics=auto_topics)
-    configs = DescribeConfigsRequests(state, broker_id=broker_id, config=config, properties=properties)
+    configs = DescribeConfigsRequests(state, broker_id=broker_id, resolver=resolver)
     forwarding = Forwarding(env, channel=controller, follower=follower)
     return {
         ApiKey.PRODUCE: ProduceHandler(env, replicas, is_certain=serving.is_certain).handle,

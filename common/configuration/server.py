@@ -20,8 +20,10 @@ from common.configuration.endpoints import (
 )
 from common.configuration.settings import (
     INT_MAX,
+    LONG_MAX,
     REQUIRED,
     ConfigError,
+    ConfigType,
     boolean,
     custom,
     integer,
@@ -44,20 +46,35 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
     controller.quorum.append.linger.ms controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms cordoned.log.dirs delegation.token.expiry.time.ms
-    follower.replication.throttled.rate group.initial.rebalance.delay.ms group.max.session.timeout.ms
-    group.min.session.timeout.ms leader.replication.throttled.rate log.cleaner.enable log.cleaner.threads
+    group.initial.rebalance.delay.ms group.max.session.timeout.ms
+    group.min.session.timeout.ms log.cleaner.enable log.cleaner.threads
     log.cleanup.policy log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
     log.message.downconversion.enable log.message.timestamp.type log.preallocate
-    num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
+    num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.fetchers offsets.topic.num.partitions offsets.topic.replication.factor
     offsets.topic.segment.bytes queued.max.requests queued.max.request.bytes quota.window.num quota.window.size.seconds
-    replica.alter.log.dirs.io.max.bytes.per.second replica.selector.class request.timeout.ms
+    replica.selector.class request.timeout.ms
     sasl.enabled.mechanisms socket.listen.backlog.size
     socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keystore.location ssl.truststore.location
     super.users transaction.state.log.min.isr transaction.state.log.replication.factor
     transaction.state.log.num.partitions
     """.split()
 )
+
+# The keys that can be changed while the node runs (KIP-226). Kafka can change more of its keys, but not
+# num.replica.alter.log.dirs.threads.
+DYNAMIC_KEYS = frozenset(
+    """
+    follower.replication.throttled.rate intra.broker.throttled.rate leader.replication.throttled.rate
+    log.index.interval.bytes log.index.size.max.bytes log.retention.bytes log.retention.ms log.roll.ms log.segment.bytes
+    log.segment.delete.delay.ms message.max.bytes min.insync.replicas num.replica.alter.log.dirs.threads
+    replica.alter.log.dirs.io.max.bytes.per.second unclean.leader.election.enable
+    """.split()
+)
+
+# The two names of the rate at which replicas move between the directories of a broker: that of Apache Kafka, and that of
+# KIP-113. Where both are set, the first counts.
+MOVE_RATE_NAMES = ("replica.alter.log.dirs.io.max.bytes.per.second", "intra.broker.throttled.rate")
 
 
 def _parse_absolute_paths(value: str) -> tuple[str, ...]:
@@ -95,7 +112,7 @@ class ServerConfig:
     broker_rack: str | None = text(None)
 
     # Directories. After `load_server_config`, log_dirs is never empty and metadata_log_dir is never "".
-    log_dirs: tuple[str, ...] = custom(_parse_absolute_paths, ABSOLUTE_PATHS, ())
+    log_dirs: tuple[str, ...] = custom(_parse_absolute_paths, ABSOLUTE_PATHS, (), ConfigType.LIST)
     log_dir: str = custom(_parse_absolute_path, "one absolute path", "/tmp/kafka-logs")
     metadata_log_dir: str = custom(_parse_absolute_path, "one absolute path", "")
     log_dir_failure_timeout_ms: int = integer(30_000, at_least=1)
@@ -104,27 +121,33 @@ class ServerConfig:
     diskraft_log_dir_free_bytes_floor: int = integer(64 * 1024 * 1024, at_least=0)
 
     # Listeners and the quorum.
-    listeners: tuple[Endpoint, ...] = custom(parse_listeners, "NAME://host:port separated by commas", ())
-    advertised_listeners: tuple[Endpoint, ...] = custom(parse_listeners, "NAME://host:port separated by commas", ())
+    listeners: tuple[Endpoint, ...] = custom(parse_listeners, "NAME://host:port separated by commas", (), ConfigType.LIST)
+    advertised_listeners: tuple[Endpoint, ...] = custom(
+        parse_listeners, "NAME://host:port separated by commas", (), ConfigType.LIST
+    )
     controller_listener_names: tuple[str, ...] = words(())
     inter_broker_listener_name: str | None = text(None)
-    listener_security_protocol_map: tuple[tuple[str, str], ...] = custom(parse_protocol_map, "NAME:PROTOCOL,…", ())
-    controller_quorum_voters: tuple[Voter, ...] = custom(parse_voters, "id@host:port separated by commas", ())
-    controller_quorum_fetch_timeout_ms: int = integer(2_000, at_least=1)
-    controller_quorum_request_timeout_ms: int = integer(2_000, at_least=1)
-    controller_quorum_retry_backoff_ms: int = integer(20, at_least=0)
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = custom(
+        parse_protocol_map, "NAME:PROTOCOL,…", (), ConfigType.LIST
+    )
+    controller_quorum_voters: tuple[Voter, ...] = custom(
+        parse_voters, "id@host:port separated by commas", (), ConfigType.LIST
+    )
+    controller_quorum_fetch_timeout_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
+    controller_quorum_request_timeout_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
+    controller_quorum_retry_backoff_ms: int = integer(20, at_least=0, at_most=INT_MAX)
     diskraft_prometheus_listener: HostPort | None = custom(parse_host_port, "host:port", None)
 
     # Requests.
     socket_request_max_bytes: int = integer(104_857_600, at_least=1, at_most=INT_MAX)
     connections_max_idle_ms: int = integer(600_000)
-    max_connections: int = integer(2_000, at_least=1)
-    max_connections_per_ip: int = integer(1_000, at_least=1)
+    max_connections: int = integer(2_000, at_least=1, at_most=INT_MAX)
+    max_connections_per_ip: int = integer(1_000, at_least=1, at_most=INT_MAX)
 
     # The broker's session with the controller.
-    broker_heartbeat_interval_ms: int = integer(2_000, at_least=1)
-    broker_session_timeout_ms: int = integer(9_000, at_least=1)
-    initial_broker_registration_timeout_ms: int = integer(60_000, at_least=1)
+    broker_heartbeat_interval_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
+    broker_session_timeout_ms: int = integer(9_000, at_least=1, at_most=INT_MAX)
+    initial_broker_registration_timeout_ms: int = integer(60_000, at_least=1, at_most=INT_MAX)
     controlled_shutdown_enable: bool = boolean(True)
     diskraft_controlled_shutdown_timeout_ms: int = integer(30_000, at_least=1)
 
@@ -133,7 +156,7 @@ class ServerConfig:
     metadata_log_segment_ms: int = integer(7 * 24 * HOUR_MS)
     metadata_log_max_record_bytes_between_snapshots: int = integer(20 * 1024 * 1024, at_least=1)
     metadata_log_max_snapshot_interval_ms: int = integer(HOUR_MS, at_least=0)
-    metadata_max_idle_interval_ms: int = integer(500, at_least=0)
+    metadata_max_idle_interval_ms: int = integer(500, at_least=0, at_most=INT_MAX)
     metadata_max_retention_bytes: int = integer(100 * 1024 * 1024)
     metadata_max_retention_ms: int = integer(7 * 24 * HOUR_MS)
 
@@ -141,39 +164,47 @@ class ServerConfig:
     auto_create_topics_enable: bool = boolean(True)
     auto_leader_rebalance_enable: bool = boolean(True)
     leader_imbalance_check_interval_seconds: int = integer(300, at_least=1)
-    default_replication_factor: int = integer(1, at_least=1)
+    default_replication_factor: int = integer(1, at_least=1, at_most=INT_MAX)
     delete_topic_enable: bool = boolean(True)
-    min_insync_replicas: int = integer(1, at_least=1)
-    num_partitions: int = integer(1, at_least=1)
+    min_insync_replicas: int = integer(1, at_least=1, at_most=INT_MAX)
+    num_partitions: int = integer(1, at_least=1, at_most=INT_MAX)
     unclean_leader_election_enable: bool = boolean(False)
 
     # Logs.
-    log_index_interval_bytes: int = integer(4_096, at_least=0)
-    log_index_size_max_bytes: int = integer(10 * 1024 * 1024, at_least=4)
+    log_index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
+    log_index_size_max_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)
     log_retention_bytes: int = integer(-1)
-    log_retention_hours: int = integer(168)
-    log_retention_minutes: int | None = integer(None)
+    log_retention_hours: int = integer(168, at_most=INT_MAX)
+    log_retention_minutes: int | None = integer(None, at_most=INT_MAX)
     log_retention_ms: int | None = integer(None)
     log_retention_check_interval_ms: int = integer(300_000, at_least=1)
-    log_roll_hours: int = integer(168, at_least=1)
+    log_roll_hours: int = integer(168, at_least=1, at_most=INT_MAX)
     log_roll_ms: int | None = integer(None, at_least=1)
     log_segment_bytes: int = integer(1024**3, at_least=14, at_most=INT_MAX)
     log_segment_delete_delay_ms: int = integer(60_000, at_least=0)
-    log_flush_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0)
-    log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0)
+    log_flush_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0, at_most=INT_MAX)
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0, at_most=INT_MAX)
     message_max_bytes: int = integer(1_048_588, at_least=0, at_most=INT_MAX)
 
     # Replication.
-    replica_fetch_backoff_ms: int = integer(1_000, at_least=0)
+    replica_fetch_backoff_ms: int = integer(1_000, at_least=0, at_most=INT_MAX)
     replica_fetch_max_bytes: int = integer(1024 * 1024, at_least=0, at_most=INT_MAX)
     replica_fetch_min_bytes: int = integer(1, at_most=INT_MAX)
     replica_fetch_response_max_bytes: int = integer(10 * 1024 * 1024, at_least=0, at_most=INT_MAX)
-    replica_fetch_wait_max_ms: int = integer(500)
+    replica_fetch_wait_max_ms: int = integer(500, at_most=INT_MAX)
     replica_high_watermark_checkpoint_interval_ms: int = integer(5_000, at_least=1)
     replica_lag_time_max_ms: int = integer(30_000, at_least=1)
-    replica_socket_timeout_ms: int = integer(30_000, at_least=1)
+    replica_socket_timeout_ms: int = integer(30_000, at_least=1, at_most=INT_MAX)
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
-    leader_imbalance_per_broker_percentage: int = integer(10, at_least=0)
+    leader_imbalance_per_broker_percentage: int = integer(10, at_least=0, at_most=INT_MAX)
+
+    # Moves of replicas, and their throttles (KIP-113, KIP-73). The two names of the move rate always have the same value.
+    # Without a number of threads, there is one for each directory of log.dirs.
+    num_replica_alter_log_dirs_threads: int | None = integer(None, at_least=1, at_most=INT_MAX)
+    replica_alter_log_dirs_io_max_bytes_per_second: int = integer(LONG_MAX, at_least=0)
+    intra_broker_throttled_rate: int = integer(LONG_MAX, at_least=0)
+    leader_replication_throttled_rate: int = integer(LONG_MAX, at_least=0)
+    follower_replication_throttled_rate: int = integer(LONG_MAX, at_least=0)
 
     # Warnings for the operator about unknown keys and about known keys that have no effect yet.
     warnings: tuple[str, ...] = field(default=())
@@ -210,6 +241,12 @@ class ServerConfig:
         return self.log_retention_hours * HOUR_MS if self.log_retention_hours >= 0 else -1
 
     @property
+    def replica_alter_log_dirs_threads(self) -> int:
+        """How many replicas may move between this broker's directories at the same time."""
+        threads = self.num_replica_alter_log_dirs_threads
+        return len(self.log_dirs) if threads is None else threads
+
+    @property
     def all_log_dirs(self) -> tuple[str, ...]:
         """The directories of log.dirs, plus metadata.log.dir if it is not among these."""
         extra = () if self.metadata_log_dir in self.log_dirs else (self.metadata_log_dir,)
@@ -221,7 +258,7 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
 
     Raises ConfigError.
     """
-    config = ServerConfig(**load_settings(ServerConfig, properties))
+    config = ServerConfig(**load_settings(ServerConfig, with_both_move_rates(properties)))
     config = replace(config, warnings=_warnings(properties))
     config = _with_directories(config)
     config = _with_listeners(config, host_name)
@@ -232,6 +269,12 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
             f"it takes less than broker.session.timeout.ms={config.broker_session_timeout_ms}"
         )
     return config
+
+
+def with_both_move_rates(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the properties with the move rate under both of its names, if they have it under one."""
+    rate = next((properties[name] for name in MOVE_RATE_NAMES if name in properties), None)
+    return properties if rate is None else {**properties, **dict.fromkeys(MOVE_RATE_NAMES, rate)}
 
 
 def _warnings(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ setting parses the text and describes what is allowed, so that an error can give
 one line. A default is given as a value, not as text to be parsed. Counterpart of Kafka's ConfigDef.
 """
 
+import contextlib
 import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, TypeVar
 
 ConfigurationClass = TypeVar("ConfigurationClass")
@@ -42,23 +44,35 @@ class Required:
 REQUIRED = Required()
 
 
+class ConfigType(IntEnum):
+    """The type of a key's value, with the numbers of Kafka's ConfigType in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    LIST = 7
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How to read one key. `parse` returns the value or raises ValueError; `allowed` describes the allowed values."""
 
     parse: Callable[[str], object]
     allowed: str
+    type: ConfigType
 
 
-def _field(parse: Callable[[str], object], allowed: str, default: object) -> Any:
-    metadata = {"setting": Setting(parse, allowed)}
+def _field(parse: Callable[[str], object], allowed: str, default: object, type_: ConfigType) -> Any:
+    metadata = {"setting": Setting(parse, allowed, type_)}
     if isinstance(default, Required):
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most: int = LONG_MAX) -> Any:
-    """Declares a key that takes an integer within bounds. The error message gives the bounds."""
+    """Declares a key that takes an integer within bounds. The error message gives the bounds. A key that Kafka reads as an
+    int takes at most INT_MAX."""
 
     def parse(text: str) -> int:
         # Check the form first, because int() would also accept underscores and the digits of other scripts.
@@ -71,7 +85,8 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
 
     low = "" if at_least == -(2**63) else f" of at least {at_least}"
     high = "" if at_most == LONG_MAX else f"{' and' if low else ' of'} at most {at_most}"
-    return _field(parse, f"a whole number{low}{high}", default)
+    type_ = ConfigType.INT if at_most <= INT_MAX else ConfigType.LONG
+    return _field(parse, f"a whole number{low}{high}", default, type_)
 
 
 def boolean(default: bool) -> Any:
@@ -82,12 +97,12 @@ def boolean(default: bool) -> Any:
             raise ValueError
         return text.lower() == "true"
 
-    return _field(parse, "true or false", default)
+    return _field(parse, "true or false", default, ConfigType.BOOLEAN)
 
 
 def text(default: str | Required | None) -> Any:
     """Declares a key that takes any text. An empty value is kept."""
-    return _field(lambda value: value, "any text", default)
+    return _field(lambda value: value, "any text", default, ConfigType.STRING)
 
 
 def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> Any:
@@ -100,12 +115,12 @@ def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> An
         return parts
 
     allowed = "a comma-separated list" + (f" of {', '.join(among)}" if among else "")
-    return _field(parse, allowed, default if isinstance(default, Required) else tuple(default))
+    return _field(parse, allowed, default if isinstance(default, Required) else tuple(default), ConfigType.LIST)
 
 
-def custom(parse: Callable[[str], object], allowed: str, default: object) -> Any:
+def custom(parse: Callable[[str], object], allowed: str, default: object, type_: ConfigType = ConfigType.STRING) -> Any:
     """Declares a key with a parser of its own."""
-    return _field(parse, allowed, default)
+    return _field(parse, allowed, default, type_)
 
 
 def key_of(field_name: str) -> str:
@@ -113,10 +128,20 @@ def key_of(field_name: str) -> str:
     return field_name.replace("_", ".")
 
 
+def field_of(key: str) -> str:
+    """Returns the field of a key: `log_dirs` for `log.dirs`."""
+    return key.replace(".", "_")
+
+
 def keys_of(configuration_class: type) -> tuple[str, ...]:
     """Returns the declared keys in order of declaration."""
+    return tuple(settings_of(configuration_class))
+
+
+def settings_of(configuration_class: type) -> dict[str, Setting]:
+    """Returns the settings of the declared keys in order of declaration."""
     fields = dataclasses.fields(configuration_class)
-    return tuple(key_of(field.name) for field in fields if "setting" in field.metadata)
+    return {key_of(field.name): field.metadata["setting"] for field in fields if "setting" in field.metadata}
 
 
 def load_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -133,6 +158,26 @@ def load_settings(configuration_class: type, properties: Mapping[str, str]) -> d
         elif field.default is dataclasses.MISSING:
             raise ConfigError(f"{key} is missing; it takes {setting.allowed}")
     return values
+
+
+def load_readable_settings(configuration_class: type, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Maps field names to values for the declared keys in `properties`, and leaves out the values that are invalid."""
+    settings = settings_of(configuration_class)
+    values: dict[str, Any] = {}
+    for key, value in properties.items():
+        if key in settings:
+            with contextlib.suppress(ConfigError):
+                values[field_of(key)] = parse_setting(key, settings[key], value)
+    return values
+
+
+def is_readable(setting: Setting, value: str) -> bool:
+    """Whether the value is valid."""
+    try:
+        parse_setting("", setting, value)
+    except ConfigError:
+        return False
+    return True
 
 
 def parse_setting(key: str, setting: Setting, value: str) -> object:

@@ -5,11 +5,36 @@ overrides. A Kafka key that has no effect yet is rejected, unless its value asks
 with such a value is stored like any other and changes nothing. Counterpart of Kafka's LogConfig.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from common.configuration.server import ServerConfig
-from common.configuration.settings import INT_MAX, ConfigError, boolean, integer, keys_of, load_settings
+from common.configuration.settings import (
+    INT_MAX,
+    ConfigError,
+    ConfigType,
+    boolean,
+    custom,
+    integer,
+    keys_of,
+    load_readable_settings,
+    load_settings,
+)
+
+_THROTTLED_REPLICA = re.compile("[0-9]+:[0-9]+")
+
+
+def _parse_throttled_replicas(value: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in value.split(",") if part.strip())
+    if parts != ("*",) and not all(_THROTTLED_REPLICA.fullmatch(part) for part in parts):
+        raise ValueError
+    return parts
+
+
+THROTTLED_REPLICAS = "* or a list of PARTITION:BROKER separated by commas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +42,14 @@ class TopicConfig:
     """The settings of one topic's logs. Durations are in milliseconds, sizes in bytes."""
 
     file_delete_delay_ms: int = integer(60_000, at_least=0)
+    # The replicas to which replication is throttled (KIP-73), each as PARTITION:BROKER, or "*" for all.
+    follower_replication_throttled_replicas: tuple[str, ...] = custom(
+        _parse_throttled_replicas, THROTTLED_REPLICAS, (), ConfigType.LIST
+    )
     index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
+    leader_replication_throttled_replicas: tuple[str, ...] = custom(
+        _parse_throttled_replicas, THROTTLED_REPLICAS, (), ConfigType.LIST
+    )
     max_message_bytes: int = integer(1_048_588, at_least=0, at_most=INT_MAX)
     min_insync_replicas: int = integer(1, at_least=1, at_most=INT_MAX)
     retention_bytes: int = integer(-1, at_least=-1)
@@ -39,8 +71,6 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
     "delete.retention.ms": None,
     "flush.messages": "9223372036854775807",
     "flush.ms": "9223372036854775807",
-    "follower.replication.throttled.replicas": "",
-    "leader.replication.throttled.replicas": "",
     "local.retention.bytes": None,
     "local.retention.ms": None,
     "max.compaction.lag.ms": None,
@@ -60,6 +90,24 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
 # without checking whether it exists.
 SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
+# The broker-level keys that hold the default of a topic's key. If there are several, the first one that is set wins.
+BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
+    {
+        "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+        "follower.replication.throttled.replicas": (),
+        "index.interval.bytes": ("log.index.interval.bytes",),
+        "leader.replication.throttled.replicas": (),
+        "max.message.bytes": ("message.max.bytes",),
+        "min.insync.replicas": ("min.insync.replicas",),
+        "retention.bytes": ("log.retention.bytes",),
+        "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        "segment.bytes": ("log.segment.bytes",),
+        "segment.index.bytes": ("log.index.size.max.bytes",),
+        "segment.ms": ("log.roll.ms", "log.roll.hours"),
+        "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    }
+)
+
 
 def default_topic_config(server: ServerConfig) -> TopicConfig:
     """Returns this server's settings for a topic without overrides."""
@@ -78,10 +126,10 @@ def default_topic_config(server: ServerConfig) -> TopicConfig:
 
 
 def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """Returns `defaults` overlaid with a topic's overrides. Raises ConfigError for an invalid value."""
+    """Returns `defaults` overlaid with a topic's overrides. An override that cannot be read is passed over."""
     if not overrides:
         return defaults
-    return replace(defaults, **load_settings(TopicConfig, overrides))
+    return replace(defaults, **load_readable_settings(TopicConfig, overrides))
 
 
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
@@ -98,5 +146,5 @@ def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
                 allowed = f"only {served or 'an empty value'} is served" if served is not None else "leave it out"
                 raise ConfigError(f"{key}={value} has no effect in this version; {allowed}")
         elif key not in known:
-            raise ConfigError(f"{key} is not a known topic configuration; known are {', '.join(sorted(known))}")
+            raise ConfigError(f"Unknown topic config name: {key}")
     load_settings(TopicConfig, {key: value for key, value in overrides.items() if key in known and value is not None})

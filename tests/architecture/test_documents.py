@@ -4,7 +4,7 @@ import ast
 import dataclasses
 import re
 
-from common.configuration.server import KNOWN_WITHOUT_EFFECT, ServerConfig
+from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import keys_of
 from common.configuration.topic import TopicConfig
 from tests.architecture.test_house_rules import DAEMON_PACKAGES, ROOT, modules
@@ -67,6 +67,8 @@ def test_every_key_is_in_the_page_of_the_configuration() -> None:
         assert key in rows
         if isinstance(default, int):
             assert rows[key] == str(default).lower(), key
+    dynamic = page.partition("\n## Keys that can be changed while a broker runs\n")[2].partition("\n## ")[0]
+    assert [key for key in DYNAMIC_KEYS if f"`{key}`" not in dynamic] == []
     topic_keys = page.partition("\n## Keys of a topic\n")[2]
     assert [key for key in keys_of(TopicConfig) if f"| `{key}` |" not in topic_keys] == []
     assert [key for key in KNOWN_WITHOUT_EFFECT if f"`{key}`" not in page] == []

@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.controller_channel import ControllerUnavailable
+from broker.core.current_configuration import CurrentConfiguration
 from broker.core.partition_replica import Role
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
@@ -20,6 +21,7 @@ from broker.requests.fetch import FetchHandler
 from broker.requests.list_offsets import ListOffsetsHandler
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
+from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.interface import LogDir, LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
@@ -99,12 +101,14 @@ class TestBroker:
         self.env = env
         self.letters = letters
         self.port = port
-        self.config: ServerConfig = load_server_config(
-            {**DEFAULTS, "node.id": str(broker_id), "log.dirs": ",".join(path(broker_id, letter) for letter in letters)}
-            | cluster.properties,
-            host_name=env.name,
-        )
+        properties = {
+            **DEFAULTS,
+            "node.id": str(broker_id),
+            "log.dirs": ",".join(path(broker_id, letter) for letter in letters),
+        } | cluster.properties
+        self.config: ServerConfig = load_server_config(properties, host_name=env.name)
         self.state = MetadataState()
+        self.configuration = CurrentConfiguration(ConfigResolver(self.config, properties), self.state)
         self.log_dirs: dict[DirectoryId, LogDir] = {}
         self.directories: LogDirectories
         self.failures: FailureChannel
@@ -142,6 +146,7 @@ class TestBroker:
             self.replicas = Replicas(
                 env,
                 self.config,
+                configuration=self.configuration,
                 broker_id=self.broker_id,
                 broker_epoch=lambda: self.epoch,
                 state=self.state,
@@ -153,6 +158,7 @@ class TestBroker:
                 wishes_changed=lambda: None,
             )
             working = [group.create_task(sender.run()), group.create_task(self.failures.run())]
+            self.configuration.refresh()
             await self.replicas.load(self.previous_directories)
             self.replicas.apply(delta)
             self.server = RequestServer(
@@ -203,6 +209,7 @@ class TestBroker:
         delta = MetadataDelta()
         for offset, record in enumerate(records, first_offset):
             self.state.replay(record, offset=Offset(offset), delta=delta)
+        self.configuration.metadata_changed(delta)
         self.replicas.apply(delta)
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:
@@ -350,6 +357,10 @@ class ClusterController:
                 for index, replicas in enumerate(partitions)
             ),
         )
+
+    def configure_broker(self, name: str, key: str, value: str | None) -> None:
+        """Sets or removes one dynamic configuration of a broker, or of all brokers if the name is empty."""
+        self.commit(ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name=name, name=key, value=value))
 
     def configure(self, key: str, value: str | None, *, name: str = "t") -> None:
         """Sets or removes one configuration of a topic."""

@@ -4,20 +4,11 @@ import dataclasses
 
 import pytest
 
-from broker.requests.describe_configs import (
-    BOOLEAN_TYPE,
-    BROKER_KEYS,
-    DEFAULT_SOURCE,
-    LIST_TYPE,
-    LONG_TYPE,
-    STATIC_BROKER_SOURCE,
-    STRING_TYPE,
-    TOPIC_SOURCE,
-    DescribeConfigsRequests,
-)
-from common.configuration.server import ServerConfig, load_server_config
-from common.configuration.settings import key_of, keys_of
-from common.configuration.topic import SERVED_ANYWAY, TopicConfig, default_topic_config
+from broker.requests.describe_configs import UNKNOWN_TYPE, DescribeConfigsRequests
+from common.configuration.resolver import ConfigResolver
+from common.configuration.server import DYNAMIC_KEYS, ServerConfig, load_server_config
+from common.configuration.settings import ConfigType, key_of, keys_of
+from common.configuration.topic import BROKER_KEYS, SERVED_ANYWAY, TopicConfig, default_topic_config
 from common.ids import BrokerId
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -32,6 +23,7 @@ from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import replay, topic
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_BROKER_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
 PROPERTIES = {
     "process.roles": "broker",
     "node.id": "1",
@@ -45,20 +37,32 @@ PROPERTIES = {
 
 
 class Broker:
-    """Broker 1 with these properties in its server.properties, and topic-1 with these overrides."""
+    """Broker 1 with these properties in its server.properties, topic-1 with these overrides, and dynamic configuration of
+    broker 1 and of all brokers."""
 
-    def __init__(self, properties: dict[str, str] | None = None, overrides: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        properties: dict[str, str] | None = None,
+        overrides: dict[str, str] | None = None,
+        *,
+        own: dict[str, str] | None = None,
+        everywhere: dict[str, str] | None = None,
+    ) -> None:
         given = PROPERTIES | (properties or {})
         state = replay(
             topic(1),
             *(
-                ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="topic-1", name=key, value=value)
-                for key, value in (overrides or {}).items()
+                ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+                for resource_type, name, configs in (
+                    (ConfigResourceType.TOPIC, "topic-1", overrides),
+                    (ConfigResourceType.BROKER, "1", own),
+                    (ConfigResourceType.BROKER, "", everywhere),
+                )
+                for key, value in (configs or {}).items()
             ),
         )
-        self.requests = DescribeConfigsRequests(
-            state, broker_id=BrokerId(1), config=load_server_config(given, host_name="here"), properties=given
-        )
+        resolver = ConfigResolver(load_server_config(given, host_name="here"), given)
+        self.requests = DescribeConfigsRequests(state, broker_id=BrokerId(1), resolver=resolver)
 
     def describe(
         self, resource_type: int, name: str, *keys: str, synonyms: bool = False, version: int = 4
@@ -79,8 +83,8 @@ class Broker:
         (entry,) = self.describe(TOPIC, "topic-1", key, synonyms=synonyms).configs
         return entry
 
-    def broker_entry(self, key: str) -> DescribeConfigsResourceResult:
-        (entry,) = self.describe(BROKER, "1", key).configs
+    def broker_entry(self, key: str, *, name: str = "1", synonyms: bool = False) -> DescribeConfigsResourceResult:
+        (entry,) = self.describe(BROKER, name, key, synonyms=synonyms).configs
         return entry
 
 
@@ -140,7 +144,7 @@ def test_synonyms_in_the_order_in_which_they_count() -> None:
 def test_an_override_that_has_no_effect_is_shown_all_the_same() -> None:
     """cleanup.policy=delete is accepted at creation, so a client that lists the topic's overrides must see this one."""
     entry = Broker(overrides={"cleanup.policy": "delete"}).topic_entry("cleanup.policy", synonyms=True)
-    assert (entry.value, entry.config_source, entry.config_type) == ("delete", TOPIC_SOURCE, STRING_TYPE)
+    assert (entry.value, entry.config_source, entry.config_type) == ("delete", TOPIC_SOURCE, ConfigType.STRING)
     assert [(each.name, each.value) for each in entry.synonyms] == [("cleanup.policy", "delete")]
 
 
@@ -152,13 +156,16 @@ def test_what_clients_look_up_is_there() -> None:
 
 
 def test_types_of_values_are_kafkas() -> None:
-    """Version 3 and later have the type of each value, as a number of Kafka's ConfigType."""
+    """Version 3 and later have the type of each value, as a number of Kafka's ConfigType, also where no value is set."""
     broker = Broker()
-    assert broker.topic_entry("unclean.leader.election.enable").config_type == BOOLEAN_TYPE
+    assert broker.topic_entry("unclean.leader.election.enable").config_type == ConfigType.BOOLEAN
     assert broker.topic_entry("unclean.leader.election.enable").value == "false"
-    assert broker.topic_entry("segment.bytes").config_type == LONG_TYPE
-    assert broker.broker_entry("log.dirs").config_type == LIST_TYPE
-    assert broker.broker_entry("metadata.log.dir").config_type == STRING_TYPE
+    assert broker.topic_entry("segment.bytes").config_type == ConfigType.INT
+    assert broker.topic_entry("retention.ms").config_type == ConfigType.LONG
+    assert broker.topic_entry("leader.replication.throttled.replicas").config_type == ConfigType.LIST
+    assert broker.broker_entry("log.retention.ms").config_type == ConfigType.LONG
+    assert broker.broker_entry("log.dirs").config_type == ConfigType.LIST
+    assert broker.broker_entry("metadata.log.dir").config_type == ConfigType.STRING
 
 
 def test_only_the_keys_that_are_asked_for() -> None:
@@ -201,7 +208,7 @@ def test_the_brokers_own_configuration() -> None:
     result = broker.describe(BROKER, "1")
     assert result.error_code == ErrorCode.NONE
     assert [entry.name for entry in result.configs] == list(keys_of(ServerConfig))
-    assert all(entry.read_only for entry in result.configs)
+    assert {entry.name for entry in result.configs if not entry.read_only} == DYNAMIC_KEYS
     entries = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
     assert entries["log.dirs"] == ("/d1,/d2", STATIC_BROKER_SOURCE)
     assert entries["num.partitions"] == ("1", STATIC_BROKER_SOURCE)
@@ -234,17 +241,72 @@ def test_synonyms_of_the_brokers_own_configuration() -> None:
 def test_the_default_listener_is_shown_as_a_listener() -> None:
     """If the broker's file sets no listener, the default listener is shown in the form of a configured one."""
     given = {key: value for key, value in PROPERTIES.items() if not key.startswith(("listener", "inter"))}
-    requests = DescribeConfigsRequests(replay(), broker_id=BrokerId(1), config=load_server_config(given), properties=given)
+    resolver = ConfigResolver(load_server_config(given), given)
+    requests = DescribeConfigsRequests(replay(), broker_id=BrokerId(1), resolver=resolver)
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["listeners"])
     response = requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
     (entry,) = response.results[0].configs
     assert (entry.value, entry.config_source) == ("PLAINTEXT://127.0.0.1:9092", DEFAULT_SOURCE)
 
 
-def test_the_cluster_wide_defaults_are_empty() -> None:
-    """The empty broker name stands for cluster-wide dynamic defaults, not for this broker. There are none."""
+def test_the_cluster_wide_defaults_are_what_is_set_there() -> None:
+    """The empty broker name stands for the dynamic defaults of all brokers, not for this broker."""
     result = Broker().describe(BROKER, "")
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
+    broker = Broker({"log.retention.ms": "1"}, own={"log.retention.ms": "2"}, everywhere={"log.retention.ms": "3"})
+    (entry,) = broker.describe(BROKER, "", synonyms=True).configs
+    assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "3", CLUSTER_SOURCE)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [("log.retention.ms", "3", CLUSTER_SOURCE)]
+    assert (entry.read_only, entry.is_sensitive) == (False, False)
+
+
+def test_every_place_that_sets_a_value_is_a_synonym() -> None:
+    """In the order in which they count: topic, this broker, all brokers, its file, default."""
+    broker = Broker(
+        {"log.retention.hours": "2"},
+        {"retention.ms": "5"},
+        own={"log.retention.ms": "4"},
+        everywhere={"log.retention.ms": "3"},
+    )
+    entry = broker.topic_entry("retention.ms", synonyms=True)
+    assert (entry.value, entry.config_source) == ("5", TOPIC_SOURCE)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("retention.ms", "5", TOPIC_SOURCE),
+        ("log.retention.ms", "4", BROKER_SOURCE),
+        ("log.retention.ms", "3", CLUSTER_SOURCE),
+        ("log.retention.hours", "2", STATIC_BROKER_SOURCE),
+        ("log.retention.hours", "168", DEFAULT_SOURCE),
+    ]
+    entry = broker.broker_entry("log.retention.ms", synonyms=True)
+    assert (entry.value, entry.config_source, entry.read_only) == ("4", BROKER_SOURCE, False)
+    assert [each.source for each in entry.synonyms] == [BROKER_SOURCE, CLUSTER_SOURCE]
+
+
+def test_both_names_of_the_move_rate_show_the_rate_that_counts() -> None:
+    """The place counts more than the name, and the value is the same under both names."""
+    broker = Broker({"replica.alter.log.dirs.io.max.bytes.per.second": "1"}, everywhere={"intra.broker.throttled.rate": "2"})
+    for key in ("replica.alter.log.dirs.io.max.bytes.per.second", "intra.broker.throttled.rate"):
+        entry = broker.broker_entry(key, synonyms=True)
+        assert (entry.value, entry.config_source) == ("2", CLUSTER_SOURCE)
+        assert [(each.name, each.value) for each in entry.synonyms] == [
+            ("intra.broker.throttled.rate", "2"),
+            ("replica.alter.log.dirs.io.max.bytes.per.second", "1"),
+            ("replica.alter.log.dirs.io.max.bytes.per.second", str(2**63 - 1)),
+            ("intra.broker.throttled.rate", str(2**63 - 1)),
+        ]
+
+
+def test_a_key_that_the_broker_does_not_know_may_be_a_secret() -> None:
+    """It is listed where it is set, without its value, and not as a default where the broker sets it too."""
+    broker = Broker(own={"a.secret": "x"}, everywhere={"a.secret": "y", "another": "z"})
+    for name, key, source in (
+        ("1", "a.secret", BROKER_SOURCE),
+        ("1", "another", CLUSTER_SOURCE),
+        ("", "a.secret", CLUSTER_SOURCE),
+    ):
+        entry = broker.broker_entry(key, name=name, synonyms=True)
+        assert (entry.value, entry.is_sensitive, entry.config_source) == (None, True, source)
+        assert (entry.config_type, [each.value for each in entry.synonyms]) == (UNKNOWN_TYPE, [None])
 
 
 @pytest.mark.parametrize("name", ["2", "one", "1" * 32_767])

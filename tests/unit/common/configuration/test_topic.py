@@ -30,7 +30,7 @@ def test_the_class_defaults_are_kafkas() -> None:
     [
         ({"cleanup.policy": "compact"}, "cleanup.policy=compact has no effect in this version; only delete is served"),
         ({"retention.ms": "soon"}, "retention.ms=soon"),
-        ({"no.such": "1"}, "no.such is not a known topic configuration"),
+        ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({"min.compaction.lag.ms": "5"}, "leave it out"),
     ],
@@ -45,3 +45,22 @@ def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fr
 def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
     """Tools routinely send cleanup.policy=delete and compression.type=producer, so both are accepted."""
     validate_topic_overrides({"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "1"})
+
+
+@pytest.mark.parametrize("value", ["", "*", "0:1", "0:1, 12:3"])
+def test_throttled_replicas_are_all_or_a_list(value: str) -> None:
+    """Each replica is named by its partition and its broker."""
+    validate_topic_overrides({"leader.replication.throttled.replicas": value})
+
+
+@pytest.mark.parametrize("value", ["1", "*,0:1", "0:1:2", "a:b", "-1:0"])
+def test_other_throttled_replicas_are_refused(value: str) -> None:
+    """With an error that shows the form."""
+    with pytest.raises(ConfigError, match="PARTITION:BROKER"):
+        validate_topic_overrides({"follower.replication.throttled.replicas": value})
+
+
+def test_an_override_that_cannot_be_read_is_passed_over() -> None:
+    """The record may come from another version. The topic's other overrides count."""
+    config = topic_config(TopicConfig(), {"retention.ms": "soon", "segment.bytes": "1024"})
+    assert config == TopicConfig(segment_bytes=1024)

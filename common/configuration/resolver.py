@@ -1,0 +1,133 @@
+"""The effective configuration: which of the values that are set for a key counts (core; KIP-226).
+
+What a node applies and what DescribeConfigs shows both come from here. A key can be set in several places, and the first
+place that sets it counts:
+
+1. the topic (only keys of a topic),
+2. the dynamic configuration of this broker,
+3. the dynamic configuration of all brokers, the cluster-wide default,
+4. server.properties,
+5. the built-in default.
+
+The key of a topic has other names in 2 to 5, and sometimes several. The place is compared first, then the name.
+
+Dynamic configuration is in ConfigRecords. The controller validates a value before it writes the record, but the record may
+come from another version of the software. A value that this node cannot read is passed over, because a node that ended on
+it could not even be asked to change it. Kafka does the same.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from common.configuration.server import DYNAMIC_KEYS, MOVE_RATE_NAMES, ServerConfig, with_both_move_rates
+from common.configuration.settings import is_readable, key_of, load_readable_settings, settings_of
+from common.configuration.topic import BROKER_KEYS, TopicConfig, default_topic_config, topic_config
+from common.configuration.value_text import value_text
+from common.records.metadata_records import ConfigResourceType
+
+# The resource name of the cluster-wide default.
+CLUSTER_DEFAULT_NAME = ""
+
+_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
+_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
+# The built-in defaults as text. A mandatory key and an optional one without a default are left out.
+_SERVER_DEFAULTS: Final = MappingProxyType(
+    {
+        key_of(field.name): text
+        for field in dataclasses.fields(ServerConfig)
+        if field.default is not dataclasses.MISSING and (text := value_text(field.default)) is not None
+    }
+)
+_TOPIC_DEFAULTS: Final = MappingProxyType(
+    {key_of(field.name): value_text(field.default) for field in dataclasses.fields(TopicConfig)}
+)
+
+
+class ConfigSource(IntEnum):
+    """Where a value is set, with the numbers of DescribeConfigs."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the values that are set for a key, under the name that the key has there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class DynamicConfigs(Protocol):
+    """The ConfigRecords that were replayed (`MetadataState`)."""
+
+    def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]: ...
+
+
+class ConfigResolver:
+    """Resolves the configuration of one node. `properties` are the entries of server.properties as written, `server` is what
+    they were loaded as."""
+
+    def __init__(self, server: ServerConfig, properties: Mapping[str, str]) -> None:
+        self._server = server
+        self._properties = properties
+        self._broker_name = str(server.node_id)
+
+    # --- values --------------------------------------------------------------------------------------------------
+
+    def server_config(self, dynamic: DynamicConfigs) -> ServerConfig:
+        """Returns the node's configuration with everything dynamic in it."""
+        values: dict[str, Any] = {}
+        for name in (CLUSTER_DEFAULT_NAME, self._broker_name):
+            # Resolve the two names of the rate for each place on its own, because the place counts more than the name.
+            configs = with_both_move_rates(self._applicable(dynamic, name))
+            values |= load_readable_settings(ServerConfig, configs)
+        return dataclasses.replace(self._server, **values) if values else self._server
+
+    def topic_config(self, dynamic: DynamicConfigs, topic: str) -> TopicConfig:
+        """Returns the configuration of a topic's logs on this node."""
+        defaults = default_topic_config(self.server_config(dynamic))
+        return topic_config(defaults, dynamic.config(ConfigResourceType.TOPIC, topic))
+
+    # --- synonyms ------------------------------------------------------------------------------------------------
+
+    def topic_synonyms(self, dynamic: DynamicConfigs, overrides: Mapping[str, str], key: str) -> Sequence[ConfigSynonym]:
+        """Returns every value that is set for the key of a topic with these overrides, and the default. The first counts.
+        Never empty."""
+        synonyms: list[ConfigSynonym] = []
+        if key in overrides and is_readable(_TOPIC_SETTINGS[key], overrides[key]):
+            synonyms.append(ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        synonyms += self._synonyms(dynamic, BROKER_KEYS[key])
+        if not BROKER_KEYS[key]:
+            synonyms.append(ConfigSynonym(key, _TOPIC_DEFAULTS[key], ConfigSource.DEFAULT_CONFIG))
+        return synonyms
+
+    def broker_synonyms(self, dynamic: DynamicConfigs, key: str) -> Sequence[ConfigSynonym]:
+        """Returns every value that is set for the key of a broker, and the default if there is one. The first counts."""
+        return list(self._synonyms(dynamic, MOVE_RATE_NAMES if key in MOVE_RATE_NAMES else (key,)))
+
+    def _synonyms(self, dynamic: DynamicConfigs, names: Sequence[str]) -> Iterator[ConfigSynonym]:
+        for source, values in (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self._applicable(dynamic, self._broker_name)),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._applicable(dynamic, CLUSTER_DEFAULT_NAME)),
+            (ConfigSource.STATIC_BROKER_CONFIG, self._properties),
+            (ConfigSource.DEFAULT_CONFIG, _SERVER_DEFAULTS),
+        ):
+            for name in names:
+                if name in values:
+                    yield ConfigSynonym(name, values[name], source)
+
+    def _applicable(self, dynamic: DynamicConfigs, broker_name: str) -> Mapping[str, str]:
+        """Returns the dynamic configuration of a broker or of all brokers, without what this node cannot apply."""
+        configs = dynamic.config(ConfigResourceType.BROKER, broker_name)
+        return {
+            key: value for key, value in configs.items() if key in DYNAMIC_KEYS and is_readable(_SERVER_SETTINGS[key], value)
+        }

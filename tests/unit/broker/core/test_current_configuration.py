@@ -1,0 +1,65 @@
+"""The broker's configuration in effect, and who is notified of its changes."""
+
+from broker.core.current_configuration import CurrentConfiguration
+from common.configuration.resolver import ConfigResolver
+from common.configuration.server import load_server_config
+from common.ids import Offset
+from common.metadata.delta import MetadataDelta
+from common.metadata.state import MetadataState
+from common.records.metadata_records import ConfigRecord
+from tests.unit.common.configuration.test_server import BROKER as PROPERTIES
+
+TOPIC, BROKER = 2, 4
+
+
+class Node:
+    """A broker's image and configuration. `notified` are the rates that a subscriber saw."""
+
+    def __init__(self) -> None:
+        self.state = MetadataState()
+        resolver = ConfigResolver(load_server_config(PROPERTIES), PROPERTIES)
+        self.configuration = CurrentConfiguration(resolver, self.state)
+        self.notified: list[int] = []
+        self.configuration.subscribe(
+            lambda: self.notified.append(self.configuration.server.leader_replication_throttled_rate)
+        )
+
+    def replay(self, resource_type: int, name: str, key: str, value: str | None) -> list[str]:
+        """Replays one ConfigRecord and returns the keys whose values changed."""
+        delta = MetadataDelta()
+        record = ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+        self.state.replay(record, offset=Offset(self.state.last_offset + 1), delta=delta)
+        return self.configuration.metadata_changed(delta)
+
+
+def test_subscribers_are_notified_when_a_value_changes() -> None:
+    """And find the new value in place. A record that changes no value of this broker notifies nobody."""
+    node = Node()
+    rate = "leader.replication.throttled.rate"
+    assert node.replay(BROKER, "", rate, "5") == [rate]
+    assert node.replay(BROKER, "", rate, "5") == []
+    assert node.replay(BROKER, "77", rate, "6") == []
+    assert node.replay(BROKER, PROPERTIES["node.id"], rate, "7") == [rate]
+    assert node.replay(BROKER, "", rate, "8") == []
+    assert node.replay(BROKER, PROPERTIES["node.id"], rate, None) == [rate]
+    assert node.notified == [5, 7, 8]
+
+
+def test_topics_are_resolved_over_the_dynamic_defaults() -> None:
+    """A topic's own override counts at once, without a refresh."""
+    node = Node()
+    node.replay(BROKER, "", "log.retention.ms", "5")
+    assert node.configuration.topic("t").retention_ms == 5
+    node.replay(TOPIC, "t", "retention.ms", "6")
+    assert (node.configuration.topic("t").retention_ms, node.configuration.topic("u").retention_ms) == (6, 5)
+    assert len(node.notified) == 1
+
+
+def test_what_the_image_held_before_is_applied_by_a_refresh() -> None:
+    """A broker that starts on an image with dynamic configuration refreshes before it loads its logs."""
+    node = Node()
+    record = ConfigRecord(resource_type=BROKER, resource_name="", name="min.insync.replicas", value="2")
+    node.state.replay(record, offset=Offset(0))
+    assert node.configuration.topic("t").min_insync_replicas == 1
+    assert node.configuration.refresh() == ["min.insync.replicas"]
+    assert node.configuration.topic("t").min_insync_replicas == 2
