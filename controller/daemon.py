@@ -37,6 +37,7 @@ class ControllerDaemon:
         config: ServerConfig,
         driver: ControllerQuorum,
         *,
+        properties: Mapping[str, str],
         cluster_id: str,
         authorize: Authorize = allow_all,
         on_active: Callable[[], None] = lambda: None,
@@ -49,7 +50,7 @@ class ControllerDaemon:
             idle_interval_ns=config.metadata_max_idle_interval_ms * NS_PER_MS,
             preferred_interval_ns=rebalance_seconds * NS_PER_S,
         )
-        settings = controller_settings(config, cluster_id)
+        settings = controller_settings(config, properties, cluster_id)
         self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers, on_active=on_active)
         facts = ClusterFacts(cluster_id, config.controller_quorum_voters)
         self._requests = ControllerRequests(env, self.controller, driver, facts, authorize=authorize)

@@ -4,10 +4,11 @@ The settings are an immutable value, so that operations stay functions of their 
 everywhere in the code; the configuration's keys are in milliseconds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
-from common.configuration.topic import TopicConfig, default_topic_config
 from common.time_units import NS_PER_MS
 
 
@@ -17,18 +18,19 @@ class ControllerSettings:
 
     cluster_id: str
     session_timeout_ns: int
-    topic_defaults: TopicConfig
+    # Resolves the configuration that is in effect on this node, together with the metadata state.
+    resolver: ConfigResolver
     num_partitions: int = 1
     default_replication_factor: int = 1
     is_topic_deletion_enabled: bool = True
 
 
-def controller_settings(config: ServerConfig, cluster_id: str) -> ControllerSettings:
-    """Derives the settings from server.properties."""
+def controller_settings(config: ServerConfig, properties: Mapping[str, str], cluster_id: str) -> ControllerSettings:
+    """Derives the settings from server.properties: its entries as written, and what they were loaded as."""
     return ControllerSettings(
         cluster_id=cluster_id,
         session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
-        topic_defaults=default_topic_config(config),
+        resolver=ConfigResolver(config, properties),
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         is_topic_deletion_enabled=config.delete_topic_enable,

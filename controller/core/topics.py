@@ -11,10 +11,18 @@ Counterpart of createTopics and deleteTopics in Kafka's ReplicationControlManage
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from common.configuration.settings import ConfigError, key_of
-from common.configuration.topic import SERVED_ANYWAY, TopicConfig, topic_config, validate_topic_overrides
+from common.configuration.resolver import ConfigSource
+from common.configuration.settings import ConfigError, field_of, keys_of
+from common.configuration.topic import (
+    SERVED_ANYWAY,
+    TopicConfig,
+    default_topic_config,
+    topic_config,
+    validate_topic_overrides,
+)
+from common.configuration.value_text import value_text
 from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId
 from common.metadata import metadata_version
 from common.metadata.registrations import LeaderRecoveryState
@@ -52,9 +60,6 @@ from controller.core.turn import Turn
 RECORDS_PER_REQUEST_MAX = 10_000
 # The value of num_partitions or replication_factor that asks for the server's default.
 SERVER_DEFAULT = -1
-# Kafka's ConfigSource numbers in a CreateTopics response.
-SOURCE_TOPIC = 1
-SOURCE_DEFAULT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,6 @@ class _NewTopic:
     topic_id: TopicId
     replicas: Sequence[tuple[BrokerId, ...]]
     records: Sequence[ApiMessageAndVersion]
-    config: TopicConfig
     overrides: Mapping[str, str]
 
 
@@ -89,7 +93,7 @@ def create_topics(turn: Turn, request: CreateTopicsRequest) -> ControllerResult[
         room -= len(topic.records)
         created[name] = topic
         taken[collision_key(name)] = name
-        response.topics.append(_created(topic, request.validate_only))
+        response.topics.append(_created(turn, topic, request.validate_only))
     if request.validate_only:
         return ControllerResult([], response)
     records = [record for topic in created.values() for record in topic.records]
@@ -133,7 +137,6 @@ def _validate_name(state: MetadataState, name: str, taken: Mapping[str, str]) ->
 def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
     state = turn.state
     overrides = _validated_overrides(wish)
-    config = topic_config(turn.settings.topic_defaults, overrides)
     room -= len(overrides) + 1
     replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(turn, wish, room)
     if len(replicas) > room:
@@ -153,7 +156,7 @@ def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
         if not isr:
             raise ApiError(code, f"every broker of partition {index} is fenced or shutting down")
         records.append(_partition_record(state, topic_id, index, brokers, isr))
-    return _NewTopic(wish.name, topic_id, replicas, records, config, overrides)
+    return _NewTopic(wish.name, topic_id, replicas, records, overrides)
 
 
 def _validated_overrides(wish: CreatableTopic) -> dict[str, str]:
@@ -227,24 +230,31 @@ def _partition_record(
     return ApiMessageAndVersion(record, metadata_version.partition_record_version(state.metadata_version))
 
 
-def _created(topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:
-    effective = {key_of(field.name): _config_text(getattr(topic.config, field.name)) for field in fields(TopicConfig)}
+def _created(turn: Turn, topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if is_validation else topic.topic_id,
         num_partitions=len(topic.replicas),
         replication_factor=len(topic.replicas[0]),
-        configs=[
-            CreatableTopicConfigs(
-                name=key, value=value, config_source=SOURCE_TOPIC if key in topic.overrides else SOURCE_DEFAULT
-            )
-            for key, value in {**effective, **SERVED_ANYWAY}.items()
-        ],
+        configs=_created_configs(turn, topic.overrides),
     )
 
 
-def _config_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _created_configs(turn: Turn, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    resolver = turn.settings.resolver
+    effective = topic_config(default_topic_config(resolver.server_config(turn.state)), overrides)
+    configs = [
+        CreatableTopicConfigs(
+            name=key,
+            value=value_text(getattr(effective, field_of(key))),
+            config_source=resolver.topic_synonyms(turn.state, overrides, key)[0].source,
+        )
+        for key in keys_of(TopicConfig)
+    ]
+    for key, value in SERVED_ANYWAY.items():
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG if key in overrides else ConfigSource.DEFAULT_CONFIG
+        configs.append(CreatableTopicConfigs(name=key, value=value, config_source=source))
+    return configs
 
 
 # --- deletion ---------------------------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ class Node:
                 self._env,
                 self._config,
                 driver,
+                properties=self._properties,
                 cluster_id=directories.cluster_id,
                 on_active=partial(self._role_is_ready, "controller"),
             )

@@ -40,7 +40,8 @@ class ControllerNode:
 
     def __init__(self, world: SimulatedWorld, properties: Mapping[str, str] | None = None) -> None:
         self.world = world
-        self.config = load_server_config(PROPERTIES | dict(properties or {}))
+        self.properties = PROPERTIES | dict(properties or {})
+        self.config = load_server_config(self.properties)
         self.daemon: ControllerDaemon
         self.driver: QuorumDriver
 
@@ -74,7 +75,7 @@ class ControllerNode:
                 voters=self.config.controller_quorum_voters,
                 channels=channel,
             )
-            self.daemon = ControllerDaemon(env, self.config, self.driver, cluster_id=CLUSTER_ID)
+            self.daemon = ControllerDaemon(env, self.config, self.driver, properties=self.properties, cluster_id=CLUSTER_ID)
             self.daemon.start(task_group)
             ready.set()
             await self.driver.run(task_group)

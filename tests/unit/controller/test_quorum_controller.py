@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from common.configuration.topic import TopicConfig
 from common.ids import BrokerId, IncarnationId, TopicId, Uuid
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE, NO_OP_LEVEL
 from common.protocol.errors import ApiError, ErrorCode
@@ -40,10 +39,11 @@ from controller.core.settings import ControllerSettings
 from controller.core.turn import Turn
 from controller.quorum_controller import ControllerTimers, QuorumController
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.unit.controller.core.context import resolver
 from tests.unit.controller.fake_driver import NODE_ID, OTHER_NODE, FakeDriver
 
 SESSION_NS = 9 * NS_PER_S
-SETTINGS = ControllerSettings(cluster_id="c", session_timeout_ns=SESSION_NS, topic_defaults=TopicConfig())
+SETTINGS = ControllerSettings(cluster_id="c", session_timeout_ns=SESSION_NS, resolver=resolver({}))
 QUIET = ControllerTimers(idle_interval_ns=0)
 FEATURES: list[KnownRecord] = [
     FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21),

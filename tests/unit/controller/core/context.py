@@ -9,7 +9,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from common.configuration.topic import TopicConfig
+from common.configuration.resolver import ConfigResolver
+from common.configuration.server import load_server_config
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
@@ -68,6 +69,7 @@ from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
 from controller.core.unregister import handle_unregister_broker
 
+CONTROLLER_ID = 100
 CLUSTER_ID = "cluster-of-the-test"
 SESSION_TIMEOUT_NS = 9_000_000_000
 # The metadata offset of a heartbeat from a broker that has applied everything.
@@ -85,6 +87,19 @@ def incarnation(name: str) -> IncarnationId:
     return IncarnationId(Uuid(name.encode().ljust(16, b"!")))
 
 
+def resolver(properties: Mapping[str, str]) -> ConfigResolver:
+    """Returns the resolver of a controller with these properties in its server.properties."""
+    given = {
+        "process.roles": "controller",
+        "node.id": str(CONTROLLER_ID),
+        "controller.quorum.voters": f"{CONTROLLER_ID}@controller:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "CONTROLLER://:9093",
+        **properties,
+    }
+    return ConfigResolver(load_server_config(given), given)
+
+
 class ControllerContext:
     """The state, soft state and clock of one active controller."""
 
@@ -94,7 +109,7 @@ class ControllerContext:
         self.settings = ControllerSettings(
             cluster_id=CLUSTER_ID,
             session_timeout_ns=SESSION_TIMEOUT_NS,
-            topic_defaults=TopicConfig(unclean_leader_election_enable=unclean),
+            resolver=resolver({"unclean.leader.election.enable": str(unclean)}),
         )
         self.now_ns = NS_PER_S
         self.rng = random.Random(seed)

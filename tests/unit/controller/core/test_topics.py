@@ -1,6 +1,7 @@
 """Topic creation and deletion: the records of good requests, the error codes of bad ones."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,8 +19,7 @@ from common.protocol.messages.create_topics import (
 from common.records.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from controller.core import topics
 from controller.core.placement import place_replicas
-from controller.core.settings import ControllerSettings
-from tests.unit.controller.core.context import CLUSTER_ID, SESSION_TIMEOUT_NS, ControllerContext, directory
+from tests.unit.controller.core.context import ControllerContext, directory
 
 
 def cluster(brokers: int = 3) -> ControllerContext:
@@ -75,10 +75,8 @@ def test_a_manual_assignment_is_followed() -> None:
 def test_minus_one_means_the_servers_defaults() -> None:
     """A partition count and a replication factor of -1 mean the server's defaults."""
     controller = cluster()
-    controller.settings = ControllerSettings(
-        cluster_id=CLUSTER_ID,
-        session_timeout_ns=SESSION_TIMEOUT_NS,
-        topic_defaults=controller.settings.topic_defaults,
+    controller.settings = replace(
+        controller.settings,
         num_partitions=4,
         default_replication_factor=2,
     )
@@ -368,10 +366,8 @@ def test_deletion_may_be_disabled() -> None:
     """With delete.topic.enable=false, every topic is refused."""
     controller = cluster()
     controller.topic("one", [[1]])
-    controller.settings = ControllerSettings(
-        cluster_id=CLUSTER_ID,
-        session_timeout_ns=SESSION_TIMEOUT_NS,
-        topic_defaults=controller.settings.topic_defaults,
+    controller.settings = replace(
+        controller.settings,
         is_topic_deletion_enabled=False,
     )
     assert controller.delete("one").responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
