@@ -39,8 +39,8 @@ class Verdict(Enum):
 
 def classify(error: "LogDirError") -> Verdict:
     """Returns the verdict on an error that a LogDir reported. An errno that no rule names takes the directory offline."""
-    # With a process limit, the operation failed before its fsync call: the folder could not be opened, or too much was
-    # queued.
+    # If the process ran into one of its limits, the operation failed before its fsync call: the folder could not be opened,
+    # or too much was queued.
     is_fsync = error.operation in _FSYNC_OPERATIONS and error.errno_code not in _PROCESS_LIMITS
     if is_fsync or error.detail == FSYNC_STEP:
         return Verdict.DIRECTORY_FAILED

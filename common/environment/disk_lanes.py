@@ -13,9 +13,9 @@ both lanes. The threads have queues of their own (disk_threads.py) and never loo
                                     v                       v
                                  abandoned <────────────────┘
 
-1. The future completes exactly once, on the event loop, by whichever comes first: the refusal, `_settle` with the thread's
-   result, the deadline, or `take_offline` with its error. A later result is dropped, but its bytes and counters are
-   released.
+1. Each operation has a future, which completes exactly once, on the event loop. The first of these completes it: the
+   refusal, `_settle` with the thread's result, the deadline, or `take_offline` with its error. A later result is dropped,
+   but its bytes and counters are released.
 2. When an operation expires, only the caller stops waiting for it. The thread may be stuck in it, so the operation keeps its
    place in the lane, its bytes and its descriptor until the thread returns.
 3. A deadline measures the disk, not the queue: it counts from the last progress of the thread that the operation waits for.
@@ -39,7 +39,7 @@ from common.time_units import NS_PER_S
 
 _OPERATIONS_MAX: Final = 100_000
 _BYTES_MAX: Final = 512 * 1024 * 1024
-# A timer that fires this late means that the whole process was stalled, and not the disk.
+# If a timer fires this late, the whole process was stalled, and not the disk.
 _STALL_NS: Final = 500_000_000
 _GRACE_NS: Final = NS_PER_S
 
@@ -77,9 +77,9 @@ class DiskLanes:
         # When each thread last handed back finished operations, 0 before the first time. Never decreases.
         self._writer_progress_ns = 0
         self._reader_progress_ns = 0
-        # One timer for both lanes, armed for whatever deadline is the earliest when it is armed. If the operation with that
-        # deadline finishes in time, the timer still fires and is then armed again: arming a timer for each append would cost
-        # more than the append. Invariant: None only while no queued operation can expire.
+        # One timer for both lanes. It is armed for the deadline that is the earliest at that moment. If the operation with
+        # that deadline finishes in time, the timer still fires and is then armed again, because arming a timer for each
+        # append would cost more than the append. Invariant: None only while no queued operation can expire.
         self._timer: Timer | None = None
         self._timer_at_ns = 0
         # No operation expires before this time. Set when the timer fires very late.
@@ -105,7 +105,7 @@ class DiskLanes:
             self._watch()
 
     def add(self, queued: Queued) -> None:
-        """Adds an operation. The caller has set `by_reader` and `held_back`, because the deadline depends on them."""
+        """Adds an operation. The caller sets `by_reader` and `held_back` first, because the deadline depends on them."""
         (self._for_reader if queued.by_reader else self._for_writer).append(queued)
         if self._timer is None:
             self._watch()
@@ -146,7 +146,7 @@ class DiskLanes:
         return taken
 
     def stop(self) -> None:
-        """Cancels the timer, once no more operations will come."""
+        """Cancels the timer. Called when no more operations will come."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -179,7 +179,8 @@ class DiskLanes:
     def _progress_towards_writer_ns(self) -> int:
         """Returns the time of the last progress that counts towards the writer's deadlines.
 
-        While the writer waits for the reader, the reader's progress counts too. If the writer itself hangs, it does not.
+        While the writer waits for the reader, the reader's progress counts too. If the writer itself hangs, the reader's
+        progress does not count.
         """
         front = self._for_writer[0] if self._for_writer else None
         if front is None:
@@ -199,7 +200,7 @@ class DiskLanes:
         if now_ns >= self._grace_until_ns:
             for lane in (self._for_writer, self._for_reader):
                 for queued in lane:
-                    # No deadline is earlier than the queueing time plus the timeout, and a lane is in queue order. So all
+                    # No deadline is earlier than the queueing time plus the timeout, and each lane is in queue order. So all
                     # operations from here on still have time.
                     if queued.queued_ns + self._timeout_ns > now_ns:
                         break

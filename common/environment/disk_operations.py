@@ -3,8 +3,8 @@
 1. Nothing here may run on the event loop.
 2. Every file is opened relative to the directory's descriptor, which `attach` opens once. If a mount vanishes or is swapped,
    no write goes to the other directory that is then at the path.
-3. A failed fsync is final whatever its errno is. It is raised as `FsyncFailed`, so that the caller of an operation of
-   several steps knows which step failed.
+3. A failed fsync is final whatever its errno is. It is raised as `FsyncFailed`, so that the caller of a multi-step operation
+   knows that the fsync step failed.
 4. Never use mmap: on a dead XFS it raises SIGBUS.
 """
 
@@ -23,7 +23,7 @@ from common.time_units import NS_PER_MS
 
 LOCK_FILE: Final = ".lock"
 PROBE_FILE: Final = ".diskraft-probe"
-BUFFERS_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux.
+BUFFERS_PER_WRITE_MAX: Final = 1024  # Linux's IOV_MAX.
 _PROBE_SIZE: Final = 4096
 
 # Tests replace these functions to make a healthy disk fail.
@@ -40,11 +40,12 @@ class FsyncFailed(OSError):
 
 
 class DescribedError(OSError):
-    """An error that this module detected, not the kernel. Its text says more than the errno."""
+    """An error detected by this module, not by the kernel. Its text says more than the errno."""
 
 
 class HeldDirectory:
-    """One log directory, held by a descriptor. Only the two threads of a LogDir use it, except for `release_lock_now`."""
+    """One log directory, held open by its descriptor. Only the two threads of a LogDir use it, except for
+    `release_lock_now`."""
 
     def __init__(self, path: str, process: ProcessResources) -> None:
         self.path = path
@@ -136,7 +137,7 @@ class HeldDirectory:
             raise DescribedError(errno.ESTALE, "another directory is at this path")
 
     def probe(self) -> None:
-        """Writes and reads back a small file. Finds persistent write faults, and read faults by bypassing the page cache.
+        """Writes a small file, and reads it back without the page cache. Finds persistent write faults and read faults.
 
         Listing the directory or calling statvfs would find neither kind of fault.
         """
@@ -190,7 +191,7 @@ class HeldDirectory:
         except PermissionError:
             fd = _open(name, flags, 0o644, dir_fd=self._held_fd())
         self._open_files[fd] = None
-        # No read-ahead: a page that is still being read counts as cached, and sendfile would block the event loop on it.
+        # Disable read-ahead: a page that is still being read counts as cached, and sendfile would block the event loop.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return fd, os.fstat(fd).st_size
 
@@ -274,8 +275,8 @@ def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memo
             position += written
             if not written and any(memoryview(buffer).nbytes for buffer in pending[first:]):
                 raise DescribedError(errno.EIO, "the write took nothing and gave no error")
-            # Drop from `pending` what was written, which may be less than asked: a nearly full disk takes part of a write
-            # without an error, and only the next write gets ENOSPC.
+            # Drop the written bytes from `pending`. One call may write less than requested: a nearly full disk takes part of
+            # a write without an error, and only the next write gets ENOSPC.
             while first < len(pending) and written >= (size := memoryview(pending[first]).nbytes):
                 written -= size
                 first += 1
@@ -321,7 +322,7 @@ def sync_and_forget(fd: int) -> None:
 
 
 def sync_all(fd: int) -> None:
-    """Calls fsync, for new files and for folders."""
+    """Calls fsync. Used for new files and for folders."""
     try:
         _fsync(fd)
     except OSError as error:

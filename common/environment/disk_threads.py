@@ -52,8 +52,8 @@ class OpenFile:
         self.fd = fd
         self.name = name
         self._close = close
-        # The error of a failed group of appends, after which the file was cut back to `broken_at`; None without one. A later
-        # append past `broken_at` would leave a hole, so it fails with the same error. A truncation, or an append at or
+        # The error of the last failed group of appends, or None. After the failure, the file was truncated to `broken_at`. A
+        # later append past `broken_at` would leave a hole, so it fails with the same error. A truncation, or an append at or
         # before `broken_at`, resets this field to None. Owned by the writer thread.
         self.broken: OSError | None = None
         self.broken_at = 0
@@ -145,7 +145,8 @@ class Operation:
 
 
 class Append:
-    """A queued append. It has the life of an Operation but no function to run, as the writer writes appends in groups."""
+    """A queued append. It has the same life cycle as an Operation but no function to run, because the writer writes appends
+    in groups."""
 
     __slots__ = (
         "buffers",
@@ -217,7 +218,8 @@ class _Group:
         self.end += append.size
 
     def write(self) -> None:
-        """Writes the whole group or, as far as the disk allows, none of it. All its appends get the same outcome."""
+        """Writes the whole group. If that fails, tries to leave none of it in the file. All its appends get the same
+        result."""
         file = self.file
         if file.broken is not None and self.start > file.broken_at:
             error: OSError | None = file.broken
@@ -281,7 +283,7 @@ class DiskThreads:
         self._reader_queue.put(queued)
 
     def read_after_writes(self, operation: Operation) -> None:
-        """Queues the operation for the reader once the writer has finished all operations queued before."""
+        """Queues the operation for the reader once the writer has finished all operations queued before it."""
         operation.held_back = True
         self._writer_queue.put(partial(self._hand_over, operation))
 
@@ -313,7 +315,7 @@ class DiskThreads:
         self._writer_queue.put(partial(self._reader_queue.put, free))
 
     def close_file(self, fd: int) -> None:
-        """Makes the writer close the descriptor. Called on whichever thread drops the last reference to the OpenFile."""
+        """Makes the writer close the descriptor. Called on the thread that drops the last reference to the OpenFile."""
         self._writer_queue.put(partial(self._directory.close_file, fd))
 
     def finish(self) -> None:
@@ -338,7 +340,7 @@ class DiskThreads:
             while not queue.empty() and len(batch) < _BATCH_MAX:
                 batch.append(queue.get())
             staying = self._carry_out(batch)
-            # Do not keep operations, and with them their descriptors, alive until the next batch comes.
+            # Without this, the operations, and with them their descriptors, would stay alive until the next batch comes.
             batch.clear()
         self._reader_queue.put(None)
         self._leave("writer")
@@ -407,7 +409,7 @@ class DiskThreads:
         try:
             self._loop.call_soon_threadsafe(self._settle, finished)
         except RuntimeError:
-            # The event loop is closed, so no task is waiting.
+            # The event loop is closed, so no task is waiting for the results.
             return
 
     def _leave(self, role: str) -> None:

@@ -1,8 +1,8 @@
 """Starts and ends a daemon process: event loop, signals, garbage collector, unexpected exceptions (shell).
 
-`run_daemon` never returns, because a process whose disk hangs can only leave through `ProcessResources.exit`. Any unexpected
-exception ends the daemon, whether in the main task, in a callback or in a thread: a daemon that limps on gives wrong
-answers. Asserts guard the codec and the replay, so `run_daemon` refuses `python -O`.
+`run_daemon` never returns, because only `ProcessResources.exit` can end a process whose disk hangs. Any unexpected exception
+ends the daemon, whether in the main task, in a callback or in a thread: a daemon that limps on gives wrong answers. Asserts
+guard the codec and the replay, so `run_daemon` refuses `python -O`.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ import uvloop
 from common.environment.process import PROCESS, ProcessResources
 from common.environment.real import RealEnvironment
 
-# A full collection walks all live objects, so these thresholds make it rare. `freeze_loaded_objects` exempts what was loaded
-# at start.
+# A full collection walks all live objects, so these thresholds make it rare. `freeze_loaded_objects` exempts the objects
+# loaded at start.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
-# How long the main task may take to end after one of its tasks has failed.
+# How long the main task may take to end after one of its child tasks has failed.
 _UNWINDING_SECONDS: Final = 2.0
 
 # glibc's mallopt parameters, numbered as in malloc.h.
@@ -85,7 +85,7 @@ def freeze_loaded_objects() -> None:
 
 
 class _LastWord:
-    """Exits the process when the `with` block ends, normally or with an exception, and frees ports and locks first.
+    """Frees ports and locks, then exits the process, when the `with` block ends, even if it ends with an exception.
 
     The event loop is still running then: closing it would cancel and await the remaining tasks, which may hang.
     """
@@ -117,8 +117,8 @@ def _callback_failed(main_task: asyncio.Task[None], loop: asyncio.AbstractEventL
     _log_failure("callback_failed", context.get("exception"), reason=context.get("message"))
     if not main_task.cancelling():
         PROCESS.exit(1)
-    # A task has already failed and the others are being cancelled. Requests that still come in then fail because the
-    # TaskGroup is closed. Exiting now would hide the first failure, which the main task is about to log.
+    # A task has already failed and the others are being cancelled. A request that arrives now fails, because the TaskGroup
+    # is closed. Exiting now would hide the first failure, which the main task is about to log.
     loop.call_later(_UNWINDING_SECONDS, PROCESS.exit, 1)
 
 

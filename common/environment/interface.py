@@ -95,9 +95,9 @@ class LogDir(ABC):
        operation raises the error passed to it.
     4. Every operation has a deadline, counted from the last progress of the operations ahead of it. An operation that misses
        its deadline fails with ETIMEDOUT, and its late completion is ignored.
-    5. `on_error` is set by the owner. It is called from the event loop with every LogDirError, before the awaiting task
-       gets it and even if no task awaits it. It is not called for the error passed to `take_offline`, nor for later
-       errors.
+    5. `on_error` is set by the owner. It is called from the event loop with every LogDirError, before the task that awaits
+       the operation gets the error, and even if no task awaits the operation. It is not called for the error passed to
+       `take_offline`, nor for later errors.
     """
 
     path: str
@@ -111,7 +111,8 @@ class LogDir(ABC):
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod
     def attach(self, *, create: bool = False) -> Awaitable[None]:
-        """Opens the directory and holds its descriptor. Must be the first operation. `create` makes a missing directory."""
+        """Opens the directory and holds its descriptor. Must be the first operation. With `create`, creates a missing
+        directory."""
 
     @abstractmethod
     def lock(self) -> Awaitable[None]:
@@ -121,8 +122,8 @@ class LogDir(ABC):
     def probe(self) -> Awaitable[None]:
         """Creates, writes, fsyncs, renames and unlinks a small file, and reads it back without the page cache.
 
-        Fails with ESTALE if the path no longer leads to the directory that `attach` opened, as when a mount vanished or was
-        swapped.
+        Fails with ESTALE if the path no longer leads to the directory that `attach` opened, for example because a mount
+        vanished or was swapped.
         """
 
     @abstractmethod
@@ -141,7 +142,7 @@ class LogDir(ABC):
 
     @abstractmethod
     def release_lock_now(self) -> None:
-        """Releases `.lock` on the calling thread, for an exit while a thread of this directory is stuck."""
+        """Releases `.lock` on the calling thread, so that the process can exit while a thread of this directory is stuck."""
 
     # --- files ---------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -156,8 +157,8 @@ class LogDir(ABC):
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
         """Writes all of `buffers` at `position` with pwritev. Completes when the kernel has the data, without an fsync.
 
-        The caller must not change the buffers before that. Consecutive queued appends to one file are joined into a group.
-        If a group fails, the file is truncated to the group's start and the whole group fails.
+        The caller must not change the buffers before the append completes. Consecutive queued appends to one file are joined
+        into a group. If a group fails, the file is truncated to the group's start and the whole group fails.
         """
 
     @abstractmethod
@@ -166,7 +167,8 @@ class LogDir(ABC):
 
     @abstractmethod
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
-        """Returns a handle to a range, for Connection.send. The append that wrote the range must have completed."""
+        """Returns a handle to a range of the file, for Connection.send. The append that wrote the range must have
+        completed."""
 
     @abstractmethod
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]: ...
@@ -218,7 +220,8 @@ class Connection(ABC):
     """One TCP connection, for client, broker or controller traffic.
 
     `send` never blocks: it queues the parts, and they are sent in order. The owner watches `queued_bytes` to know when to
-    stop producing. If a send could not empty the queue at once, the receiver's `writable()` is called when it is empty.
+    stop producing. If a send could not empty the queue at once, the receiver's `writable()` is called when the queue is
+    empty.
     """
 
     peer: str
@@ -233,7 +236,7 @@ class Connection(ABC):
 
     @abstractmethod
     def send(self, parts: Sequence[Part]) -> None:
-        """Queues parts. Does nothing on a closed connection, as `connection_lost` reports the loss.
+        """Queues parts. Does nothing on a closed connection, because `connection_lost` reports the loss.
 
         If reading a FileRegion fails while it is being sent, its LogDir's `on_error` gets the error and the connection is
         aborted.
@@ -292,7 +295,7 @@ class Environment(ABC):
 
     @abstractmethod
     def now_ns(self) -> int:
-        """Returns the monotonic clock, on which all deadlines are based."""
+        """Returns the time of the monotonic clock, on which all deadlines are based."""
 
     @abstractmethod
     def wall_ms(self) -> int: ...
@@ -321,11 +324,12 @@ class Environment(ABC):
     async def connect(
         self, host: str, port: int, accept: Callable[[Connection], Receiver], *, deadline_ns: int
     ) -> Connection:
-        """Connects. Calls `accept` for the receiver before any data arrives. Raises ConnectFailed, also at the deadline."""
+        """Connects. Calls `accept` to get the receiver before any data arrives. Raises ConnectFailed on a failure or at the
+        deadline."""
 
     @abstractmethod
     def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
-        """Returns the directory at an absolute path, without touching the disk. Its first operation must be `attach`."""
+        """Returns the LogDir for an absolute path, without touching the disk. Its first operation must be `attach`."""
 
     @abstractmethod
     def serve_metrics(self, host: str, port: int, collector: Collector) -> Callable[[], None]:

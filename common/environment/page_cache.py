@@ -1,9 +1,9 @@
 """Checks whether the event loop can sendfile a range without waiting for a disk (shell).
 
 `cachestat` (Linux 6.5) counts how many pages of a range are in the page cache. A page counts as soon as its read has
-*started*, so a full count alone proves nothing. `preadv2(RWF_NOWAIT)` must also read the last byte: this call fails while
-that page is being read or the inode is locked. After any error, for example from an old kernel or a seccomp filter, the
-range counts as not resident, and the reader thread reads it instead.
+*started*, so a full count alone proves nothing. `preadv2(RWF_NOWAIT)` must also succeed in reading the last byte: this call
+fails while that page is being read or the inode is locked. After any error, for example from an old kernel or a seccomp
+filter, the range counts as not resident, and the reader thread reads it instead.
 """
 
 import ctypes
@@ -15,7 +15,8 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class PageCache:
-    """The residency check. Each environment uses one PageCache, only on its event loop because all calls share buffers."""
+    """Checks residency. Each environment has one PageCache. Use it only on the event loop, because all calls share
+    buffers."""
 
     def __init__(self) -> None:
         # PyDLL keeps the GIL. The call takes a microsecond; releasing and reacquiring the GIL would take longer.

@@ -23,7 +23,7 @@ class ProcessResources:
     def __init__(self) -> None:
         # Maps (device, inode) of each locked directory to the function that drops its lock without touching the disk.
         self.held_locks: dict[tuple[int, int], Callable[[], None]] = {}
-        # Every open socket, listening or connected. The owner of a socket removes it when it closes it.
+        # Every open socket, listening or connected. The owner that closes a socket also removes it from here.
         self.sockets: dict[socket.socket, None] = {}
 
     def exit(self, code: int) -> NoReturn:
@@ -40,7 +40,8 @@ class ProcessResources:
 
 
 def close_socket(sock: socket.socket) -> None:
-    """Shuts the socket down and closes it. This frees the peer and the port even if a duplicate descriptor stays open."""
+    """Shuts the socket down and closes it. This ends the connection and frees the port even if a duplicate descriptor stays
+    open."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 Each node creates one RealEnvironment inside the running event loop; the nodes of a process share `PROCESS`. Its counterparts
 in Kafka are `Time`, `Selector`, `SocketServer` and `LogManager`. Only `exit` ends the process reliably: a normal exit would
-wait for threads that a hung disk may never return, and would leave the ports open.
+wait for threads that a hung disk may block forever, and would leave the ports open.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A TCP connection on its own socket, driven by the event loop's readiness callbacks (shell).
 
-Why it does not use asyncio's transports: docs/DESIGN.md, "The environment". Bytes are sent with sendmsg. File regions are
-sent with sendfile if the call cannot block on a disk; otherwise the log directory's reader thread reads them first. The
-socket stays writable during that read, so the writer callback must be removed, or the event loop would spin.
+docs/DESIGN.md, "The environment", explains why this module does not use asyncio's transports. Bytes are sent with sendmsg.
+File regions are sent with sendfile if the call cannot block on a disk; otherwise the log directory's reader thread reads
+them first. The socket stays writable during that read, so the writer callback must be removed, or the event loop would spin.
 """
 
 import asyncio
@@ -77,8 +77,8 @@ class RealConnection(Connection):
         self._small_reads = 0
         self._reading = False
         self._paused = False
-        # The parts that are not sent yet. `_region_sent` belongs to the first region: so many of its bytes are already
-        # sent, or were read by the reader thread and are queued in front of the region.
+        # The parts that are not sent yet. `_region_sent` counts bytes of the first region: those already sent, and those
+        # that the reader thread has read and that are queued in front of the region.
         self._queue: deque[Part] = deque()
         # Invariant: the number of unsent bytes in `_queue`.
         self._queued_bytes = 0
@@ -205,7 +205,7 @@ class RealConnection(Connection):
             front = queue[0]
             sent = self._send_region(front) if isinstance(front, RealFileRegion) else self._send_bytes()
             if sent is None:
-                # The connection was lost, or the reader thread reads the region and `_on_region_read` will flush again.
+                # The connection was lost, or the reader thread is reading the region and `_on_region_read` will flush again.
                 return
             if sent == 0:
                 break
@@ -266,7 +266,7 @@ class RealConnection(Connection):
     def _send_region(self, region: RealFileRegion) -> int | None:
         """Sends part of the region at the front of the queue.
 
-        Returns what `_send_bytes` returns, and also None if the reader thread reads the part first.
+        Returns the same as `_send_bytes`. None may also mean that the reader thread is reading the part first.
         """
         if not region.is_valid:
             self._lose(f"{region.file.name} was truncated or its log directory closed while it was being sent")
@@ -339,7 +339,7 @@ class RealConnection(Connection):
         self._lose(None, reset=True)
 
     def _lose(self, reason: str | None, *, reset: bool = False) -> None:
-        """Ends the connection. Only the first call counts. The receiver is notified in the next event loop step."""
+        """Ends the connection. Later calls do nothing. The receiver is notified in the next event loop step."""
         sock = self._sock
         if sock is None:
             return

@@ -81,7 +81,8 @@ class RealFileRegion(FileRegion):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the bytes may still be read: the directory is neither closed nor given up, and the range not truncated."""
+        """Whether the bytes may still be read: the directory is neither closed nor offline, and the range is not
+        truncated."""
         if not self.log_dir.is_open:
             return False
         # A truncation counts as soon as it is queued, so no truncation can run while a sendfile still uses the range.
@@ -104,8 +105,8 @@ class RealLogDir(LogDir):
         page_cache: PageCache,
     ) -> None:
         self.path = path
-        # Set by the owner before the first operation. Called on the event loop as soon as an error is known, within the call
-        # that found it. It may call `take_offline`.
+        # Set by the owner before the first operation. Called on the event loop as soon as an error is known, directly by the
+        # code that found it. The callback may call `take_offline`.
         self.on_error: Callable[[LogDirError], None] | None = None
         # Whether descriptors may be used on the event loop. `close` and `take_offline` set it to False; it never becomes
         # True again. Invariant: False before the threads are asked to close everything.
@@ -118,12 +119,12 @@ class RealLogDir(LogDir):
         self._directory = HeldDirectory(path, process)
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
         # The operations that are queued or running. Invariant: every operation in a lane was passed to a thread, except the
-        # operation of `close`. Empty once the directory is given up.
+        # operation of `close`. Empty after `take_offline`.
         self._lanes = DiskLanes(loop, operation_timeout_ns=operation_timeout_ns, on_expired=self._expired)
         # Whether the threads were started. The first `attach` sets it to True; never reset.
         self._started = False
-        # The error with which every new operation fails once the directory is closed or given up; None before.
-        # `take_offline` replaces the error that `close` has set. `on_error` is never called with this error.
+        # The error with which every new operation fails once the directory is closed or offline; None before. `take_offline`
+        # replaces the error that `close` has set. `on_error` is never called with this error.
         self._refusal: LogDirError | None = None
         # Set to True by `take_offline`, never reset. If True, the lanes are empty and results from the threads are dropped.
         self._given_up = False
@@ -164,7 +165,7 @@ class RealLogDir(LogDir):
         pending = self._lanes.take_all()
         self._given_up_ns = time.monotonic_ns()
         if self._started:
-            # A system call that a thread is in cannot be interrupted. If the disk hangs, it may never return.
+            # A system call in progress cannot be interrupted. If the disk hangs, the call may never return.
             self._threads.abandon()
             Timer(self._loop, self._given_up_ns + _STUCK_REPORT_NS, self._report_stuck)
         else:
@@ -274,7 +275,7 @@ class RealLogDir(LogDir):
         operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
         if self._queue_for_writer(operation):
             # A sync writes nothing, so every read may overtake it. It counts as a write in flight only because the lanes
-            # count down for every operation of the writer on a file.
+            # decrement the counter for every operation that the writer runs on a file.
             if open_file.writes_in_flight == 0:
                 open_file.unwritten_from = 1 << 63
             open_file.writes_in_flight += 1
@@ -397,7 +398,8 @@ class RealLogDir(LogDir):
         self._lanes.note_finished(finished)
         for queued in finished:
             if queued.expired or self._given_up:
-                # The caller already has an error, ETIMEDOUT or that of `take_offline`. A late result changes nothing.
+                # The caller already has an error: ETIMEDOUT, or the one passed to `take_offline`. A late result changes
+                # nothing.
                 continue
             future: asyncio.Future[Any] = queued.future
             if queued.error is not None:
@@ -405,8 +407,8 @@ class RealLogDir(LogDir):
                 self._fail(future, self._error_of(queued, queued.error))
             elif not future.done():
                 future.set_result(queued.result)
-        # Not earlier: an error above may make the owner call `take_offline`, which fails the unsettled operations in the
-        # lanes and empties the lanes itself.
+        # This must come last: an error above may make the owner call `take_offline`, which fails the unsettled operations in
+        # the lanes and empties the lanes itself.
         if not self._given_up:
             self._lanes.remove(finished)
 

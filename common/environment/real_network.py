@@ -103,7 +103,7 @@ class RealListener(Listener):
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Returns a listening socket. Host "" means all interfaces, for IPv4 and also IPv6 if the machine has it.
+    """Returns a listening socket. Host "" means all interfaces, for IPv4 and, if the machine has it, IPv6.
 
     Raises ListenFailed.
     """
@@ -129,7 +129,7 @@ def _listen_on(family: int, address: object) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.setblocking(False)
-        sock.bind(address)  # type: ignore[arg-type]  # typeshed takes Any here and nothing else that we have
+        sock.bind(address)  # type: ignore[arg-type]  # `object` is wider than typeshed's address type
         sock.listen(_BACKLOG)
     except (OSError, OverflowError):
         sock.close()
@@ -155,7 +155,7 @@ class Resolver:
         asked = self._asked.get(key)
         if asked is None:
             asked = self._loop.create_future()
-            # Retrieve the exception, so that asyncio does not report a failure that no caller waits for any more.
+            # Retrieve the exception, so that asyncio does not log a failure for which no caller is waiting any more.
             asked.add_done_callback(lambda done: done.exception())
             thread = threading.Thread(target=self._look_up, args=(key, asked), name=f"resolver of {host}", daemon=True)
             try:
@@ -190,7 +190,8 @@ def _addresses(host: str, port: int, flags: int) -> list[_Address]:
     except ValueError as error:
         # The host may come from a registration or a file and have a label of 64 characters, two dots in a row or a NUL.
         raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name ({error})") from error
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]  # (int, bytes): no IPv6 built in
+    # typeshed also allows an (int, bytes) address, which only a Python without IPv6 returns.
+    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
 
 
 async def connected_socket(loop: asyncio.AbstractEventLoop, resolver: Resolver, host: str, port: int) -> socket.socket:

@@ -18,7 +18,7 @@ _DELAY_MAX_MS: Final = 24 * 3600 * 1000
 
 
 class Timer:
-    """Calls back once, from the event loop, when the monotonic clock has reached the deadline."""
+    """Calls `callback` once, from the event loop, when the monotonic clock has reached the deadline."""
 
     __slots__ = ("_callback", "_deadline_ns", "_handle", "_loop")
 
