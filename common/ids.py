@@ -20,7 +20,7 @@ Offset = NewType("Offset", int)
 
 
 class TopicIdPartition(NamedTuple):
-    """Names a partition everywhere: which topic, and which of its partitions."""
+    """Identifies a partition throughout the system: the topic's id and the partition's number."""
 
     topic_id: TopicId
     partition: int
@@ -41,9 +41,9 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """Parses a text of `uuid_text`. Padding is allowed, as in Kafka. Raises ValueError for any other text."""
+    """Parses the output of `uuid_text`, with or without padding, as Kafka does. Raises ValueError for any other text."""
     try:
-        # The decoder also accepts plain base64's characters, which would give one uuid two spellings.
+        # The decoder also accepts the '+' and '/' of plain base64, which would give one uuid two spellings.
         if "+" in text or "/" in text:
             raise ValueError
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -1,7 +1,7 @@
 """The number of nanoseconds in a millisecond and in a second (core).
 
-Inside the process, durations and deadlines are integers of nanoseconds (names end in `_ns`). Configuration and the wire use
-milliseconds (`_ms`).
+Inside the process, durations and deadlines are integer nanoseconds (their names end in `_ns`). Configuration and the wire
+use milliseconds (`_ms`).
 """
 
 from typing import Final

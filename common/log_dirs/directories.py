@@ -1,6 +1,6 @@
 """The result of the start-up scan: the state of the node's directories, and an open LogDir for each (shell state, no I/O).
 
-`LogDirectories` decides which directories are online. A LogDir only does the I/O: its directory may be offline.
+`LogDirectories` decides which directories are online. A LogDir only does the I/O, and its directory may be offline.
 """
 
 from dataclasses import dataclass

@@ -84,7 +84,7 @@ class WentOffline:
 
 @dataclass(frozen=True, slots=True)
 class CameOnline:
-    """The directory is ready: its logs may be loaded, it may be registered and get new replicas."""
+    """The directory is ready: its logs may be loaded, and it may be registered and get new replicas."""
 
     log_dir: str
     directory_id: DirectoryId
@@ -158,7 +158,7 @@ class LogDirectories:
         return directory_id in self._online
 
     def at(self, path: str) -> LogDirectory:
-        """Returns the directory configured at this path, which may be the metadata directory. Raises KeyError for others."""
+        """Returns the directory configured at this path, which may be the metadata directory. Raises KeyError otherwise."""
         return self._by_path[path]
 
     def space(self, directory_id: DirectoryId) -> SpaceStat | None:

@@ -1,9 +1,9 @@
 """Opens every configured directory when a node starts, and refuses to start if anything is doubtful (shell).
 
-Counterpart of Kafka's KafkaRaftServer.initializeLogDirs and the start of its LogManager. A directory that cannot be read or
-written starts offline. A directory that is unformatted, locked, a copy, or another node's is fatal: the node ends with one
-line that says how to fix it. A read-only disk still returns its meta.properties, so every directory must pass a write probe
-before it counts as online.
+Counterpart of Kafka's KafkaRaftServer.initializeLogDirs and of the startup of its LogManager. A directory that cannot be
+read or written starts offline. A directory that is unformatted, locked, a copy of another one, or another node's is fatal:
+the node ends with one line that says how to fix it. A read-only disk still returns its meta.properties, so every directory
+must pass a write probe before it counts as online.
 """
 
 import errno
@@ -129,7 +129,7 @@ async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_
             scan.unformatted.append(path)
             return
         if not await probe_unless_full(log_dir):
-            # The directory stays online until an append does not fit, like one that fills up while the node runs.
+            # A full directory stays online until an append does not fit, like a directory that fills up while the node runs.
             env.log.warning("log_dir_warning", log_dir=path, cause="the directory is full, free some space")
         scan.space[path] = await log_dir.statvfs()
         marker = await load_clean_shutdown(log_dir)
@@ -187,7 +187,10 @@ async def _refuse_misplaced_metadata(env: Environment, scan: _Scan, metadata_log
 
 
 async def _ensure_directory_ids(env: Environment, scan: _Scan) -> Mapping[str, DirectoryId]:
-    """Returns the ids by path. Gives an id, in a version 1 file, to each directory that was formatted before KIP-858."""
+    """Returns the ids by path.
+
+    Each directory formatted before KIP-858 first gets a new id, which is written to a version 1 meta.properties.
+    """
     ids = {path: found.directory_id for path, found in scan.formatted.items() if found.directory_id is not None}
     for path, found in list(scan.formatted.items()):
         if path in ids:

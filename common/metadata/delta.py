@@ -24,8 +24,8 @@ class MetadataDelta:
 
     # The created and changed partitions, except partitions of removed topics.
     changed_partitions: dict[TopicIdPartition, PartitionRegistration | None] = field(default_factory=dict)
-    # The offset of the record that created each partition. After loading a snapshot, the lowest offset that the record can
-    # have had. Invariant: the keys are the keys of `changed_partitions` whose old value is None.
+    # The offset of the record that created each partition. For a partition from a snapshot, the lowest offset that the
+    # record can have had. Invariant: the keys are the keys of `changed_partitions` whose old value is None.
     created_partitions: dict[TopicIdPartition, Offset] = field(default_factory=dict)
     # The topics that were created. The values are the new topics, because there is no old value.
     created_topics: dict[TopicId, Topic] = field(default_factory=dict)

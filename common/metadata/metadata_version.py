@@ -104,7 +104,7 @@ SUPPORTED_FEATURES: Final = MappingProxyType(
 
 
 def supported_levels(feature: str) -> SupportedLevels:
-    """Returns the levels of a feature that this code supports. For an unknown feature only level 0, which means absent."""
+    """Returns the levels of a feature that this code supports. For an unknown feature, returns only level 0 (absent)."""
     return SUPPORTED_FEATURES.get(feature, SupportedLevels(0, 0))
 
 

@@ -23,8 +23,8 @@ class PartitionIndex:
     def __init__(self) -> None:
         # Invariant of all three indexes: no inner dict is empty, so a key is present only if it has a partition.
 
-        # The partitions of each broker and directory. Invariant: a partition is listed under replicas[i], directories[i] for
-        # each of its replicas, even if the directory id is a reserved one.
+        # The partitions of each broker and directory. Invariant: a partition is listed under (replicas[i], directories[i])
+        # for each of its replicas, even if the directory id is a reserved one.
         self._in_directory: dict[BrokerId, dict[DirectoryId, _Partitions]] = {}
         # The partitions by ISR member. Invariant: a partition is listed under each member of its ISR.
         self._with_isr_member: dict[BrokerId, _Partitions] = {}

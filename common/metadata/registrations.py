@@ -64,11 +64,12 @@ class BrokerRegistration:
     fenced: bool
     in_controlled_shutdown: bool
     # The online directories, sorted. Empty if the broker is older than directory assignment and registered no directories.
-    # Never empty because all directories are lost: losing the last one fences the broker and leaves this list unchanged.
+    # Losing every directory does not empty this list: the loss of the last one fences the broker and leaves the list
+    # unchanged.
     directories: tuple[DirectoryId, ...] = ()
     # The directories that this incarnation registered and then lost, sorted. Replaced when a new incarnation registers. If
-    # the same incarnation registers again, the online directories missing from that registration are added, and the
-    # directories in it are removed.
+    # the same incarnation registers again, the directories that were online and are missing from the new registration are
+    # added, and the directories that it lists are removed.
     lost_directories: tuple[DirectoryId, ...] = ()
 
     def has_online_directory(self, directory_id: DirectoryId) -> bool:
@@ -88,7 +89,7 @@ class BrokerRegistration:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
     def feature(self, name: str) -> SupportedFeature | None:
-        """Returns the supported levels of the feature, or None if the broker does not name it."""
+        """Returns the supported levels of the feature, or None if the broker did not register it."""
         return next((feature for feature in self.features if feature.name == name), None)
 
 
@@ -107,8 +108,8 @@ class PartitionRegistration(NamedTuple):
     """One partition: its replicas, their directories, and its leader.
 
     Replay guarantees these invariants: there are as many directories as replicas, the ISR is a subset of the replicas, and
-    the leader is in the ISR or NO_LEADER. A named tuple, because replay makes one for each record and a frozen dataclass
-    takes several times as long to make.
+    the leader is in the ISR or NO_LEADER. A named tuple, because replay creates one for each record, and a frozen dataclass
+    takes several times as long to create.
     """
 
     replicas: tuple[BrokerId, ...]

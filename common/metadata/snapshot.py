@@ -54,7 +54,7 @@ def generate_snapshot_records(state: MetadataState) -> Iterator[ApiMessageAndVer
 
 
 def _shallow_copy(state: MetadataState) -> MetadataState:
-    """Copies only what the snapshot records are made from. The indexes of the copy stay empty, and its offsets unset."""
+    """Copies only what the snapshot records are made from. The copy's indexes stay empty, and its offsets stay unset."""
     copy = MetadataState()
     copy.brokers = dict(state.brokers)
     copy.controllers = dict(state.controllers)

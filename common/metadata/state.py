@@ -69,8 +69,8 @@ from common.records.metadata_records import (
 )
 
 _NO_CONFIGS: Final = MappingProxyType[str, str]({})
-# A table of interned tuples is emptied once it has this many entries and at least one per partition. The tuples are shared
-# only to save memory, so emptying a table does no harm.
+# A table of interned tuples is emptied once it has this many entries and at least as many as there are partitions. The
+# tuples are shared only to save memory, so emptying a table does no harm.
 _INTERNED_MAX: Final = 100_000
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 

@@ -1,9 +1,9 @@
-"""The first records of a new cluster, and the `bootstrap.checkpoint` file that holds them until the log does.
+"""The first records of a new cluster, and the `bootstrap.checkpoint` file that holds them until they are in the log.
 
 No I/O of its own. Counterpart of Kafka's BootstrapMetadata and BootstrapDirectory. The file is a snapshot of epoch 0. The
-first active controller writes its records into the empty log. metadata.version comes first, then the feature that selects
-KIP-858's numbering of the reserved directory ids (docs/DESIGN.md, "Ids and records"). A record that holds a directory id
-must come after the record of that feature.
+first active controller writes the file's records into the empty log. metadata.version comes first, then the feature that
+selects KIP-858's numbering of the reserved directory ids (docs/DESIGN.md, "Ids and records"). A record that holds a
+directory id must come after the record of that feature.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ until the high watermark passes them. Each listener has a feed in one of two sta
 
 `advance` calls a *live* listener directly, in the event loop step in which the watermark moves. For a listener that is
 catching up (just registered, or after a snapshot) the batches are read from disk. `keep_up` must not await between finding
-that nothing is missing and declaring the feed live, or a batch committed in between would be lost.
+that nothing is missing and declaring the feed live. Otherwise a batch committed in between would be lost.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class ListenerFeed:
         self.behind.set()
 
     def deliver(self, batch: CommittedBatch) -> None:
-        """Calls the listener with the next batch. Raises whatever the listener raises."""
+        """Calls the listener with the next batch. Raises what the listener raises."""
         if batch.base_offset != self.next_offset:
             raise QuorumFailure(f"the metadata log continues at {batch.base_offset}, the listener is at {self.next_offset}")
         self.listener.handle_commit(batch)
@@ -131,7 +131,8 @@ class CommitQueue:
             raise QuorumFailure(str(error)) from error
 
     def start_at_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Notes that a snapshot has replaced the log. Every listener that has not passed its end has to load it."""
+        """Notes that a snapshot has replaced the log. Every listener that has not passed the snapshot's end has to load the
+        snapshot."""
         self._uncommitted.clear()
         self.committed_offset = max(self.committed_offset, snapshot_id.offset)
         for feed in self.feeds:
@@ -166,7 +167,7 @@ class CommitQueue:
             self.announce_to(feed)
 
     def announce_to(self, feed: ListenerFeed) -> None:
-        """Notifies one listener of the leader, unless it already knows or it is too early."""
+        """Notifies one listener of the leader, unless the listener already knows it or must first receive more records."""
         leader = self._leader
         if leader is None or leader == feed.announced or feed.is_closed:
             return
@@ -230,7 +231,7 @@ class CommitQueue:
 
     # --- waiting for a commit ------------------------------------------------------------------------------------
     def wait_for(self, offset: Offset) -> "asyncio.Future[None]":
-        """Returns a future that is done once `offset` is committed and every live listener has been called for it."""
+        """Returns a future that is done once `offset` is committed and every live listener has received it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiter_count += 1
         heappush(self._waiters, (offset, self._waiter_count, future))
@@ -238,7 +239,7 @@ class CommitQueue:
         return future
 
     def fail_waiters(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
-        """Fails every pending future of `wait_for` with NotLeader: this node stops leading before the commit."""
+        """Fails every pending future of `wait_for` with NotLeader, because this node stops leading before the commit."""
         waiters, self._waiters = self._waiters, []
         for _, _, future in waiters:
             if not future.done():

@@ -134,7 +134,8 @@ class QuorumDriver:
         self._log_end_offset = log.end.offset
         # Wakes a leader's main loop. Set when a batch is pending, the high watermark has moved, or the node has resigned.
         self._work = asyncio.Event()
-        # Wakes the long-polling fetches of other nodes. Notified of new records, a new high watermark and a new leader.
+        # Wakes the long-polling fetches of other nodes. Notified when there are new records, a new high watermark or a new
+        # leader.
         self._news = ChangeSignal(env)
         self._endpoints = LeaderEndpoints(voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng)
         self._queue = CommitQueue(log, reader, node_id=replica.node_id, committed_offset=committed_offset)
@@ -366,8 +367,8 @@ class QuorumDriver:
         return Offset(self._log_end_offset - 1)
 
     def wait_for_commit(self, offset: int) -> Awaitable[None]:
-        """Waits until `offset` is committed and every live listener has been called for it. Raises NotLeader if this node
-        stops leading first."""
+        """Waits until `offset` is committed and every live listener has received it. Raises NotLeader if this node stops
+        leading first."""
         return self._queue.wait_for(Offset(offset))
 
     def resign(self, epoch: int) -> None:
@@ -409,7 +410,7 @@ class QuorumDriver:
                 self._log_end_offset = self._log.end.offset
 
     async def _perform_ready(self) -> None:
-        """Persists staged elections until none is left, then carries out what else the quorum asks for."""
+        """Persists staged elections until none is left, then carries out the other actions of the `Ready`."""
         while (ready := self._quorum.take_ready()).election is not None:
             await self._log.store_election(ready.election, self._quorum.voters)
             self._quorum.election_persisted(self._log_end_offset)
@@ -428,7 +429,7 @@ class QuorumDriver:
             self._deliver(ready.high_watermark)
 
     def _begin_epoch(self, change: LeaderChange) -> None:
-        """Schedules the epoch's first batch, a LeaderChange. Until it is committed, nothing from earlier epochs can be."""
+        """Schedules the epoch's first batch, a LeaderChange. Until it is committed, no record of an earlier epoch can be."""
         message = LeaderChangeMessage(
             leader_id=change.leader_id,
             voters=[LeaderChangeVoter(voter_id=voter) for voter in change.voters],
@@ -523,7 +524,7 @@ class QuorumDriver:
         try:
             return await answer
         except LogDirError as error:
-            # The error is fatal, but the daemon expects it from `run`. This request only gets an error response.
+            # The error is fatal, but `run` has to raise it, not this handler. This request only gets an error response.
             self._fail(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         except LogClosed:
@@ -544,7 +545,8 @@ async def _ended(task: "asyncio.Task[None]") -> None:
     try:
         await task
     except asyncio.CancelledError:
-        # Ignore the cancellation of the awaited task. But if the caller was cancelled too, raise: that one must not be lost.
+        # Ignore the cancellation of the awaited task. But if the caller was cancelled too, raise: its own cancellation must
+        # not be lost.
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise

@@ -115,7 +115,7 @@ class MetadataLog:
         return None
 
     async def find_numbering(self) -> Numbering | None:
-        """Returns the numbering that the newest snapshot selects, or without a snapshot the start of the log.
+        """Returns the numbering selected by the newest snapshot or, if there is no snapshot, by the start of the log.
 
         Returns None if the log has no snapshot and no data records.
 
@@ -247,7 +247,8 @@ class MetadataLog:
         )
 
     async def publish_snapshot(self, file: "SnapshotFile") -> bool:
-        """Durably turns a finished file into a snapshot. If the log now starts past it, deletes it and returns False."""
+        """Durably turns a finished file into a snapshot. If the log now starts past its end, deletes it and returns
+        False."""
         await file.publish()
         if file.snapshot_id.offset < self.log.log_start_offset:
             await self.log_dir.remove(snapshot_path(file.snapshot_id))
@@ -263,7 +264,7 @@ class MetadataLog:
         await self._delete_snapshots([old for old in self.snapshots if old.snapshot_id != snapshot_id])
 
     async def delete_surplus(self) -> None:
-        """Deletes old snapshots, and the log up to the oldest one kept, until retention is satisfied."""
+        """Deletes old snapshots, and the log up to the oldest snapshot kept, until retention is satisfied."""
         while self._retention.oldest_is_surplus(self.snapshots, log_bytes=self.log.size_bytes, wall_ms=self._env.wall_ms()):
             oldest, following = self.snapshots[0], self.snapshots[1]
             # Delete the snapshot before the segments. After a crash in between, the next start deletes the segments up to
@@ -334,9 +335,9 @@ async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:
 
 
 async def _valid_snapshots(env: Environment, log_dir: LogDir, snapshots: list[StoredSnapshot]) -> list[StoredSnapshot]:
-    """Checks the snapshots from the newest back to the first undamaged one, and returns the list up to that one.
+    """Checks the snapshots, newest first, until it finds an undamaged one. Returns that one and all older ones.
 
-    Snapshots older than that are not read until they are needed.
+    The older ones are not read until they are needed.
     """
     while snapshots:
         path = snapshot_path(snapshots[-1].snapshot_id)
@@ -353,7 +354,7 @@ async def _valid_snapshots(env: Environment, log_dir: LogDir, snapshots: list[St
 async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[StoredSnapshot]) -> Log:
     """Opens the log and makes it consistent with its snapshots. Removes snapshots that end before the log starts.
 
-    Scans the whole log. It is small, and there is no other way to find out which bytes a power cut took.
+    Scans the whole log. It is small, and there is no other way to find out which bytes a power cut destroyed.
     """
     try:
         log = await Log.load(log_dir, METADATA_LOG_FOLDER, settings)

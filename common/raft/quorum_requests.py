@@ -44,8 +44,8 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 # The longest wait of a Fetch. Without this limit, a client that asks to wait for weeks and disconnects would hold memory for
 # weeks. Answering before MaxWaitMs is always allowed.
 WAIT_MAX_MS = 60_000
-# The most bytes of a snapshot in one response. Unlike log records, which are sent from the file, they are read into memory;
-# the request server limits the requests in flight per connection.
+# The most bytes of a snapshot in one response. These bytes are read into memory, unlike log records, which are sent from the
+# file. The request server limits the requests in flight per connection.
 SNAPSHOT_PIECE_MAX = 1024 * 1024
 
 

@@ -37,7 +37,7 @@ class _Committed:
 
     def __init__(self) -> None:
         self.state = MetadataState()
-        # The end offset of the last batch that left no transaction open, where a snapshot could end. Changes in `end_batch`.
+        # The end offset of the last batch that left no transaction open. A snapshot could end there. Changes in `end_batch`.
         self.boundary = Offset(0)
         # The append time of the batch that ends at `boundary`.
         self.timestamp_ms = 0

@@ -161,7 +161,7 @@ class Quorum:
             self._stage(ElectionState(epoch=self.epoch, leader_id=self.node_id))
 
     def leader_discovered(self, leader_id: BrokerId | None, epoch: LeaderEpoch) -> None:
-        """Stages the leader and epoch that another node named. Outdated or known information changes nothing.
+        """Stages the leader and epoch that another node named. Outdated or already known information changes nothing.
 
         Raises QuorumViolation if the epoch already has another leader.
         """

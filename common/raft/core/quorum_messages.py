@@ -49,7 +49,7 @@ class LeaderNews:
 def fetch_request(
     *, cluster_id: str, replica: ReplicaKey, epoch: LeaderEpoch, end: OffsetAndEpoch, max_wait_ms: int, max_bytes: int
 ) -> fetch.FetchRequest:
-    """Builds a Fetch from `end`, the local log end offset and the epoch of the last record."""
+    """Builds a Fetch that starts at `end` (the local log end offset and the epoch of the last record)."""
     partition = fetch.FetchPartition(
         partition=PARTITION,
         current_leader_epoch=epoch,

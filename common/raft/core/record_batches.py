@@ -128,7 +128,7 @@ def decode_values(header: BatchHeader, view: memoryview, reader: MetadataRecordR
 
 
 def check_batch(header: BatchHeader, view: memoryview) -> None:
-    """Verifies the checksum and the header's counts of a batch from another node or from disk. Raises UnreadableBatch."""
+    """Checks a batch from another node or from disk: its checksum, and the counts in its header. Raises UnreadableBatch."""
     try:
         validate_batch(header, view)
     except BatchError as error:

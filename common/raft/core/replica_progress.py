@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's LeaderState. Two rules govern the high watermark:
 
-1. It is the highest offset before which a majority of the *voters* has everything durably. The leader itself counts with
-   what it has fsynced, not with what it has appended. A single voter is a majority of one.
+1. It is the highest offset for which a majority of the *voters* has durably stored every earlier record. The leader itself
+   counts with what it has fsynced, not with what it has appended. A single voter is a majority of one.
 2. Records of an earlier epoch are committed only together with a record of this epoch, as the Raft paper requires. So
    the watermark does not move until a majority has this epoch's LeaderChange.
 """
@@ -75,7 +75,7 @@ class LeaderProgress:
         return self._maybe_advance()
 
     def fetched(self, replica: ReplicaKey, *, end_offset: Offset, leader_end: Offset, wall_ms: int) -> bool:
-        """Notes a Fetch from `end_offset`: the replica has everything before it. `leader_end` is the leader's log end.
+        """Notes a Fetch at `end_offset`: the replica has every earlier record. `leader_end` is the leader's log end.
 
         Returns whether the high watermark moved.
         """
@@ -95,7 +95,7 @@ class LeaderProgress:
     def progress_of(self, replica: ReplicaKey) -> Progress:
         """Returns the entry of a replica.
 
-        Creates it for a new observer. At the limit, the observer with the oldest last Fetch loses its entry.
+        Creates an entry for a new observer. At the limit, the observer whose last Fetch is the oldest loses its entry.
         """
         voter = self.voters.get(replica.node_id)
         if voter is not None:
