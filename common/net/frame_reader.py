@@ -14,8 +14,8 @@ from common.protocol.framing import LENGTH_SIZE
 
 # Below this size, copying a frame is cheaper than giving the connection a new receive buffer.
 TAKEN_FROM: Final = 64 * 1024
-# A frame is copied if it fills less than one part in TAKEN_FRACTION of the receive buffer: keeping the whole buffer alive
-# for the frame would waste memory.
+# A frame is copied if it fills less than 1/TAKEN_FRACTION of the receive buffer: keeping the whole buffer alive for the
+# frame would waste memory.
 TAKEN_FRACTION: Final = 4
 
 
@@ -108,7 +108,7 @@ class FrameReader:
         return frame
 
     def _fill_partial(self) -> None:
-        """Moves the bytes of one frame, and none of the next, to `_partial`. The length has not been checked here."""
+        """Moves the bytes of one frame, and none of the next, to `_partial`. The frame's length has not been checked yet."""
         self._move_to_partial(LENGTH_SIZE)
         if len(self._partial) >= LENGTH_SIZE:
             self._move_to_partial(LENGTH_SIZE + self.expected_size)

@@ -1,8 +1,9 @@
 """A connection to one other node, opened on demand. Responses are matched by correlation id (shell).
 
 Counterpart of Kafka's `NetworkClient`, for one node. The first request connects and asks which versions the node serves;
-later requests share the connection. After a failure the next attempt waits, longer each time. A late response looks the same
-as one that will never come, so a request that times out closes the connection, and all other requests in flight on it fail.
+later requests share the connection. After a failure, the next attempt waits, and each further failure lengthens the wait. A
+late response looks the same as one that will never come, so a request that times out closes the connection, and all other
+requests in flight on it fail.
 
 A channel has at most one connection attempt (`NodeChannel._connect`) and one live connection (`_Link`). A link is never
 reused: once it has ended, the next request makes a new one.
@@ -46,8 +47,8 @@ HANDSHAKE_VERSION: Final = 3
 class ChannelError(Exception):
     """A request got no response: no connection, connection lost, deadline passed, no common version, or malformed data.
 
-    It is unknown whether the other node has acted on the request, except if nothing was sent (for example, if the connection
-    was refused).
+    It is unknown whether the other node has acted on the request, unless nothing was sent (for example, because the
+    connection was refused).
     """
 
 
@@ -83,7 +84,7 @@ class NodeChannel:
         self._last_failure = ""
         # No attempt connects before this time.
         self._not_before_ns = 0
-        # Set once, by `close`.
+        # Whether `close` was called. Never reset.
         self._is_closed = False
 
     @property
@@ -220,9 +221,10 @@ class _Link:
         # The connection and the reader of its frames. Both are None until `accept`.
         self._connection: Connection | None = None
         self._reader: FrameReader | None = None
-        # The versions that the node serves, by API key. Empty until the handshake has answered.
+        # The versions that the node serves, by API key. Empty until the handshake (ApiVersions) is complete.
         self._versions: dict[int, VersionRange] = {}
-        # Unanswered requests by correlation id. An entry leaves with its response, at its deadline, or when the link ends.
+        # Unanswered requests by correlation id. An entry is removed when its response arrives, at its deadline, or when the
+        # link ends.
         self._in_flight: dict[int, _InFlight] = {}
         self._last_correlation_id = -1
         # Why the link has ended; None while it is alive. Set once, by `_finish`.
@@ -270,7 +272,7 @@ class _Link:
         return version in self._versions.get(api_key, ())
 
     async def learn_versions(self, deadline_ns: int) -> None:
-        """Asks the node what it serves. Raises ChannelError."""
+        """Asks the node which API versions it serves. Raises ChannelError."""
         api = APIS[ApiKey.API_VERSIONS]
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         response = await self.request(api, request, HANDSHAKE_VERSION, deadline_ns)
@@ -299,7 +301,7 @@ class _Link:
         )
         parts = encode_request_frame(header, request, version)
         future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
-        # The deadline stays even if the waiting task is cancelled: without a response, the connection must be closed.
+        # Keep the deadline even if the waiting task is cancelled: without a response by then, the connection must be closed.
         cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
         self._in_flight[correlation_id] = _InFlight(api, version, future, cancel_deadline)
         self._connection.send(parts)

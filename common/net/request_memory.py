@@ -26,8 +26,8 @@ class RequestMemory:
     def __init__(self, limit_bytes: int, full: Callable[[], None]) -> None:
         self._limit_bytes = limit_bytes
         self._full = full
-        # The connections that were refused, in that order, and whether each is inside a frame. Emptied when memory is free
-        # again.
+        # The connections that were refused, in the order of refusal, and whether each is inside a frame. Emptied when memory
+        # is free again.
         self._waiting: dict[Reader, bool] = {}
         # The one connection that may read above the limit. Invariant: not None while a waiting connection is inside a frame.
         # Changes when a connection asks above the limit and in `pass_on`.

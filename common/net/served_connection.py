@@ -116,7 +116,7 @@ class ServedConnection:
         self._is_open = True
         # Whether the connection delivers data. Changes only in `settle_reading`.
         self._is_reading = True
-        # True inside `_advance`. Keeps a handler that answers at once from re-entering it.
+        # True inside `_advance`. Keeps a handler that answers at once from re-entering `_advance`.
         self._is_advancing = False
         # True from `_recheck_queue` to `_recheck`, so that only one timer runs.
         self._recheck_is_scheduled = False
@@ -128,8 +128,8 @@ class ServedConnection:
         now_ns = self._env.now_ns()
         # Time of the last data received or response sent. Idle time counts from here.
         self._last_use_ns = now_ns
-        # Since when the peer could have sent the rest of a partial frame. None if there is no partial frame or reading is
-        # paused.
+        # The time since which the peer has been able to send the rest of a partial frame. None if there is no partial frame
+        # or reading is paused.
         self._frame_since_ns: int | None = None
         # The total size of all responses handed to `_connection`.
         self._sent_bytes = 0
@@ -230,7 +230,8 @@ class ServedConnection:
     def _advance(self) -> None:
         """Starts every request that is complete and allowed to start, then pauses or resumes reading."""
         if self._is_advancing or not self._is_open:
-            # A handler that answered at once has led back here from inside `_advance`. The loop of the outer call continues.
+            # Either the connection is closed, or a handler that answered at once has led back here from inside `_advance`.
+            # In the second case, the loop of the outer call continues.
             return
         self._is_advancing = True
         try:
@@ -340,8 +341,8 @@ class ServedConnection:
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
     def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
-        """Stops counting the frame of a request that its handler no longer needs but will answer later. The decoded elements
-        stay counted, because the response will have as many elements."""
+        """Stops counting the frame of a request. The handler will answer the request later but no longer needs its frame.
+        The decoded elements stay counted, because the response will have as many elements."""
         if exchange.request is not None:
             exchange.request = None
             exchange.size -= frame_bytes

@@ -14,8 +14,8 @@ class ServerLimits:
     """The limits of one RequestServer."""
 
     in_flight_per_connection_max: int = 64
-    # Counts the responses that the peer has not taken yet, and pending responses whose size is known. Above this, no further
-    # request of that peer is started.
+    # Counts the responses that the peer has not taken yet, and pending responses whose size is known. Above this limit, no
+    # further request of that peer is started.
     queued_response_bytes_max: int = 1024 * 1024
     request_memory_bytes: int = 256 * 1024 * 1024
     connections_max: int = 2000

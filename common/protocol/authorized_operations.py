@@ -1,7 +1,7 @@
-"""The operations that Metadata and DescribeCluster report as authorized: all of them, as the cluster is unsecured (core).
+"""The operations that Metadata and DescribeCluster report as authorized: all, because the cluster has no security (core).
 
-Bit masks over the codes of Kafka's AclOperation. A response carries NOT_ASKED if the request did not ask for the operations
-(KIP-430).
+The constants are bit masks over the codes of Kafka's AclOperation. A response carries NOT_ASKED if the request did not ask
+for the operations (KIP-430).
 """
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))

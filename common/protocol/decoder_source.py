@@ -1,8 +1,8 @@
 """Compiles a declared message and one of its versions into the function that decodes it (core).
 
-Adjacent fixed-size fields become one `unpack_from` into the attributes, and objects are created without `__init__`. Every
-length and count is checked against the remaining bytes before anything of that size is allocated. For requests, the memory
-of the elements is counted and bounded, so that a small frame cannot grow into a large heap.
+One `unpack_from` reads adjacent fixed-size fields straight into the attributes, and objects are created without `__init__`.
+Every length and count is checked against the remaining bytes before anything of that size is allocated. For requests, the
+memory of the elements is counted and bounded, so that a small frame cannot grow into a large heap.
 
 Reading past the end raises IndexError or struct.error, which `codec` turns into BufferUnderflow. A slice past the end does
 not raise but comes out short, so every slice has its own check.
@@ -133,8 +133,8 @@ class _DecoderSource:
 
     # --- structs ---------------------------------------------------------------------------------------------------
     def _new(self, schema: StructSchema, variable: str) -> None:
-        """Emits the creation of the object and the defaults of fields that may be absent: other versions' fields and tagged
-        fields."""
+        """Emits code that creates the object and sets the defaults of fields that may be absent: tagged fields, and fields
+        that only other versions have."""
         self.source.line(f"{variable} = new({self._class(schema)})")
         for field in [*self.shape.absent(schema), *self.shape.tagged(schema)]:
             self.source.line(f"{variable}.{field.name} = {self._default(field)}")
@@ -235,8 +235,8 @@ class _DecoderSource:
             self._flush()
 
     def _length(self, length: str, code: str, name: str, *, nullable: bool, compact: bool) -> str:
-        """Emits the reading of a length or count, and returns the condition for a null value. The emitted check rejects a
-        null that is not allowed, and any negative length other than -1."""
+        """Emits code that reads a length or count, and returns the source of the condition that means null. The emitted
+        check rejects a null that is not allowed, and any negative length other than -1."""
         if compact:
             self._uvarint(length)
             self.source.line(f"{length} -= 1")

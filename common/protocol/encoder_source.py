@@ -134,7 +134,8 @@ class _EncoderSource:
         if isinstance(field.wire_type, ArrayOf):
             return f"({value} is None or len({value}) > 0)"
         if isinstance(field.wire_type, StructSchema):
-            # The parent's default is a struct with every field at its own default, so comparing field by field is enough.
+            # The default of a struct field is a struct whose fields all have their own defaults, so comparing field by field
+            # is enough.
             inner = [self._differs_from_default(each, f"{value}.{each.name}") for each in field.wire_type.fields]
             return f"({value} is None or " + " or ".join([*inner, f"{value}.unknown_tagged_fields"]) + ")"
         return f"{value} != {literal(default)}"
@@ -207,7 +208,8 @@ class _EncoderSource:
         self._append(variable)
 
     def _length(self, length: str, code: str, *, compact: bool) -> None:
-        """Emits a length or a count. The compact form is a varint of the value plus one, with 0 for null."""
+        """Emits code that writes a length or a count. The compact form is a varint of the value plus one, with 0 for
+        null."""
         if compact:
             self.source.line(f"{length} += 1")
             self._append_uvarint(length)

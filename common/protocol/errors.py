@@ -190,7 +190,7 @@ class UnsupportedVersion(LocalProtocolError):
 
 
 # The number of characters to which error messages are cut. Many messages quote what the client sent, and a protocol string
-# holds at most 32,767 bytes. A client that names a topic of that length must not get a response that cannot be encoded.
+# holds at most 32,767 bytes. If a message quoted a topic name of that length in full, the response could not be encoded.
 _MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 

@@ -1,8 +1,8 @@
 """The two numberings of the reserved directory ids, and the translation between them (core).
 
-KIP-858 numbers UNASSIGNED, LOST and MIGRATING 0, 1 and 2; Apache Kafka shipped MIGRATING 0, UNASSIGNED 1 and LOST 2. In
-memory we only use the KIP-858 numbers. The codec translates fields of the type *assigned directory id* to the cluster's
-numbering. It never translates a plain uuid, even one that looks reserved.
+In KIP-858, UNASSIGNED is 0, LOST is 1 and MIGRATING is 2. In Apache Kafka as released, MIGRATING is 0, UNASSIGNED is 1 and
+LOST is 2. In memory we only use the KIP-858 numbers. The codec translates fields of the type *assigned directory id* to the
+cluster's numbering. It never translates a plain uuid, even one that looks reserved.
 """
 
 from collections.abc import Mapping

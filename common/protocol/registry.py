@@ -1,7 +1,7 @@
 """The messages of each api key and the versions we speak (core).
 
 Counterpart of Kafka's `ApiKeys`. This module only declares what can be encoded and decoded; each daemon decides which APIs
-its listener serves. Produce is advertised from version 0 although it is served from 3 only: librdkafka concludes from a
+its listener serves. Produce is advertised from version 0 on but served only from version 3 on: librdkafka concludes from a
 higher first version that the broker is too old for compression. Apache Kafka does the same.
 """
 

@@ -104,7 +104,7 @@ def version_range(text: str) -> VersionRange:
 
 
 class Kind(Enum):
-    """What a message is for. Only requests come from untrusted clients, so only they have a limit on their elements."""
+    """What a message is for. Only requests come from untrusted clients, so only they limit the memory of their elements."""
 
     REQUEST = auto()
     RESPONSE = auto()
@@ -166,8 +166,7 @@ class MessageSchema(StructSchema):
 
 
 class _NoTaggedFields(dict[int, bytes]):
-    """An empty dict. Nearly every struct has no unknown tagged fields, and all of these share one object, so it is
-    immutable."""
+    """An empty, immutable dict. Nearly every struct has no unknown tagged fields, and all such structs share one object."""
 
     def __setitem__(self, tag: int, content: bytes) -> None:
         raise TypeError("give the struct a dictionary of its own")

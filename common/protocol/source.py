@@ -99,7 +99,7 @@ class Shape:
         return self.version in field.nullable
 
     def is_numbers_only(self, schema: StructSchema) -> bool:
-        """Whether the struct holds only numbers, so that every element without unknown tags takes the same number of
+        """Whether the struct holds only numbers. If so, every element without unknown tags takes the same number of
         bytes."""
         fields = self.untagged(schema)
         return (
@@ -109,8 +109,8 @@ class Shape:
         )
 
     def smallest_size(self, wire_type: WireType, *, compact: bool, nullable: bool = False) -> int:
-        """Returns the fewest bytes a value can take. A count on the wire is checked against this before anything is
-        allocated."""
+        """Returns the smallest number of bytes that a value can take. Before anything is allocated, this bounds a count read
+        from the wire."""
         if isinstance(wire_type, ArrayOf):
             return 1 if compact else 4
         if isinstance(wire_type, StructSchema):
@@ -131,8 +131,8 @@ class Shape:
         return 2 if wire_type is Primitive.STRING else 4
 
 
-# Arrays of numbers with fewer elements than this are packed and unpacked with a cached struct; arrays of uuids are unpacked
-# with one.
+# Arrays with fewer elements than this use a cached struct: arrays of numbers for packing and unpacking, arrays of uuids for
+# unpacking only.
 SHORT = 32
 
 

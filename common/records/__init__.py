@@ -1,1 +1,1 @@
-"""What is inside the logs: record batches, control records and the records of the metadata log (core)."""
+"""The content of the logs: record batches, control records and the records of the metadata log (core)."""

@@ -160,7 +160,7 @@ def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[t
     """Splits `buffer` into batches without copying and without verifying checksums.
 
     With `allow_partial_tail`, a last batch that is cut off is dropped, because a fetch response may end with such a batch.
-    Otherwise it raises TruncatedBatch.
+    Otherwise such a batch raises TruncatedBatch.
     """
     view = memoryview(buffer)
     batches = []
@@ -214,8 +214,8 @@ def validate_batch(header: BatchHeader, view: Buffer) -> None:
 
 
 def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
-    """Checks what `validate_batch` checks, and rejects what clients must not send: control batches, or a producer id without
-    a sequence."""
+    """Checks what `validate_batch` checks, and rejects what clients must not send: control batches, and a producer id
+    without a sequence."""
     validate_batch(header, view)
     if header.is_control:
         raise InvalidRecordBatch("a client may not write control records")
@@ -427,7 +427,7 @@ def iterate_records(batch: Buffer, *, decompress: Callable[[int, memoryview], Bu
 
 
 def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Iterates over (offset, value) of an uncompressed batch. This is the fast path for the metadata log.
+    """Yields (offset, value) for each record of an uncompressed batch. This is the fast path for the metadata log.
 
     Raises what `iterate_records` raises, and InvalidRecordBatch for a record without a value.
     """
@@ -460,8 +460,8 @@ def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
 def _plain_value(view: memoryview, start: int, end: int) -> tuple[int, int] | None:
     """Returns the offset delta and the value's start for a record as written by `encode_values_batch`, None for any other.
 
-    The fast path accepts only records with a one-byte timestamp delta, an offset delta and a value length of one or two
-    bytes, no key and no headers.
+    The fast path accepts a record only if its timestamp delta takes one byte, its offset delta and its value length take one
+    or two bytes each, and it has no key and no headers.
     """
     if end - start < 7 or view[start + 1] >= 0x80 or view[end - 1]:
         return None
@@ -477,7 +477,7 @@ def _plain_value(view: memoryview, start: int, end: int) -> tuple[int, int] | No
         length = (length & 0x7F) | (view[position] << 7)
         position += 1
     # Return None for longer varints and for negative numbers. If the continuation bit of the second byte is set, the number
-    # is 0x4000 or more; if the number is odd, it stands for a negative one.
+    # is 0x4000 or more; an odd number is the zigzag form of a negative one.
     if (offset_delta | length) & ~0x3FFE or view[key_position] != 1 or position + (length >> 1) + 1 != end:
         return None
     return offset_delta >> 1, position

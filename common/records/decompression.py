@@ -1,8 +1,8 @@
 """Decompresses the records of a batch (core).
 
-Brokers pass compressed batches on unopened. Only timestamp look-ups and the tools decompress them. Java producers wrap
-snappy in their own framing (a magic, two numbers, then length-prefixed chunks), while librdkafka writes snappy without
-framing. A few bytes can expand to gigabytes, so every caller passes a size limit.
+Brokers pass compressed batches on without decompressing them. Only timestamp look-ups and the tools decompress batches. Java
+producers wrap snappy in their own framing (a magic, two numbers, then length-prefixed chunks), while librdkafka writes
+snappy without framing. A few bytes can expand to gigabytes, so every caller passes a size limit.
 """
 
 import struct

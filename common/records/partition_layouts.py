@@ -3,7 +3,7 @@
 The arrays in such a record have few elements of fixed size, so one compiled struct per combination of their lengths decodes
 the whole body in one call. A cluster has few such combinations; each reader caches the structs of those it has met.
 
-This path must only answer if the general codec would return the same record. For anything out of the ordinary (tagged
+This path may return a record only if the general codec would return the same one. For anything out of the ordinary (tagged
 fields, long arrays, a length that does not fit) it returns None and leaves the decision to the codec.
 """
 
@@ -42,7 +42,7 @@ class PartitionLayouts:
             position += removing * 4 - 3
             adding = body[position]
             # The count of the directories is 12 bytes after the last array of broker ids: leader, leader epoch and partition
-            # epoch lie between.
+            # epoch lie in between.
             directories = body[position + adding * 4 + 9]
         except IndexError:
             return None

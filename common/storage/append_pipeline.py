@@ -1,17 +1,17 @@
 """Writes the appends of one log to the disk and counts them as written in offset order (shell).
 
-Kafka's LocalLog writes under a lock on the request's thread. Here an append is a plain call and its bytes follow later: the
-log assigns the offsets and the position, the pipeline does the rest.
+Kafka's LocalLog writes under a lock on the request's thread. Here an append is a plain call that returns before its bytes
+are written: the log assigns the offsets and the position, and the pipeline does the rest.
 
     send ──> held ──────────────> at the LogDir ──> done ──────────────────> written
              until the segment's  several at once,  until all earlier        `written_offset` moves,
              file is open         in any order      appends are done         `on_written` is called
 
-1. `written_offset` moves in offset order. Two segments are two files, so a later append can finish first; it then waits for
-   its turn.
+1. `written_offset` moves in offset order. Two segments are two files, so a later append can finish first. It then waits
+   until all earlier appends are done.
 2. One failed append ends the pipeline. Later appends may be on the disk after a hole, or not at all. So `fail` takes back
    every append that is not written yet, and completions that the disk reports afterwards no longer count.
-3. The callbacks of an append run in a later turn of the event loop, never from inside a method of the pipeline.
+3. The callbacks of an append run in a later step of the event loop, never from inside a method of the pipeline.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ __all__ = [
 
 
 async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
-    """Returns the offsets, empty if the file is missing. Raises LogDirError, and MalformedCheckpoint that names the file."""
+    """Returns the offsets, empty if the file is missing. Raises LogDirError or MalformedCheckpoint, which names the file."""
     content = await log_dir.read_file(name)
     if content is None:
         return {}

@@ -1,9 +1,10 @@
 """The clean shutdown marker of a log directory, `.kafka_cleanshutdown` (shell).
 
-Counterpart of Kafka's CleanShutdownFileHandler; KIP-966 added the broker epoch. The marker is written once every log of the
-directory is flushed and closed, and removed before anything else is written. The removal must be durable before the first
-append. Otherwise the next start after a crash would find the old marker and trust logs that need recovery. A marker that
-cannot be parsed still means a clean shutdown, just without an epoch: older Kafka versions wrote an empty file.
+Counterpart of Kafka's CleanShutdownFileHandler; KIP-966 added the broker epoch. The marker is written after every log of the
+directory has been flushed and closed. The next start removes the marker before it writes to any log. The removal must be
+durable before the first append. Otherwise the next start after a crash would find the old marker and trust logs that need
+recovery. A marker that cannot be parsed still means a clean shutdown, just without an epoch: older Kafka versions wrote an
+empty file.
 """
 
 import json

@@ -75,7 +75,7 @@ def parse_meta_properties(content: bytes) -> MetaProperties:
     node_id = _number(entries, node_key, default=None)
     cluster_id = entries.get("cluster.id")
     if cluster_id is not None and not cluster_id.isprintable():
-        # Escape sequences in the file can produce line breaks, and lone surrogates, which no request can carry.
+        # Escape sequences in the file can produce line breaks and lone surrogates. No request can carry a lone surrogate.
         raise MalformedMetaProperties(f"cluster.id is {cluster_id!r}, which is not printable")
     if version == VERSION_KRAFT:
         for key, value in (("cluster.id", cluster_id), ("node.id", node_id)):
@@ -122,7 +122,7 @@ class MetaPropertiesEnsemble:
 
     @property
     def directory_ids(self) -> dict[str, DirectoryId]:
-        """Maps the path to the directory id, for directories that have one."""
+        """The directory ids by path. Directories without an id are left out."""
         return {path: found.directory_id for path, found in self.formatted.items() if found.directory_id is not None}
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes meta.properties of a log directory (shell).
+"""Reads and writes the meta.properties of a log directory (shell).
 
 The rules are in `meta_properties`. A file that cannot be parsed means the same as one that cannot be read: the directory is
 unreadable. Such a directory never counts as unformatted.

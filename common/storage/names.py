@@ -1,10 +1,10 @@
 """Names of folders and files inside a log directory (core).
 
 Counterpart of the naming in Kafka's UnifiedLog, LocalLog and LogFileUtils, and in Snapshots for the metadata log. The folder
-of a partition's current log is `<topic>-<partition>`. The folders of other logs add `.<32 hex>-delete`,
-`.<32 hex>-future` or `.<32 hex>-stray`. A topic may contain '-' and '.', so a folder name is parsed from its end. The
--delete and -stray names cut the topic to fit into 255 bytes, so do not take the topic from such a name; partition.metadata
-holds the topic's id.
+of a partition's current log is `<topic>-<partition>`. The folders of other logs add `.<32 hex>-delete`, `.<32 hex>-future`
+or `.<32 hex>-stray`. A topic may contain '-' and '.', so a folder name is parsed from its end. In -delete and -stray names,
+the topic is cut so that the name fits into 255 bytes. Do not take the topic from such a name; partition.metadata holds the
+topic's id.
 """
 
 import re
@@ -93,7 +93,7 @@ def segment_file(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """Returns base offset and suffix of a .log, .index or .timeindex file, None for any other name."""
+    """Returns the base offset and suffix of a .log, .index or .timeindex file, None for any other name."""
     match = _SEGMENT.fullmatch(name)
     if match is None or int(match["offset"]) > OFFSET_MAX:
         return None
@@ -106,7 +106,7 @@ def snapshot_file(end_offset: int, epoch: int) -> str:
 
 
 def parse_snapshot_file(name: str) -> tuple[int, int] | None:
-    """Returns end offset and epoch from a snapshot's file name, None for any other name."""
+    """Returns the end offset and epoch from a snapshot's file name, None for any other name."""
     match = _SNAPSHOT.fullmatch(name)
     if match is None or int(match["offset"]) > OFFSET_MAX or int(match["epoch"]) > EPOCH_MAX:
         return None

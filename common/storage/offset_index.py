@@ -54,7 +54,8 @@ class OffsetIndex:
         self._positions.append(position)
 
     def position_for(self, offset: int) -> int:
-        """Returns where to start searching for `offset`: the position of a batch at or before the one that holds it."""
+        """Returns the position at which to start searching for `offset`: that of a batch at or before the one that holds
+        it."""
         found = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[found - 1] if found else 0
 

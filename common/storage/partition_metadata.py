@@ -1,8 +1,8 @@
 """`partition.metadata` in each partition's folder, which holds the topic id of the log (shell).
 
 Counterpart of Kafka's PartitionMetadataFile (KIP-516). A topic that is deleted and created again under the same name gets a
-new id, and a folder with the old id must never serve the new topic. A folder whose file is missing or malformed is
-not an error of the directory. It holds a stray log, which the broker neither serves nor deletes on its own.
+new id, and a folder with the old id must never serve the new topic. A missing or malformed file is not an error of the
+directory. Its folder holds a stray log, which the broker neither serves nor deletes on its own.
 """
 
 from collections.abc import Awaitable

@@ -33,7 +33,8 @@ _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The repairs made while loading. If `lost_anything`, the owner logs that and fetches the records from the leader."""
+    """The repairs made while loading. If `lost_anything`, the owner logs the loss and fetches the records from the
+    leader."""
 
     validated_segments: int = 0
     truncated_bytes: int = 0
@@ -99,7 +100,7 @@ class _Loading:
         # All segments, ascending. `open_all` fills the list; validation replaces segments one by one, and removes those past
         # the log's end.
         self.segments: list[Segment] = []
-        # The repairs so far. Their `reason` is the reason of the first loss.
+        # The repairs so far. `reason` is that of the first loss.
         self.recovery = Recovery()
 
     @property
@@ -159,7 +160,7 @@ class _Loading:
 
     # --- trusting ------------------------------------------------------------------------------------------------
     async def trust_newest(self) -> bool:
-        """Loads the newest segment without validating it. Returns False if its end is not a whole batch after all."""
+        """Loads the newest segment without validating it. Returns False if the segment does not end with a whole batch."""
         old = self.segments[-1]
         newest = Segment(self.log_dir, self.folder, old.base_offset)
         newest.file = old.file
@@ -215,7 +216,8 @@ class _Loading:
         await self._make_durable(first)
 
     async def _validate(self, old: Segment, expected: int, epochs: LeaderEpochs) -> tuple[Segment, str | None]:
-        """Returns a new segment with the valid batches of `old`, and why they end early; None if all batches are valid."""
+        """Returns a new segment with the valid batches of `old`, and the reason why they end early (None if all are
+        valid)."""
         segment = Segment(self.log_dir, self.folder, old.base_offset)
         segment.file = old.file
         assert old.file is not None
@@ -250,7 +252,7 @@ class _Loading:
         self._note_loss(old_size - segment.size, len(self.segments) - number - 1, reason)
         await self._remove(number + 1)
         if segment.size == 0 and number > 0:
-            # Remove the empty segment: no batch confirms its base offset, which may not match the end of the one before.
+            # Remove the empty segment: no batch confirms its base offset, which may differ from the end of the previous one.
             self.recovery = replace(self.recovery, removed_segments=self.recovery.removed_segments + 1)
             await self._remove(number)
             await self._reopen_newest()

@@ -1,4 +1,4 @@
-"""Selects the segments that retention deletes (shell: it reads times from disk that are not in memory).
+"""Selects the segments that retention deletes (shell: it reads from disk the times that are not in memory).
 
 Counterpart of Kafka's deletion by retention.ms and retention.bytes, with these rules:
 

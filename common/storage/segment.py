@@ -106,8 +106,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         # The timestamp of the first batch that has one. segment.ms counts from this timestamp.
         self.first_timestamp: int | None = None
-        # The number of operations that must end before the segment, its indexes and their directory entries survive a power
-        # cut. Creating the file and rolling add one each.
+        # The number of operations that must end before the segment, its indexes and their directory entries would survive a
+        # power cut. Creating the file and rolling add one each.
         self.undone = 0
         # Bytes in batches since the last index entry. The next batch gets an entry once this exceeds the index interval.
         self._bytes_since_index = 0
@@ -183,7 +183,8 @@ class Segment:
         await self.take_up(index, times, size=size, index_interval=index_interval)
 
     async def take_up(self, index: OffsetIndex, times: TimeIndex, *, size: int, index_interval: int) -> None:
-        """Fills this new object: takes over indexes of its first part, and scans the batches from their last entry on."""
+        """Fills this new object: takes over the indexes of its first part, and scans the batches from the last indexed one
+        on."""
         self.index, self.time_index = index, times
         self.size = index.last_position
         scan = self._scan(index.last_position, size)
@@ -321,7 +322,8 @@ class Segment:
             return await self.log_dir.read(self.file.handle, position, size)
 
     def resume_point(self, offset: int) -> int | None:
-        """Returns the position of the batch that starts at `offset`, if it is the first batch or a read has ended there."""
+        """Returns the position of the batch that starts at `offset`, if it is the first batch or a read ended just before
+        it."""
         return 0 if offset == self.base_offset else self._resume_points.get(offset)
 
     async def first_part(self, size: int, *, end_offset: int, index_interval: int) -> "Segment":

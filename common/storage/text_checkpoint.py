@@ -41,7 +41,7 @@ def format_epoch_checkpoint(entries: Sequence[tuple[int, int]]) -> bytes:
 
 
 def parse_epoch_checkpoint(content: bytes) -> list[tuple[int, int]]:
-    """Parses the content of the file. Raises MalformedCheckpoint, also if the entries do not ascend."""
+    """Parses the content of the file. Raises MalformedCheckpoint, including when the entries do not ascend."""
     entries = [
         (_number(epoch, line, EPOCH_MAX), _number(start, line, OFFSET_MAX))
         for line, (epoch, start) in _parse(content, fields_per_line=2)
@@ -85,6 +85,7 @@ def _number(text: str, line: int, at_most: int) -> int:
         raise MalformedCheckpoint(f"line {line}: '{text[:40]}' is not a number")
     number = int(text)
     if number > at_most:
-        # The protocol cannot carry such a number. If it got past here, it would fail later, in the middle of a request.
+        # The protocol cannot carry such a number. If this check accepted it, a request would fail later, in the middle of
+        # its work.
         raise MalformedCheckpoint(f"line {line}: {number} is greater than {at_most}")
     return number

@@ -50,7 +50,7 @@ class TimeIndex:
         self._offsets.append(relative)
 
     def offset_for(self, timestamp: int) -> int:
-        """Returns the offset where a search for `timestamp` can start: all batches that end below it are older."""
+        """Returns the offset where a search for `timestamp` can start: all batches that end below that offset are older."""
         found = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[found - 1] if found else self.base_offset
 

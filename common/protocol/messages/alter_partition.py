@@ -1,7 +1,7 @@
 """AlterPartition: a leader proposes a new ISR to the controller (KIP-497, KIP-841, KIP-903) (core).
 
-Version 3 replaces `new_isr` by a list that also carries each member's broker epoch. `leader_recovery_state` 1 means that the
-leader is recovering from an unclean election. The response repeats what the controller committed.
+Version 3 replaces `new_isr` with a list that also carries each member's broker epoch. `leader_recovery_state` 1 means that
+the leader is recovering from an unclean election. The response repeats what the controller committed.
 """
 
 from common.ids import ZERO_UUID, Uuid

@@ -1,7 +1,7 @@
 """BrokerHeartbeat: renews the broker's session and reports failed directories (KIP-631, KIP-858) (core).
 
-`offline_log_dirs` holds the ids of all directories lost since this incarnation registered, repeated in every heartbeat. Its
-size grows with the number of disks, never with the number of partitions.
+`offline_log_dirs` holds the ids of all directories lost since this incarnation registered. Every heartbeat repeats the whole
+list. The list grows with the number of disks, never with the number of partitions.
 """
 
 from common.ids import Uuid

@@ -1,7 +1,7 @@
 """DescribeCluster: cluster id, controller and brokers, for admin tools (core).
 
-`endpoint_type` says whether brokers or controllers are asked for (KIP-919); a broker's listener answers only for brokers, a
-controller's only for controllers.
+`endpoint_type` says whether the client asks for brokers or for controllers (KIP-919). A broker's listener answers only
+requests for brokers, and a controller's listener only requests for controllers.
 """
 
 from enum import IntEnum

@@ -1,6 +1,6 @@
 """Fetch: consumers, followers and observers of the metadata log read record batches (core).
 
-Version 13 replaced topic names by topic ids (KIP-516). Version 15 moved the replica id, along with the broker epoch, into
+Version 13 replaced topic names with topic ids (KIP-516). Version 15 moved the replica id, along with the broker epoch, into
 the tagged `replica_state` (KIP-903). Version 17 added the directory id of the fetching quorum replica (KIP-853). A follower
 identifies itself by `replica_id` up to version 14 and by `replica_state` from 15 on. The other field is not part of that
 version and must keep its default.
