@@ -112,7 +112,7 @@ class HeldDirectory:
             self._lock_fd = -1
 
     def close_everything(self) -> None:
-        """Closes all descriptors, `.lock` and the directory last. Ignores errors, as they no longer matter."""
+        """Closes all descriptors, `.lock` and the directory last. Ignores errors, because they no longer matter."""
         while self._open_files:
             fd, _ = self._open_files.popitem()
             with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class PageCache:
-    """Checks residency. Each environment has one PageCache. Use it only on the event loop, because all calls share
+    """Checks residency. Each environment has one PageCache. Call it only on the event loop, because all calls share
     buffers."""
 
     def __init__(self) -> None:

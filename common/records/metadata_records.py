@@ -268,7 +268,7 @@ class NoOpRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.ZK_MIGRATION_STATE_RECORD, versions="0", flexible="0+")
 class ZkMigrationRecord(Struct):
-    """The state of a migration from ZooKeeper. Written once, as NONE, since Diskraft has nothing to migrate from."""
+    """The state of a migration from ZooKeeper. Written once, as NONE, because Diskraft never migrates."""
 
     zk_migration_state: Int8 = 0
 

@@ -53,8 +53,8 @@ class BatchPositions:
         return self._first[found], self._positions[found]
 
     def end_of_whole_batches(self, *, size_limit: int, upper_offset: int, segment_size: int) -> int:
-        """Returns the batch boundary where a read ends: at or below `size_limit`, and before every batch that reaches
-        `upper_offset`.
+        """Returns the last batch boundary where a read may end: at or below `size_limit`, and before every batch that
+        reaches `upper_offset`.
 
         Both `size_limit` and the result are positions. If the result is not beyond the start of the read, no batch fits.
         """
