@@ -1,12 +1,13 @@
 """Finds failed directories in broker registrations (core; KIP-858).
 
-A directory has failed when the registration drops it within one incarnation, either by a BrokerRegistrationChange or by
-another registration of the same incarnation. The failure lasts until the broker registers with a new incarnation or is
+A directory has failed when the broker's registration drops it within one incarnation, either by a BrokerRegistrationChange
+or by another registration of the same incarnation. The failure lasts until the broker registers with a new incarnation or is
 removed, because only a new incarnation revives a directory.
 
-The log does not show two kinds of failure: the loss of a broker's last directory (the broker is fenced, as after an expired
-session), and a disk that was already dead when the broker started. A snapshot lists lost directories but not when they were
-lost; the time of such a failure is the snapshot's, although the directory failed earlier.
+The log does not show two kinds of failure: the loss of a broker's last directory (the log only shows that the broker was
+fenced, as after an expired session), and a disk that was already dead when the broker started. A snapshot lists lost
+directories but not when they were lost. Such a failure is reported with the time of the snapshot, although the directory
+failed earlier.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,8 @@ TYPES: Final = (REGISTER, UNREGISTER, REGISTRATION_CHANGE, BEGIN, END, ABORT)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A record of one of `TYPES`, with the relevant columns of the export."""
+    """A record of one of `TYPES`, with the relevant columns of the export. `group` identifies the metadata transaction, or
+    else the batch, that contains the record (see `tables`)."""
 
     type: str
     offset: int
@@ -58,7 +60,7 @@ class DisturbedPartition:
 @dataclass(slots=True)
 class DirectoryFailure:
     """One failed directory. The failure lasts from `group` until `until_group` (exclusive), the group in which the broker
-    registers with a new incarnation or is removed; None if it still lasts."""
+    registers with a new incarnation or is removed. `until_group` is None if the failure still lasts."""
 
     directory_id: str
     broker_id: int

@@ -1,12 +1,12 @@
 """The report `disk-failures`: which directories failed, and how that affected partitions (shell; KIP-858).
 
-`directory_failures` defines what a failure is and how long it lasts. A failure affects a partition if, during the failure, a
-record takes the broker out of the partition's ISR or leadership, and the broker's replica is assigned to the failed
-directory. Most of these records are in the same batch or metadata transaction as the registration change, and the controller
-writes them *before* that change. Others come later, when a repeated report or a late assignment repairs the remaining
-partitions. Nothing else can cause such a record, because a replica in an offline directory never rejoins an ISR.
+`directory_failures` defines what a failure is and how long it lasts. A failure affects a partition if the broker's replica
+is assigned to the failed directory and a record written during the failure takes the broker out of the partition's ISR or
+leadership. Most of these records are in the same batch or metadata transaction as the registration change, and the
+controller writes them *before* that change. Others come later, when a repeated report or a late assignment repairs the
+remaining partitions. Nothing else can cause such a record, because a replica in an offline directory never rejoins an ISR.
 
-Times are batch times relative to the first batch of the failure. A change record only holds what it changes, so leader, ISR
+Times are batch times relative to the first batch of the failure. A change record holds only what it changes, so leader, ISR
 and directories are carried forward from all records before it.
 """
 
@@ -41,7 +41,8 @@ def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFai
     records = load_records(spark, folder)
     steps = _steps(records)
     failures = find_directory_failures(steps)
-    # A snapshot shows a partition's final state, not what happened to it, so its failures list no partitions.
+    # A snapshot shows a partition's final state, not what happened to it. So the failures found in a snapshot list no
+    # partitions.
     told = {(each.directory_id, each.group): each for each in failures if each.source != SNAPSHOT}
     if told:
         for row in _disturbed_partitions(spark, settled(records, unsettled_groups(steps)), list(told.values())).collect():
@@ -118,7 +119,7 @@ def _failures_table(spark: SparkSession, failures: Sequence[DirectoryFailure]) -
 def _changes(records: DataFrame, directory_ids: Sequence[str]) -> DataFrame:
     """Returns the changes that set an ISR or a leader, with leader, ISR and places (broker -> directory) before and after.
 
-    Only covers partitions that ever had a replica in one of the directories.
+    Covers only partitions that have had a replica in one of the directories.
     """
     partitions = records.where(f.col("type").isin(PARTITION, PARTITION_CHANGE))
     ids = f.array(*(f.lit(each) for each in dict.fromkeys(directory_ids)))

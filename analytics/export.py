@@ -1,8 +1,8 @@
-"""`diskraft metadata export`: from a metadata directory to a folder of Parquet files (shell).
+"""`diskraft metadata export`: copies the records of a metadata directory into a folder of Parquet files (shell).
 
 An export continues where the folder ends and stops at the current end of the log. If the log is damaged, the records before
-the damage are exported first and then the damage is reported. Records after the damage are never exported, because the next
-export continues from the last offset alone.
+the damage are exported first and then the damage is reported. Records after the damage are never exported: the next export
+would continue after them and never fill the gap.
 """
 
 import gc
@@ -77,7 +77,8 @@ def _checked_cluster(folder: ParquetFolder, files: MetadataFiles, out: Path) -> 
 
 
 class _Export:
-    """One pass over the log. A snapshot gets its own file, because all its rows cover one range of offsets."""
+    """One pass over the log. A snapshot gets its own file, because its rows together stand for one range of offsets and
+    cannot be split."""
 
     def __init__(self, files: MetadataFiles, folder: ParquetFolder, progress: Progress) -> None:
         self._progress = progress
@@ -88,7 +89,7 @@ class _Export:
         self.damage: AnalyticsError | None = None
 
     def one_file(self, rows_max: int) -> Iterator[tuple[list[Row], Progress]]:
-        """Yields the rows of one file, each batch of rows with the progress it leads to."""
+        """Yields the rows of one file in portions: one log batch or snapshot each, with the progress after it."""
         count = 0
         while (entry := self._next()) is not None:
             if isinstance(entry, Snapshot) and count:

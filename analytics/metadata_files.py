@@ -1,6 +1,6 @@
 """Reads the batches of a metadata directory in order, possibly while its node is running (shell).
 
-Reading takes no lock and writes nothing, so the files may change meanwhile: the last segment grows, new segments appear, old
+Reading writes nothing and takes no lock, so the files may change meanwhile: the last segment grows, new segments appear, old
 segments and snapshots are deleted. After each file the folder is therefore listed again, and the next offset alone
 determines where to continue. If the log no longer holds that offset, a snapshot bridges the gap.
 
@@ -99,7 +99,7 @@ class MetadataFiles:
         is_checked = last_epoch is None
         while True:
             listing = self._list()
-            # Start with the segment of the last record read, if it still exists, to check its epoch.
+            # Start with the segment of the last record read, if it still exists, to check that record's epoch.
             base = None if is_checked else listing.segment_with(next_offset - 1)
             base = listing.segment_with(next_offset) if base is None else base
             start = next_offset
@@ -206,7 +206,7 @@ class MetadataFiles:
 
 
 class _Unreadable(Exception):
-    """The files look damaged. The caller reads again before it reports that."""
+    """The files look damaged. The caller reads them again before it reports damage."""
 
 
 def _batches(file: BinaryIO, path: Path) -> Iterator[tuple[int, BatchHeader, memoryview]]:

@@ -127,7 +127,7 @@ class FileWriter:
         self.row_count = 0
 
     def write(self, rows: list[Row], progress: Progress) -> None:
-        """Adds rows that belong together, and the progress that includes them."""
+        """Adds the rows of one log batch or snapshot. `progress` is the progress after these rows."""
         self._rows += rows
         self.row_count += len(rows)
         self._progress = progress

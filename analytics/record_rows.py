@@ -198,7 +198,8 @@ def _control_part(record: Record) -> Row:
     if isinstance(message, UnknownControlRecord):
         name = _CONTROL_NAMES.get(message.record_type, UNKNOWN)
         return (name, message.record_type, None, True, *_NO_FIELDS, None, bytes(message.value))
-    # The key holds int16 version, int16 type. It is present, or decoding would have failed.
+    # The key holds the version (int16) and the type (int16). There is a key here: without one, decoding would already have
+    # failed.
     number = int.from_bytes(bytes(record.key or b"")[2:4], "big", signed=True)
     text = RecordTexts(UuidTexts()).text(message, message.version)
     return (_CONTROL_NAMES[number], number, message.version, True, *_NO_FIELDS, text, None)

@@ -1,4 +1,4 @@
-"""What the export and the reports need beyond Diskraft itself, and what of it is missing (shell).
+"""Checks for the packages and the Java version that the export and the reports need beyond Diskraft itself (shell).
 
 Run as a module, it prints one line for each missing requirement and exits 1 if there are any; `make test` uses this to say
 what it skipped. Spark's launcher prefers JAVA_HOME over the PATH, so the check does too.

@@ -1,8 +1,9 @@
 """Exported records as Spark tables (shell).
 
-The records of a metadata transaction, or else of a batch, are applied at once. They share the same value in the column
-`group`, the offset of the first of them. The rows of a snapshot share one offset, so sort by `offset, position`. The records
-of a transaction only count once it has ended; use `settled` to drop the records of all other transactions.
+The records of a metadata transaction are applied together. So are the records of a batch outside any transaction. Records
+that are applied together have the same value in the column `group`: the offset of the first of them. The rows of a snapshot
+share one offset, so sort by `offset, position`. The records of a transaction count only once it has ended; use `settled` to
+drop the records of aborted and unfinished transactions.
 """
 
 from collections.abc import Collection
@@ -23,7 +24,7 @@ def load_records(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def settled(records: DataFrame, unsettled_groups: Collection[int]) -> DataFrame:
-    """Returns the records without transactions that were aborted or have not ended."""
+    """Returns the records without those of transactions that were aborted or have not ended."""
     return records.where(~f.col("group").isin(*unsettled_groups)) if unsettled_groups else records
 
 

@@ -19,7 +19,7 @@ from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from controller.event_queue import loop_turn
 
-# How many records of a snapshot are replayed before the event loop gets a turn.
+# How many records of a snapshot are replayed before the event loop may run other tasks.
 SNAPSHOT_SLICE = 2_000
 
 

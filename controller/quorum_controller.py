@@ -103,7 +103,7 @@ class _Term:
     # The quorum's leader epoch in this term, passed with every append. Constant.
     epoch: LeaderEpoch
     # The brokers' sessions. A term starts with a full session for every unfenced broker. Changed by broker requests and
-    # fencing; extended after this process was stopped.
+    # fencing. Extended when this process resumes after having been suspended.
     sessions: BrokerSessions
     # The controller's `change_count` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
     # While `change_count` still has this value, another sweep would elect no leader either.
@@ -152,7 +152,7 @@ class QuorumController:
         # offset; empty while this node is a standby. Operations append on the right, commits pop from the left, `_resign`
         # fails all of them.
         self._parked: deque[_Parked] = deque()
-        # Counts the changes of the state. Rises by one per replayed record on the active controller (NoOp records left out),
+        # Counts the changes to the state. Rises by one per replayed record on the active controller (NoOp records left out),
         # and by one per committed batch on a standby. Only compared for equality.
         self.change_count = 0
         # The counters below are metrics. They only rise and are kept across terms.
@@ -225,8 +225,8 @@ class QuorumController:
             _fail(answer, ApiError(ErrorCode.NOT_CONTROLLER))
             return
         begun_ns = self._env.now_ns()
-        # After a stop of the process this operation may run before the timer does. If it depends on sessions, it must see
-        # them extended.
+        # When the process resumes after having been suspended, this operation may run before the timer does. If the
+        # operation depends on sessions, it must see them extended.
         self._look_at_clock()
         turn = Turn(
             state=self.state,
@@ -399,7 +399,7 @@ class QuorumController:
             await self._env.sleep_until(self._env.now_ns() + LOOK_INTERVAL_NS)
 
     def _look_at_clock(self) -> None:
-        """Extends all sessions if this process was stopped, because a stopped process receives no heartbeats."""
+        """Extends all sessions if this process was suspended, because a suspended process receives no heartbeats."""
         now_ns = self._env.now_ns()
         absence_ns = self._presence.look(now_ns)
         if absence_ns and self._term is not None:

@@ -1,10 +1,10 @@
 """Generates the records that a controller writes when it becomes active (core).
 
-Counterpart of Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records in one transaction: the finalized
-features, metadata.version first, and ZkMigrationState NONE, a record that Apache Kafka's nodes expect to find once. If the
-log ends in an open transaction, an abort record comes first, since the controller that began the transaction is gone. One
-feature determines how the reserved directory ids are numbered on the wire, so the features must precede any record that
-names a directory.
+Counterpart of Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records in one transaction: first
+metadata.version, then the other finalized features, then ZkMigrationState NONE. Apache Kafka's nodes expect to find that
+last record once. If the log ends in an open transaction, an abort record comes first, since the controller that began the
+transaction is gone. One feature determines how the reserved directory ids are numbered on the wire, so the features must
+precede any record that names a directory.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Checks the broker epoch before a request from a broker is handled (core).
 
-Every request from a broker belongs to one incarnation of the broker. A request with another epoch comes from a process that
-is gone, or was delayed in the network since before a restart, and must change nothing. Counterpart of Kafka's
-checkBrokerEpoch.
+Every request from a broker belongs to one incarnation of the broker. A request with another epoch was sent by an earlier
+process of the broker, and perhaps delayed in the network. It must change nothing. Counterpart of Kafka's checkBrokerEpoch.
 """
 
 from common.ids import BrokerId

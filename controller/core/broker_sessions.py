@@ -1,4 +1,4 @@
-"""Tracks each broker's last contact and how far it has applied the metadata (core).
+"""Tracks each broker's last contact and how far the broker has applied the metadata (core).
 
 Counterpart of Kafka's BrokerHeartbeatManager. This is soft state: never written to the log, never rebuilt from it, and
 dropped when the controller loses leadership. A new active controller gives every unfenced broker one full session. A broker
@@ -30,8 +30,8 @@ class BrokerSession:
     metadata_offset: Offset = NO_OFFSET
     # The other active brokers must have applied the metadata up to this offset before this broker may exit: the offset
     # covers the records that moved leaderships away from the broker. Set when controlled shutdown begins, raised when a
-    # later heartbeat writes more records. None outside controlled shutdown, and after a change of controller until the next
-    # heartbeat.
+    # later heartbeat writes more records. None outside controlled shutdown; also None between a change of controller and the
+    # next heartbeat.
     controlled_shutdown_offset: Offset | None = None
 
 

@@ -12,8 +12,8 @@ from common.metadata.state import MetadataState
 
 
 class Eligibility:
-    """Judges replicas by the brokers' registrations. For one broker, that may be its registration as it will be after the
-    operation."""
+    """Decides from the brokers' registrations whether replicas are eligible. For one broker, `subject`, the registration as
+    it will be after the operation can be used instead of the current one."""
 
     __slots__ = ("_after", "_brokers", "_subject")
 

@@ -52,7 +52,7 @@ def generate_fencing_records(
 
 
 def unfenced_brokers(state: MetadataState) -> list[BrokerId]:
-    """Returns the unfenced brokers in ascending order. Only for these does the expiry of a session matter."""
+    """Returns the unfenced brokers in ascending order. The expiry of a session matters only for these."""
     return sorted(broker_id for broker_id, registration in state.brokers.items() if not registration.fenced)
 
 

@@ -64,7 +64,7 @@ class ReportedDirectories:
 def sort_out_reported_directories(
     state: MetadataState, registration: BrokerRegistration, reported: Sequence[DirectoryId]
 ) -> ReportedDirectories:
-    """Classifies the reported ids. Ignores all of them below metadata.version 17 and for a registration without
+    """Classifies the reported ids. All of them are ignored if metadata.version is below 17 or the registration has no
     directories."""
     online = registration.directories
     if not metadata_version.is_directory_assignment_supported(state.metadata_version) or not online:

@@ -2,8 +2,8 @@
 
 These elections look at the current state, not at what changed. A replica can become eligible in many ways: its broker is
 unfenced, its directory assignment changes, unclean elections are enabled, or an earlier controller missed an election. The
-periodic sweep finds the partition in every case. Most leaderless partitions stay leaderless in most sweeps, and for those
-nothing is written.
+periodic sweep finds the partition in every case. Most sweeps can elect no leader for most leaderless partitions; nothing is
+written for these.
 """
 
 from collections.abc import Container

@@ -6,7 +6,7 @@ Counterpart of Kafka's StripedReplicaPlacer.
 2. Followers go to racks that the partition does not use yet, as long as there are any. The first candidate shifts after each
    full rotation, so that the partitions of one leader do not all have the same followers.
 3. A broker that is fenced or shutting down is the last choice, and never the first replica.
-4. Only the starting points are random, drawn from the random source of the caller.
+4. Only the starting points are random, drawn from the caller's random source.
 5. A broker with several directories chooses the directory itself (KIP-858).
 """
 

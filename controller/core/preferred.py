@@ -2,7 +2,7 @@
 
 Counterpart of maybeBalancePartitionLeaders in Kafka's ReplicationControlManager. The elections are clean: the first replica
 takes over only if it is in the ISR and eligible. An imbalance is not urgent, so one pass moves a limited number of leaders,
-and other operations get their turn before the next pass.
+and other operations run before the next pass.
 """
 
 from common.ids import NO_LEADER, TopicIdPartition

@@ -5,8 +5,8 @@ is stopped (SIGSTOP, a suspended virtual machine, a blocked event loop), heartbe
 process resumes, every session looks expired.
 
 Waiting for a slow commit is not an absence: the event loop runs meanwhile, and heartbeats arrive. A dedicated timer
-therefore checks the clock at a fixed interval and waits for nothing else. Operations check the clock too, since one may run
-before the timer.
+therefore checks the clock at a fixed interval and waits for nothing else. Operations check the clock too, since after a stop
+an operation may run before the timer fires.
 """
 
 from common.time_units import NS_PER_S

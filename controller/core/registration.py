@@ -6,8 +6,8 @@ Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules o
    and out of every ISR that has another member, exactly as fencing would.
 2. The same incarnation keeps its epoch, its fencing and its controlled shutdown. It can only lose directories: a directory
    that the new request leaves out counts as a reported failure, and a directory that was lost before stays lost.
-3. The epoch is the offset of the first record of the batch, so it is unique and always rises. To be caught up, a broker must
-   have applied its registration record itself, which may come later in the batch.
+3. The epoch is the offset of the first record of the batch, so it is unique and always rises. But a broker is caught up only
+   once it has applied its registration record, which may come later in the batch.
 """
 
 from collections.abc import Sequence
@@ -144,7 +144,7 @@ def _register_new_incarnation(
     records: list[ApiMessageAndVersion] = []
     is_clean = previous is None or request.previous_broker_epoch == previous.epoch
     if previous is not None:
-        # The removal is needed if the predecessor was never fenced or stopped uncleanly. After a clean shutdown the
+        # The removal is needed if the predecessor stopped uncleanly or was never fenced. After a clean shutdown the
         # predecessor is in no ISR that has another member, and no records are generated.
         eligibility = Eligibility(state, subject=broker_id, after=replace(previous, fenced=True))
         records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)
@@ -210,7 +210,7 @@ def _register_again(
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The fields of a registration that the controller decides, not the broker."""
+    """The fields of a registration that are decided by the controller, not by the broker."""
 
     epoch: BrokerEpoch
     fenced: bool

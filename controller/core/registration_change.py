@@ -1,8 +1,8 @@
 """Builds the record that changes a broker's registration (core).
 
 Fencing, unfencing, controlled shutdown and lost directories share one BrokerRegistrationChangeRecord, written in the lowest
-version that can express the change, like Kafka's controller does. On replay an empty list of directories means "no change",
-so the record cannot express the loss of the last directory. The broker is fenced instead, and stays fenced.
+version that can express the change, as in Kafka's controller. On replay an empty list of directories means "no change", so
+the record cannot express the loss of the last directory. The broker is fenced instead, and stays fenced.
 """
 
 from common.metadata import metadata_version

@@ -1,10 +1,10 @@
 """Decides whether the records of one operation need a metadata transaction (core; KIP-868).
 
 Atomic records that fit into one batch are appended as one batch. Otherwise they become a metadata transaction
-(metadata.version 13): followers hold back everything between its begin and end records, so the change still takes effect at
-once. The order of the records is kept, so a broker's partition changes stay before its registration change. Below 13 there
-are no transactions, and the records are appended as several batches. Operations therefore order their records so that any
-prefix is safe to apply.
+(metadata.version 13): followers hold back everything between its begin and end records, so all of the change still takes
+effect at the same time. The order of the records is kept, so a broker's partition changes stay before its registration
+change. Below 13 there are no transactions, and the records are appended as several batches. Operations therefore order their
+records so that any prefix is safe to apply.
 """
 
 from collections.abc import Sequence
