@@ -145,7 +145,8 @@ class BrokerDaemon:
 
     async def say_last_words(self, *, deadline_ns: int) -> None:
         """Reports to the controller that the node is about to halt. The controller then fences this broker and moves its
-        leaders now, instead of at the end of the session. Returns once the controller has done so, or at the deadline."""
+        leaderships away now, instead of at the end of the session. Returns once the controller has done so, or at the
+        deadline."""
         self._lifecycle_loop.post(LastWords())
         with contextlib.suppress(TimeoutError):
             async with self._env.timeout_at(deadline_ns):

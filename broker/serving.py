@@ -17,7 +17,8 @@ from common.time_units import NS_PER_MS
 
 
 class Serving:
-    """`catch_up` returns once this broker has applied everything that was committed when it was called."""
+    """Decides when requests may be handled. `catch_up` returns once this broker has applied everything that was committed
+    when `catch_up` was called."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Keeps the assignment queue in line with where replicas really are, and opens the unfence gate (shell, KIP-858).
 
 A *wish* is the directory to report to the controller for a replica. `Replicas` computes it again whenever it reconciles the
-replica. A *comparison* finds the wishes that differ from those of the comparison before, and passes them to the queue.
+replica. A *comparison* finds the wishes that have changed since the previous comparison, and passes them to the queue.
 
-1. A wish that the controller has confirmed or dropped is not queued again until that replica's metadata changes.
-2. A broker that creates thousands of logs reports each change separately, but every comparison costs time proportional to
-   the number of replicas. So a burst of changes is handled with at most one comparison per LOOK_INTERVAL_NS.
+1. A wish that the controller has confirmed, or refused for good, is not queued again until that replica's metadata changes.
+2. When a broker creates thousands of logs, `wishes_changed` is called for each of them, but every comparison takes time
+   proportional to the number of replicas. So a burst of changes is handled with at most one comparison per LOOK_INTERVAL_NS.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -59,16 +59,15 @@ class Assignments:
         self._was_open = False
 
     def wishes_changed(self) -> None:
-        """Notes that wishes or places changed. Schedules a comparison of all current wishes with those of the comparison
-        before."""
+        """Notes that wishes or places changed, and schedules a comparison."""
         if not self._is_scheduled:
             self._is_scheduled = True
             env = self._sender.env
             env.call_at(max(env.now_ns(), self._next_look_ns), self._look_at_changes)
 
     def published(self, moved: Collection[TopicIdPartition]) -> None:
-        """Compares all current wishes with those of the comparison before, now that the broker has applied a metadata change
-        of the replicas in `moved`. Their wishes are queued even if unchanged (rule 1)."""
+        """Runs a comparison, because the broker has applied a metadata change of the replicas in `moved`. The wishes of
+        these replicas are queued even if unchanged (rule 1)."""
         self._compare(moved)
 
     def fix_gate(self) -> None:

@@ -4,9 +4,9 @@ Counterpart of Kafka's NodeToControllerChannelManager.
 
 1. The active controller is the leader of the metadata quorum. If a node does not answer, or answers NOT_CONTROLLER, we
    retry with the same or another voter until the deadline.
-2. As in Kafka, lease requests (registrations and heartbeats), forwarded requests and all others use separate connections, so
-   that they cannot hold each other up: responses come in the order of the requests, and an attempt that times out closes its
-   connection, so all other requests in flight on it fail.
+2. As in Kafka, lease requests (registrations and heartbeats), forwarded requests and all others use separate connections. On
+   a shared connection, responses come in request order, so a slow request would delay those behind it. An attempt that times
+   out closes its connection, and all other requests in flight on that connection fail.
 3. A request without an answer may still have been carried out. So a request that is not idempotent gets one long attempt
    instead of many short ones.
 """

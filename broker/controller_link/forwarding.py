@@ -1,9 +1,9 @@
 """Forwards admin requests to the active controller in an Envelope, and answers once this broker sees the change (shell).
 
 Counterpart of Kafka's ForwardingManager (KIP-590). The client's whole request is forwarded, including its header and the
-principal, so the controller carries out exactly what the client asked, on the client's behalf. A success must not be
-answered before this broker's own image contains the change. Otherwise the client's next request to this broker might not
-find the new topic.
+principal, so the controller carries out exactly what the client asked, on the client's behalf. The broker must not report
+success before its own image contains the change. Otherwise the client's next request to this broker might not find the new
+topic.
 """
 
 import ipaddress

@@ -38,8 +38,8 @@ from common.protocol.messages.broker_registration import BrokerRegistrationReque
 
 class LifecycleLoop:
     """Drives a BrokerLifecycle. `build_registration` makes the request for the current state; `applied_offset` returns the
-    last applied metadata offset; `on_unfenced` gets the send time of each heartbeat whose answer says unfenced; `halt` ends
-    the broker at once."""
+    last applied metadata offset; `on_unfenced` is called with the send time of each heartbeat that was answered "unfenced";
+    `halt` ends the broker at once."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class LifecycleLoop:
         self._arm()
 
     def directory_failed(self, directory_id: DirectoryId) -> None:
-        """Tells the controller at once that a registered directory went offline, without waiting for the next heartbeat to
-        be due."""
+        """Reports to the controller at once that a registered directory went offline, instead of at the next regular
+        heartbeat."""
         self.post(DirectoryFailed(directory_id))
 
     def _arm(self) -> None:

@@ -20,7 +20,7 @@ from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import RegisterBrokerRecord
 
-# The number of records replayed without a pause while a snapshot is loaded. Heartbeats must go on meanwhile.
+# The number of records replayed without a pause while a snapshot is loaded. The pauses let the event loop send heartbeats.
 SNAPSHOT_SLICE = 2_000
 
 

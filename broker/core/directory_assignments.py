@@ -55,7 +55,7 @@ class DirectoryAssignments:
         # The assignments in the request in flight (at most one). Empty when no request is in flight.
         # Invariant: a replica is in both `_ready` and `_in_flight` only if it moved again after its request was sent.
         self._in_flight: dict[TopicIdPartition, _Wish] = {}
-        # Consecutive requests that failed as a whole; back to 0 with the next response.
+        # Consecutive requests that failed as a whole. The next response resets the count to 0.
         self._request_failures = 0
         # No request is sent before this time. Changes when: a request fails as a whole.
         self._retry_not_before_ns = 0

@@ -12,8 +12,9 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
 1. At most one request is in flight. If something urgent happens meanwhile, the next request follows immediately.
 2. Easy to get wrong: a failed directory is acknowledged only by an error-free answer to a request that *named* it (or to a
    registration that left it out). A failure during a heartbeat in flight has to wait for the next one.
-3. The broker halts if, at or after a failure's deadline, it leads partitions in that directory while the failure is not
-   acknowledged or an assignment into the directory is still pending (KIP-858).
+3. The broker halts if, at or after a failure's deadline, it leads partitions in the failed directory and the controller's
+   view is not up to date: either the failure is not acknowledged, or an assignment into the directory is still pending
+   (KIP-858).
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class ShutdownAsked:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """The node is about to halt. A controller that is told now need not wait for the session to expire."""
+    """The node is about to halt. If the controller learns this now, it need not wait for the session to expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class FailuresAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class ShutDownNow:
-    """Begin the orderly shutdown: the controller has moved all leaders away, or there were none to move."""
+    """Begin the orderly shutdown: the controller has moved all leaderships away, or there were none to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +224,14 @@ class _Failure:
 
     # When log.dir.failure.timeout.ms ends for this directory. Never changes.
     deadline_ns: int
-    # Whether the controller has acknowledged the failure. Set when a heartbeat that named the directory succeeds, or a
-    # registration that left it out.
+    # Whether the controller has acknowledged the failure. Set when a heartbeat that named the directory, or a registration
+    # that left it out, succeeds.
     acknowledged: bool = False
 
 
 class BrokerLifecycle:
     """The state machine. `leads_in` says whether this broker leads a replica in a directory, `has_pending_assignment_into`
-    whether an unconfirmed assignment names the directory. Both only read."""
+    whether an unconfirmed assignment names the directory. Neither changes any state."""
 
     def __init__(
         self,
@@ -249,12 +250,12 @@ class BrokerLifecycle:
         # -1 until the registration is accepted, then fixed. Decides whether the next request is a registration or a
         # heartbeat.
         self.broker_epoch = BrokerEpoch(-1)
-        # Whether the last error-free heartbeat answer said fenced; true until the first one.
+        # Whether the last error-free heartbeat answer said fenced. True until the first such answer.
         self.is_fenced = True
         # The directories that failed in this incarnation, in order, acknowledged or not. Invariant: never shrinks, because
-        # every heartbeat names all registered ones.
+        # every heartbeat names every failed directory that was registered.
         self._failures: dict[DirectoryId, _Failure] = {}
-        # The directories that the registration named; empty before. Fixed once the registration is accepted.
+        # The directories that the accepted registration named. Empty until the registration is accepted, then fixed.
         # Invariant: a heartbeat never names an id outside this set.
         self._registered_directories: frozenset[DirectoryId] = frozenset()
         # Whether a request awaits its answer. Set by `_maybe_send`, cleared by every answer and by RequestFailed.
@@ -288,8 +289,8 @@ class BrokerLifecycle:
         if not self._in_flight:
             candidates.append(self._next_request_ns)
         if self.state not in (BrokerState.NOT_RUNNING, BrokerState.SHUTTING_DOWN):
-            # Only future deadlines need a timer. Every step checks the others again, also when new metadata lets this broker
-            # lead in a failed directory.
+            # Only future deadlines need a timer. Deadlines that have already passed are rechecked in every step, including
+            # the steps triggered by new metadata, which may make this broker a leader in a failed directory.
             candidates.extend(f.deadline_ns for f in self._failures.values() if f.deadline_ns > self._last_step_ns)
         known = [candidate for candidate in candidates if candidate is not None]
         return min(known) if known else None
@@ -410,7 +411,7 @@ class BrokerLifecycle:
             return []
         self._shutdown_asked = True
         if self.state is not BrokerState.RUNNING:
-            # A broker that was never unfenced leads nothing, so there are no leaders to move away.
+            # A broker that was never unfenced leads nothing, so there are no leaderships to move away.
             return [ShutDownNow()]
         self._shutdown_deadline_ns = now_ns + self._settings.controlled_shutdown_timeout_ns
         self._send_soon(now_ns)
@@ -475,8 +476,8 @@ class BrokerLifecycle:
 
     def _retry_later(self, now_ns: int) -> None:
         # The delay is capped at the heartbeat interval, because a longer pause would let the session expire. Registration
-        # also needs short pauses: the controller refuses a broker that was killed until its old session ends, and the broker
-        # should register soon after that.
+        # also needs short pauses: when a broker restarts after a kill, the controller refuses its registration until the old
+        # session ends, and the broker should register soon after that.
         delay_ns = min(FIRST_RETRY_NS * 2 ** min(self._request_failures, 20), self._settings.heartbeat_interval_ns)
         self._request_failures += 1
         self._next_request_ns = now_ns + int(delay_ns * self._rng.uniform(1 - JITTER, 1 + JITTER))

@@ -12,7 +12,7 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
    produce (KAFKA-15021).
 3. While the committed ISR is smaller than min.insync.replicas, the high watermark does not advance (KIP-966). Records on too
    few replicas are not committed, whatever acks they were produced with, and consumers cannot read them. A larger ISR or a
-   lower minimum may release it, so both are events here.
+   lower minimum may release the high watermark, so both are events here.
 4. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
    new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.
 """
@@ -71,7 +71,7 @@ class IsrMember:
 # Compared by identity: two proposals with equal content are still two requests, and an answer belongs to one of them.
 @dataclass(frozen=True, slots=True, eq=False)
 class IsrProposal:
-    """A proposed ISR, to be sent to the controller until it is answered or superseded."""
+    """A proposed ISR, to be sent to the controller until the proposal is answered or superseded."""
 
     members: tuple[IsrMember, ...]
     leader_epoch: LeaderEpoch
@@ -282,7 +282,8 @@ class PartitionReplica:
 
     def maybe_shrink_isr(self, now_ns: int) -> list[Effect]:
         """Proposes an ISR without the members that have lagged for too long. Call it periodically, because time alone may
-        also release the high watermark: a replica that was about to join the ISR and fell silent no longer holds it back."""
+        also release the high watermark: a replica that was about to join the ISR but fell silent no longer holds the high
+        watermark back."""
         if self.role is not Role.LEADER:
             return []
         effects = self._maybe_advance_high_watermark(now_ns)
@@ -320,8 +321,9 @@ class PartitionReplica:
         self.partition_epoch = result.partition_epoch
         self.leader_recovery_state = result.leader_recovery_state
         effects: list[Effect] = [IsrCommitted(before, result.isr)]
-        # Other followers may have caught up while this request was in flight, and may join now. Having reached the high
-        # watermark is not enough here: a follower that was just removed may be at the high watermark that it held back.
+        # Other followers may have caught up while this request was in flight, and may join now. It is not enough that a
+        # follower has reached the high watermark: a follower that was just removed for lagging may be exactly there, because
+        # it held the high watermark back.
         for broker_id, follower in self.followers.items():
             if self._is_caught_up(follower, now_ns):
                 effects += self._maybe_expand_isr(broker_id, follower)

@@ -4,11 +4,13 @@ Counterpart of Kafka's LogManager.nextLogDirs, which takes the directory with th
 topic on one disk, because the partitions that a broker leads arrive in a regular pattern. We therefore spread preferred
 leaders and followers separately. The rules, in order:
 
-1. A directory whose file system is nearly full takes no replica, long before an append would hit ENOSPC.
+1. A directory whose file system is nearly full gets no new replica. This limit applies long before an append would hit
+   ENOSPC.
 2. Take the directory with the fewest replicas of the same kind (preferred leaders or followers).
 3. On a tie, the one with the fewest logs.
 4. On a tie, the one with the most free bytes.
-5. On a tie, the first in the configuration. Never by id, so that the same cluster is laid out the same way every time.
+5. On a tie, the first in the configuration. Directory ids play no part, so that the same cluster is laid out the same way
+   every time.
 
 By rule 2, if two directories start even and both have room, their numbers of preferred leaders never differ by more than
 one, in whatever order the partitions arrive.

@@ -1,8 +1,8 @@
 """Runs the jobs of one log directory one after the other (shell).
 
-Creating, renaming and checkpointing need disk operations, which can hang until their deadline. Each directory has its own
-lanes, so a job that hangs delays only jobs of the same directory. The lane ignores I/O errors: the failure channel has
-handled an error, and taken the directory offline if necessary, before the job gets it.
+Creating a log, renaming it and writing checkpoints need disk operations, which can hang until their deadline. Each directory
+has its own lanes, so a job that hangs delays only jobs of the same directory. The lane ignores I/O errors: before an error
+reaches the job, the failure channel has already handled it and taken the directory offline if necessary.
 """
 
 import asyncio

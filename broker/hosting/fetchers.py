@@ -47,7 +47,8 @@ class Fetchers:
         self._task_group = task_group
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
-        # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has partitions.
+        # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has at least one
+        # partition.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
         # The fetcher of each followed partition. Invariant: each of these fetchers is in `_fetchers`.
         self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}

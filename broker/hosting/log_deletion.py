@@ -52,7 +52,8 @@ class LogDeletion:
             return None
 
     def remove_later(self, directory: HostedDirectory, folder: str, delay_ms: int | None = None) -> None:
-        """Removes a folder that is no longer served, after `delay_ms` or else the broker's default delay."""
+        """Removes a folder that is no longer served, after `delay_ms`. If `delay_ms` is None, the broker's default
+        applies."""
 
         async def remove() -> None:
             try:

@@ -4,8 +4,9 @@ If the process ran out of file descriptors or memory in the middle of an operati
 disk is fine. The log is then recovered from its files as at startup, and the partition continues with the new log. It keeps
 its role, its ISR and the produce requests that wait for replication.
 
-Other brokers rely on every record that was written. If the reloaded log lacked such a record, a leader would make its
-followers truncate it, and a follower could be elected leader without it. In that case the directory goes offline instead.
+Other brokers rely on every record that was written. A leader whose reloaded log lacked such a record would make its
+followers truncate that record. A follower that lacked it could be elected leader. So if a record is missing, the directory
+goes offline instead.
 """
 
 import errno

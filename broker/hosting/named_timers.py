@@ -9,7 +9,7 @@ from collections.abc import Callable
 from common.environment.interface import Environment
 from common.time_units import NS_PER_MS
 
-# Replaces an interval of 0, which Kafka allows and which means "as often as possible": it must not become a busy loop.
+# Used for an interval of 0. Kafka allows 0 and takes it as "as often as possible"; here that would be a busy loop.
 _INTERVAL_OF_ZERO_MS = 1000
 
 

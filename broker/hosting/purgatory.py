@@ -17,7 +17,7 @@ from common.protocol.errors import ErrorCode
 
 
 class ReplicationWaiters:
-    """Appends to one partition that wait until the high watermark reaches their end."""
+    """The appends to one partition that are waiting for the high watermark to reach their end."""
 
     def __init__(self) -> None:
         # The end offset and the callback of each waiting append. Invariant: the offsets ascend, because the appends to a
@@ -86,8 +86,8 @@ class FetchWaiter:
 
 
 class FetchWaiters:
-    """The fetches that wait at one partition, each with the partition's count of readable bytes when the fetch was last
-    told of new bytes."""
+    """The fetches that wait at one partition. Each is stored with the partition's count of readable bytes as of the fetch's
+    last notification."""
 
     def __init__(self) -> None:
         self._waiting: dict[FetchWaiter, int] = {}
@@ -106,7 +106,7 @@ class FetchWaiters:
         self._waiting.pop(waiter, None)
 
     def readable(self, *, written_bytes: int, committed_bytes: int) -> None:
-        """Notifies the fetches that the counts of readable bytes have moved."""
+        """Notifies the fetches of new readable bytes. Called when one of the two counts has changed."""
         # Iterate over a copy, because a completed fetch is removed from the dictionary. Today that happens only after this
         # loop, but we do not want to depend on that.
         for waiter, seen_bytes in list(self._waiting.items()):

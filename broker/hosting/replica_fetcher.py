@@ -7,8 +7,8 @@ connection, so a hung disk stalls only the replicas on it.
    the diverging epoch; the follower truncates its log there and fetches again.
 2. A fetch offset promises that everything below it is written here. So a partition is fetched again only once its last
    append has completed.
-3. When a partition is added, a poll may be waiting at the leader that does not contain this partition. We abandon such a
-   poll. Otherwise the new leader's first acks=all produce would have to wait until the poll ends.
+3. When a partition is added, a poll without this partition may be waiting at the leader. We abandon such a poll. Otherwise
+   the new leader's first acks=all produce would have to wait until the poll ends.
 """
 
 import asyncio
@@ -378,8 +378,9 @@ class ReplicaFetcher:
             await self._lower_checkpoints(partition)
             await change()
             # Lower the checkpoints again before anything is appended. A segment roll that ended meanwhile may have raised
-            # the recovery point, and if that is in the checkpoint, it would vouch for the new records. A checkpointed log
-            # start beyond the new end would make the next startup drop all new records.
+            # the recovery point. If a checkpoint kept the raised value, recovery would trust the new records without
+            # checking them. If a checkpoint kept a log start beyond the new end, the next startup would drop all new
+            # records.
             await self._lower_checkpoints(partition)
         finally:
             partition.end_restructuring()

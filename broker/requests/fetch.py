@@ -40,7 +40,7 @@ from common.time_units import NS_PER_MS
 _TOPIC_ID_FIRST_VERSION = 13
 _CURRENT_LEADER_FIRST_VERSION = 16
 _READ_COMMITTED = 1
-# A limit for max_wait_ms, because answering early is always allowed. Otherwise the fetch of a client that asked to wait for
+# A limit for max_wait_ms; answering early is always allowed. Without the limit, the fetch of a client that asked to wait for
 # weeks and then disappeared would stay here for weeks.
 _WAIT_MAX_MS = 60_000
 
@@ -178,8 +178,8 @@ class _Fetch:
             if known.epoch == UNDEFINED_EPOCH:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
             if _diverging_epoch(partition, wanted).epoch >= 0:
-                # A follower whose log has diverged may ask beyond our end. The diverging epoch helps it more than
-                # OFFSET_OUT_OF_RANGE would.
+                # A follower whose log has diverged may ask for an offset beyond our log end. The diverging epoch helps it
+                # more than OFFSET_OUT_OF_RANGE would.
                 return ErrorCode.NONE
         return ErrorCode.NONE if wanted.fetch_offset <= log.written_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -223,7 +223,8 @@ class _Fetch:
             if limit <= 0 and not is_empty:
                 item.is_cut = True
                 continue
-            # The first batch of a response is sent whole even above the limits. Otherwise a client could never get past it.
+            # The first batch of a response is sent whole even if it exceeds the limits. Otherwise a client could never get
+            # past it.
             await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=is_empty)
             left -= item.size
             is_empty = is_empty and item.size == 0
@@ -257,8 +258,8 @@ class _Fetch:
 
     def _is_cut(self) -> bool:
         """Whether waiting is useless, because a second read would stop at the same place."""
-        # A read is also cut where the high watermark is inside a batch, and may be empty then. If all reads are empty, do
-        # wait: after an empty answer the client would fetch again at once, in a busy loop.
+        # A read is also cut if the high watermark lies inside a batch, and such a read may be empty. If all reads are empty,
+        # do wait: after an empty answer the client would fetch again at once, in a busy loop.
         return any(item.is_cut for item in self._items) and any(item.size for item in self._items)
 
     def missing_bytes(self) -> int:

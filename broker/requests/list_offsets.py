@@ -4,8 +4,8 @@ Counterpart of KafkaApis.handleListOffsetRequest and Partition.fetchOffsetForTim
 high watermark, a follower up to the written end.
 
 A newly elected leader may still have a lower high watermark than clients saw at its predecessor. Until its high watermark
-reaches the start of its epoch, the new leader answers OFFSET_NOT_AVAILABLE. Otherwise a consumer could go back (KIP-207), or
-be told that a record does not exist although the consumer has already read it.
+reaches the start of its epoch, the new leader answers OFFSET_NOT_AVAILABLE. Otherwise a consumer could jump back (KIP-207),
+or could get the answer "not found" for a record that it has already read.
 """
 
 from broker.hosting.partition import Partition

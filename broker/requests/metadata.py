@@ -145,7 +145,7 @@ class MetadataRequests:
         except InvalidTopicName:
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=asked_name)
         missing.append(asked_name)
-        # The client retries after this error. By then an automatically created topic exists.
+        # The client retries after this error. If the topic is created automatically, it exists by then.
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
 
     def _describe(self, topic: Topic, listener: str, api_version: int) -> MetadataResponseTopic:
