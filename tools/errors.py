@@ -18,7 +18,7 @@ def run_tool(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output closed the pipe, as `| head` does. Close stderr too, or Python would report on it that
-        # stdout cannot be flushed.
+        # The reader of our output closed the pipe, as `| head` does. Close stderr too. Otherwise Python would complain there
+        # that stdout cannot be flushed.
         sys.stderr.close()
         return 1

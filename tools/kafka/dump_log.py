@@ -56,13 +56,14 @@ MESSAGE_SIZE_MAX = 5 * 1024 * 1024
 OPENED_BYTES_MAX = 256 * 1024 * 1024
 NO_LIMIT = 2**31 - 1
 _TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
-# Used as the size and the number of offsets of an index's segment, which the index file does not contain.
+# Used as the size and as the number of offsets of the segment that an index belongs to. The index file does not contain
+# these.
 _OFFSETS_MAX = 2**31
 
 
 @dataclass(slots=True)
 class Findings:
-    """The problems found, printed on stderr at the end, by file."""
+    """The problems found. They are grouped under titles, which name the file, and printed on stderr at the end."""
 
     mismatches: dict[str, list[str]] = field(default_factory=dict)
 

@@ -146,7 +146,8 @@ async def format_directories(
     say: Callable[[str], None] = _nothing,
     explain: Callable[[str], None] = _nothing,
 ) -> None:
-    """Formats the unformatted directories. `say` gets Kafka's output lines as they occur, `explain` the reasons behind them.
+    """Formats the unformatted directories. `say` is called with each line of output, as Kafka prints it; `explain` is called
+    with the reason why a directory is skipped.
 
     Raises ToolError.
     """
@@ -274,9 +275,9 @@ def _problems(config: ServerConfig, found: _Found) -> list[str]:
 
 
 def _disagreements(config: ServerConfig, found: _Found) -> list[str]:
-    """Returns how readable meta.properties files contradict each other or the configuration.
+    """Returns a line for each contradiction among the readable meta.properties files, or between them and the configuration.
 
-    The lines are Kafka's if it has one for the contradiction. Otherwise the line says why a node would not start.
+    If Kafka has a line for the contradiction, it is that line. Otherwise the line says why a node would not start.
     """
     lines: list[str] = []
     known = list(found.formatted.values())

@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the demo. Exit status 0 only if no acknowledged record was lost and healthy partitions kept their leaders."""
+    """Runs the demo. Returns exit status 0 only if no acknowledged record was lost and healthy partitions kept their
+    leaders."""
     if arguments.report:
         demo_report.require()
     folder = (arguments.dir or Path(tempfile.mkdtemp(prefix="diskraft-demo-"))).absolute()
@@ -135,7 +136,7 @@ class Report:
 
 @dataclass(slots=True)
 class Leadership:
-    """Leader and leader epoch of each partition."""
+    """The leader and the leader epoch of each partition."""
 
     leaders: dict[int, tuple[int, int]]
 
@@ -238,7 +239,8 @@ def _places(admin: AdminClient) -> list[Place]:
 
 
 def _choose_victim(leadership: Leadership, places: list[Place]) -> tuple[int, str, frozenset[int]]:
-    """Returns the directory with the most leaders (the first if several): broker id, path, and its partitions."""
+    """Returns the directory with the most leaders (the first of several with equally many): broker id, path, and its
+    partitions."""
 
     def leaders(place: Place) -> int:
         return sum(1 for partition in place.partitions if leadership.leaders[partition][0] == place.broker_id)

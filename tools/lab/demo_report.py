@@ -36,7 +36,8 @@ def require() -> None:
 
 
 def run(metadata_log_dir: Path, out: Path, expected: ExpectedFailure) -> list[str]:
-    """Prints the report on stderr. Returns one line per difference between it and what happened. Raises ToolError."""
+    """Prints the report on stderr. Returns one line per difference between the report and what happened. Raises
+    ToolError."""
     _diskraft("metadata", "export", "--metadata-log-dir", str(metadata_log_dir), "--out", str(out))
     failures = json.loads(_diskraft("reports", "disk-failures", "--input", str(out), "--format", "json"))["failures"]
     print_failures(failures, to_stderr=True)

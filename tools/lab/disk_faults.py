@@ -103,8 +103,8 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
         stderr=subprocess.DEVNULL,
     )
     disk.watchdog.write_text(str(watchdog.pid))
-    # Nothing in this process waits for the watchdog, because `heal_disk` may run in another one. Popen would warn about that
-    # when it is garbage-collected, unless it has a return code.
+    # Nothing in this process waits for the watchdog, because `heal_disk` may run in another process. A garbage-collected
+    # Popen warns about a child that was not waited for, unless the Popen has a return code.
     watchdog.returncode = 0
     run("fsfreeze", "-f", str(disk.path))
 
@@ -131,7 +131,7 @@ def swap(first: Path, second: Path) -> None:
 
 
 def put_fresh(path: Path) -> None:
-    """Replaces the disk at the path by an empty one at once; open files stay on the old disk. Raises ToolError."""
+    """Replaces the disk at the path with an empty one at once; open files stay on the old disk. Raises ToolError."""
     disk = mounted_disk(path)
     kind = disk.mounted_file_system or "ext4"
     vanish(path)
@@ -140,7 +140,7 @@ def put_fresh(path: Path) -> None:
 
 
 def fail_reads(path: Path) -> None:
-    """Reads of blocks fail (EIO); cached data can be read and every write succeeds. Raises ToolError."""
+    """Reads of blocks fail (EIO); cached data can still be read, and every write succeeds. Raises ToolError."""
     _set_blocks(path, "read-errors")
 
 

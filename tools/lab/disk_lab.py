@@ -88,7 +88,7 @@ class Disk:
 
     @property
     def mounts(self) -> list[tuple[str, str]]:
-        """Returns device and file system type of each mount on the path, oldest first."""
+        """Returns the device and the file system type of each mount on the path, oldest first."""
         return mounts_at(self.path)
 
     @property
@@ -152,7 +152,7 @@ def revive_disk(path: Path) -> None:
 
 
 def replace_disk(path: Path) -> None:
-    """Replaces this disk by an empty one of the same size. Raises ToolError."""
+    """Replaces this disk with an empty one of the same size. Raises ToolError."""
     heal_disk(path)
     disk = mounted_disk(path)
     file_system = disk.mounted_file_system or "ext4"
@@ -277,7 +277,7 @@ def _delete_image(disk: Disk) -> None:
 
 
 def mounts_at(path: Path) -> list[tuple[str, str]]:
-    """Returns device and file system type of each mount on the path, oldest first."""
+    """Returns the device and the file system type of each mount on the path, oldest first."""
     # Resolve only the parent: the last path component may be a dead disk, on which even stat can fail.
     mount_point = os.path.join(os.path.realpath(path.parent), path.name)
     rows = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]

@@ -3,7 +3,7 @@
 A real file system, mounted from this file through a loop device, then gets the errors of a broken disk and must turn them
 into errors of its own. `python faulty_image.py IMAGE MOUNT_POINT CONTROL` serves the image as `MOUNT_POINT/disk` until the
 mount point is unmounted; the control file selects the fault. A thread waiting for a hung block cannot be killed, so the
-server itself ends every hang in time. The control file is outside the mount, where a hung request cannot block it.
+server itself ends a hang when its time is over. The control file is outside the mount, where a hung request cannot block it.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def set_mode(control: Path, mode: str, *, seconds: float = 0.0, delay_ms: float 
 
 
 class Faults:
-    """The current contents of the control file."""
+    """The fault that the control file selects. The file is read again for every request."""
 
     def __init__(self, control: Path) -> None:
         self._control = control

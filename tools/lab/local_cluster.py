@@ -1,8 +1,8 @@
 """A local cluster of real daemons in one folder: create, start, stop, kill and watch it (shell).
 
 Used by `diskraft local`, by the demo and by the integration tests. Each node is a process of its own with a log file of JSON
-lines; its events show when it is ready. The folder outlives the process that created the cluster, so everything that a later
-command needs is in `cluster.json` and in pid files.
+lines; events in that file show when the node is ready. The folder outlives the process that created the cluster, so
+everything that a later command needs is in `cluster.json` and in pid files.
 """
 
 import contextlib

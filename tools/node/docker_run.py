@@ -1,6 +1,6 @@
 """The container's entry point: configure from KAFKA_* variables, format on the first start, run the server (shell).
 
-Counterpart of /etc/kafka/docker/run in Kafka's official image. The server replaces this process by exec, so that it gets the
+Counterpart of /etc/kafka/docker/run in Kafka's official image. This process execs the server, so that the server gets the
 container runtime's signals. If some volumes are formatted, an empty one is a disk that was lost or mounted in the wrong
 place, not a first start. Formatting that volume could let the broker lead with an empty log, so the start fails instead.
 """
@@ -75,8 +75,8 @@ def _run(*, format_empty: bool) -> int:
 
 
 def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, str]:
-    """Returns the mounted file overlaid with KAFKA_* variables, or DEFAULT_PROPERTIES without a file and variables. Raises
-    ToolError."""
+    """Returns the mounted file overlaid with KAFKA_* variables, or DEFAULT_PROPERTIES if there is neither a file nor a
+    variable. Raises ToolError."""
     given = properties_from_environment(variables)
     properties = read_properties(str(mounted)) | given if mounted.exists() else given
     if not properties:

@@ -30,8 +30,8 @@ from common.time_units import NS_PER_MS
 from controller.daemon import ControllerDaemon
 
 METRICS_INTERVAL_NS = 1_000 * NS_PER_MS
-# How long a broker that loses its last directory may take to report the loss. Without a report, the controller would only
-# notice when the broker's session expires.
+# How long a broker that loses its last directory may take to report the loss. Without a report, the controller would notice
+# the loss only when the broker's session expires.
 LAST_WORDS_NS = 500 * NS_PER_MS
 
 
@@ -41,7 +41,7 @@ class _EndedInOrder(Exception):
 
 @contextmanager
 def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Adds to a ListenFailed the configuration line with the address, and how to fix it."""
+    """Extends the message of a ListenFailed: adds the configuration line that holds the address, and how to fix it."""
     try:
         yield
     except ListenFailed as failed:
