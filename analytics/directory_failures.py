@@ -117,7 +117,7 @@ def unsettled_groups(steps: Iterable[Step]) -> list[int]:
 
 
 def find_directory_failures(steps: Sequence[Step]) -> list[DirectoryFailure]:
-    """Returns the failures in order. `steps` must be in log order."""
+    """Returns the failures in order of time. `steps` must be in log order."""
     unsettled = unsettled_groups(steps)
     begun_at = {step.group: step.time for step in steps if step.type == BEGIN}
     brokers: dict[int, _Broker] = {}

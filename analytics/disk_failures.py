@@ -51,7 +51,8 @@ def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFai
 
 
 def _steps(records: DataFrame) -> list[Step]:
-    """Collects the records that `directory_failures` needs. They fit in memory: a few per broker start and per failure."""
+    """Collects the records that `directory_failures` needs. They fit in memory: there are only a few per broker start and
+    per failure."""
     is_change = f.col("type") == REGISTRATION_CHANGE
     rows = records.where(f.col("type").isin(*TYPES) & (~is_change | f.col("log_dirs").isNotNull())).sort(*log_order())
     # Select the time as a number, because a collected timestamp would be in this process's local time.

@@ -33,7 +33,7 @@ class DamagedLog(AnalyticsError):
 
 
 class DivergedLog(AnalyticsError):
-    """The log does not continue from what was read before."""
+    """The log does not continue from the last record that was read."""
 
 
 @dataclass(frozen=True, slots=True)

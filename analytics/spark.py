@@ -1,8 +1,8 @@
 """The Spark session of the reports: local, small and quiet (shell).
 
-The session binds to the loopback address, uses one thread per processor but at most four, and has no web UI. PYSPARK_PYTHON
-must be set, or Spark's workers use the PATH's `python3`, which lacks our packages. The default of 200 shuffle partitions
-would cost more than the reports themselves.
+The session binds to the loopback address, uses one thread per processor but at most four, and has no web UI. Without
+PYSPARK_PYTHON, Spark's workers would use the PATH's `python3`, which lacks our packages. The default of 200 shuffle
+partitions would cost more than the reports themselves.
 """
 
 import os

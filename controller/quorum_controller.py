@@ -141,7 +141,7 @@ class QuorumController:
         self._presence = Presence(env.now_ns())
         # This node's term as the active controller; None on a standby. Set by `_become_active`, cleared by `_resign`.
         # Invariant: while a term is set, the feed is ahead of the log, and this node is the leader of the term's epoch as
-        # far as it knows.
+        # far as this node knows.
         self._term: _Term | None = None
         # The quorum's latest leader and epoch as reported to the feed.
         self._leader = LeaderAndEpoch(None, LeaderEpoch(0))
@@ -204,9 +204,9 @@ class QuorumController:
         deadline_ns: int | None = None,
         on_timeout: Callable[[BrokerSessions], None] | None = None,
     ) -> "asyncio.Future[Response]":
-        """Queues an operation. The future gets the response once its records are committed, or an ApiError: the operation's
-        own, NOT_CONTROLLER if this node is not active or loses leadership, or REQUEST_TIMED_OUT if the operation was still
-        queued at its deadline."""
+        """Queues an operation. The future gets the response once the operation's records are committed. If that fails, it
+        gets an ApiError: the operation's own error, NOT_CONTROLLER if this node is not active or loses leadership, or
+        REQUEST_TIMED_OUT if the operation was still queued at its deadline."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def time_out() -> None:

@@ -129,8 +129,8 @@ class FollowerState:
     # The leader's log end at the last fetch. If the next fetch offset reaches this end, the follower was caught up at
     # `last_fetch_ns`.
     leader_end_at_last_fetch: Offset = UNKNOWN_OFFSET
-    # When the follower last had everything that the leader had, as far as known; None if never. A new leader counts ISR
-    # members as caught up.
+    # The last time at which the follower is known to have had everything that the leader had; None if never. A new leader
+    # counts ISR members as caught up.
     last_caught_up_ns: int | None = None
     broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
 

@@ -75,8 +75,8 @@ class DirectoryLoad:
 def choose_directory(
     loads: Sequence[DirectoryLoad], kind: ReplicaKind, *, usable_bytes_min: int, free_inodes_min: int
 ) -> DirectoryId | None:
-    """Chooses the directory for one more replica of this kind. Returns None if all directories are below the minimum or none
-    is online. `loads` must be in configuration order."""
+    """Chooses the directory for one more replica of this kind. Returns None if every directory is below one of the minimums,
+    or if none is online. `loads` must be in configuration order."""
     candidates = [
         load
         for load in loads

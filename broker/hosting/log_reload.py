@@ -1,8 +1,8 @@
 """Reloads a log that failed although its disk is healthy (shell).
 
-If the process ran out of file descriptors or memory in the middle of an operation, the state of the log is unknown while the
-disk is fine. The log is then recovered from its files as at startup, and the partition continues with the new log. It keeps
-its role, its ISR and the produce requests that wait for replication.
+If the process ran out of file descriptors or memory in the middle of an operation, the state of the log is unknown although
+the disk is fine. The log is then recovered from its files as at startup, and the partition continues with the new log. It
+keeps its role, its ISR and the produce requests that wait for replication.
 
 Other brokers rely on every record that was written. A leader whose reloaded log lacked such a record would make its
 followers truncate that record. A follower that lacked it could be elected leader. So if a record is missing, the directory

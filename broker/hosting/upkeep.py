@@ -77,7 +77,7 @@ class Upkeep:
                 continue
             except BatchError as error:
                 # The age of a segment without a time index is read from its batches, and one of them is damaged. Go on with
-                # the other logs: a reader of the batch gets the error as well.
+                # the other logs: readers of the damaged batch get the error as well.
                 self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
     def _shrink_isrs(self) -> None:

@@ -1,9 +1,9 @@
 """Answers Fetch for consumers and followers (shell).
 
 Counterpart of KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch. A follower's request confirms
-what the follower has written, and may read up to the written end. A consumer reads up to the high watermark. There are no
-fetch sessions: every request is a full fetch and is answered with session id 0, as KIP-227 allows. Records are sent as
-regions of the log's files; a read here only looks up where they are.
+what the follower has written. A follower reads up to the written end of the log, a consumer up to the high watermark. There
+are no fetch sessions: every request is a full fetch and is answered with session id 0, as KIP-227 allows. Records are sent
+as regions of the log's files; a read here only looks up where they are.
 
 1. A fetch that has waited must check everything again, because the leader may have changed meanwhile. But it must not
    confirm the follower's offset again: that confirmation would carry the time after the wait, not that of the request.

@@ -1,7 +1,8 @@
 """Checks the broker epoch before a request from a broker is handled (core).
 
 Every request from a broker belongs to one incarnation of the broker. A request with another epoch was sent by an earlier
-process of the broker, and perhaps delayed in the network. It must change nothing. Counterpart of Kafka's checkBrokerEpoch.
+process of the broker, and was perhaps delayed in the network. It must change nothing. Counterpart of Kafka's
+checkBrokerEpoch.
 """
 
 from common.ids import BrokerId

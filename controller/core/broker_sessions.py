@@ -91,7 +91,8 @@ class BrokerSessions:
             session.controlled_shutdown_offset = offset
 
     def longest_silent(self, broker_ids: Iterable[BrokerId], now_ns: int) -> BrokerId | None:
-        """Returns the broker whose session expired first, the lowest id if several did; None if all sessions are valid."""
+        """Returns the broker whose session expired first (the lowest id if several expired at the same time). None if all
+        sessions are valid."""
         expired = [
             (self._last_contact_ns(broker_id), broker_id) for broker_id in broker_ids if not self.is_valid(broker_id, now_ns)
         ]

@@ -2,8 +2,8 @@
 
 Counterpart of handleBrokerFenced and maybeFenceReplicas in Kafka's ReplicationControlManager. Controlled shutdown,
 registration and unregistration use the same removal. Partition changes come before the registration change, so that
-replaying the log in order never shows a fenced leader. Only one broker is fenced per operation (KAFKA-13173): each of two
-brokers removed by one batch could be elected as the other's successor.
+replaying the log in order never shows a fenced leader. Only one broker is fenced per operation (KAFKA-13173): if one batch
+removed two brokers, either could be elected as the other's successor.
 """
 
 from collections.abc import Container

@@ -2,8 +2,8 @@
 
 Counterpart of processBrokerHeartbeat in Kafka's ReplicationControlManager, in a different order: failed directories are
 handled first, so that the fencing decision and its elections see them as lost. Otherwise a heartbeat that unfences the
-broker and reports a directory could elect a leader on that directory, and nothing would move the leadership away later. The
-records:
+broker and reports a failed directory could elect a leader on that directory, and nothing would move the leadership away
+later. The records, in order:
 
 1. changes of partitions that lose this broker (ISR, leadership),
 2. its registration change,
@@ -43,7 +43,8 @@ from controller.core.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class ReportedDirectories:
-    """The offline directories of a heartbeat compared with the registration, without duplicates, in the order sent."""
+    """The directories that a heartbeat reports as offline, classified by the broker's registration. They have no duplicates
+    and are in the order sent."""
 
     # Reported ids that this incarnation registered, even if they were reported before. The partitions in them are repaired
     # again, see `directory_failure`.

@@ -1,8 +1,8 @@
 """Measures for how long this controller's event loop did not run (core).
 
-A broker's silence counts against its session only while the controller could receive heartbeats. If the controller's process
-is stopped (SIGSTOP, a suspended virtual machine, a blocked event loop), heartbeats pile up in its sockets, and when the
-process resumes, every session looks expired.
+A broker's silence counts against its session only during the time in which the controller could receive heartbeats. If the
+controller's process is stopped (SIGSTOP, a suspended virtual machine, a blocked event loop), heartbeats pile up in its
+sockets, and when the process resumes, every session looks expired.
 
 Waiting for a slow commit is not an absence: the event loop runs meanwhile, and heartbeats arrive. A dedicated timer
 therefore checks the clock at a fixed interval and waits for nothing else. Operations check the clock too, since after a stop

@@ -1,7 +1,7 @@
 """The ways a disk of the lab can die, hang, fill up or vanish, one function each (shell).
 
-`HOWS` lists what `diskraft disks kill --how …` offers; tests call the functions. Only the blocks of a faulty disk (`diskraft
-disks make --faulty`) can be made to fail. A thread hung in a frozen file system cannot be killed by a signal, so every
+`HOWS` lists what `diskraft disks kill --how …` offers; tests call the functions. Only a faulty disk (`diskraft disks make
+--faulty`) can have blocks that fail or hang. A thread hung in a frozen file system cannot be killed by a signal, so every
 freeze or hang ends on its own, even if the process that caused it was killed.
 """
 
@@ -103,8 +103,8 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
         stderr=subprocess.DEVNULL,
     )
     disk.watchdog.write_text(str(watchdog.pid))
-    # Nothing in this process waits for the watchdog, because `heal_disk` may run in another process. A garbage-collected
-    # Popen warns about a child that was not waited for, unless the Popen has a return code.
+    # Nothing in this process waits for the watchdog, because `heal_disk` may run in another process. When a Popen is
+    # garbage-collected, it warns that its child was not waited for, unless its return code is set.
     watchdog.returncode = 0
     run("fsfreeze", "-f", str(disk.path))
 

@@ -3,8 +3,8 @@
 A disk is a folder on which the image file beside it is mounted (`disk-1` and `disk-1.img`). A *faulty* disk has FUSE
 (`disk-1.fuse`) between the loop device and the image, so that its blocks can fail; `disk-1.faults` selects how. `kill_disk`
 calls the file system's shutdown ioctl: once that returns, every operation fails with EIO, on open files too.
-`disk_faults.py` has the other failures. A dead disk must be unmounted before it can be mounted again, and that requires
-every process to have closed its files on it.
+`disk_faults.py` has the other failures. A dead disk must be unmounted before it can be mounted again, and it cannot be
+unmounted while a process has files open on it.
 """
 
 import contextlib
