@@ -41,8 +41,8 @@ def report_disk_failures(spark: SparkSession, folder: Path) -> list[DirectoryFai
     records = load_records(spark, folder)
     steps = _steps(records)
     failures = find_directory_failures(steps)
-    # A snapshot shows a partition's final state, not what happened to it. So the failures found in a snapshot list no
-    # partitions.
+    # A snapshot shows a partition's final state, not what happened to it. So a failure found in a snapshot has an
+    # empty list of partitions.
     told = {(each.directory_id, each.group): each for each in failures if each.source != SNAPSHOT}
     if told:
         for row in _disturbed_partitions(spark, settled(records, unsettled_groups(steps)), list(told.values())).collect():

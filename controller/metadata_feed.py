@@ -24,8 +24,8 @@ SNAPSHOT_SLICE = 2_000
 
 
 class MetadataFeed:
-    """A MetadataListener that keeps one state. Calls the matching callback after it has processed an event, until
-    `detach`."""
+    """A MetadataListener that keeps a single state. Calls the matching callback after it has processed an event, until
+    `detach` is called."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The configuration that is in effect on this broker, for the parts that follow its changes (core; KIP-226).
 
-`metadata_changed` is called with every change of the metadata. A part that can ask when it needs a value reads `server`; a
-part that has to act on a change subscribes.
+`metadata_changed` is called with every change of the metadata. A part that needs a value only at the moment of
+use reads `server`. A part that must act when a value changes subscribes.
 """
 
 from collections.abc import Callable

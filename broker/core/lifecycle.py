@@ -276,7 +276,7 @@ class BrokerLifecycle:
         # Whether the last heartbeat sent asked to stay fenced. If ReadyToUnfence comes before that heartbeat's
         # answer, the next heartbeat follows the answer at once.
         self._sent_want_fence = True
-        # Whether LastWords has come; never cleared. From then on every heartbeat asks to be fenced.
+        # Whether LastWords has come; never cleared. From then on every heartbeat asks the controller to fence this broker.
         self._has_last_words = False
         # Whether the last heartbeat sent already carried the last words; only its answer confirms them.
         self._sent_last_words = False

@@ -61,8 +61,8 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     """.split()
 )
 
-# The keys that can be changed while the node runs (KIP-226). Kafka can change more of its keys, but not
-# num.replica.alter.log.dirs.threads.
+# The keys that can be changed while the node runs (KIP-226). Kafka allows this for more keys, but its
+# num.replica.alter.log.dirs.threads takes a restart.
 DYNAMIC_KEYS = frozenset(
     """
     follower.replication.throttled.rate intra.broker.throttled.rate leader.replication.throttled.rate

@@ -39,7 +39,7 @@ from common.time_units import NS_PER_S
 
 _OPERATIONS_MAX: Final = 100_000
 _BYTES_MAX: Final = 512 * 1024 * 1024
-# If a timer fires this late, the whole process was stalled, and not the disk.
+# If a timer fires this late, it was the whole process that stalled, not just the disk.
 _STALL_NS: Final = 500_000_000
 _GRACE_NS: Final = NS_PER_S
 

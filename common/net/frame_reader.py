@@ -26,7 +26,7 @@ class FrameReader:
         self._size_min = size_min
         self._size_max = size_max
         self._take_buffer = take_buffer
-        # Received bytes that no frame has used up yet.
+        # Received bytes that no frame has consumed yet.
         self._view = memoryview(b"")
         # Whether we may keep `_view`: it is our own copy, or we have taken the buffer over from the connection. False only
         # between `receive` and `keep_rest`.

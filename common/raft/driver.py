@@ -429,7 +429,8 @@ class QuorumDriver:
             self._deliver(ready.high_watermark)
 
     def _begin_epoch(self, change: LeaderChange) -> None:
-        """Schedules the epoch's first batch, a LeaderChange. Until it is committed, no record of an earlier epoch can be."""
+        """Schedules the epoch's first batch, a LeaderChange. Until it is committed, no record of an earlier epoch can be
+        committed either."""
         message = LeaderChangeMessage(
             leader_id=change.leader_id,
             voters=[LeaderChangeVoter(voter_id=voter) for voter in change.voters],

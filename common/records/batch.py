@@ -520,7 +520,7 @@ def _read_record(header: BatchHeader, body: memoryview) -> Record:
 
 
 def _read_headers(body: memoryview, position: int, count: int) -> tuple[tuple[tuple[str, Buffer | None], ...], int]:
-    # A header takes at least two bytes, so a count above half the remaining bytes is false. Refuse it before the loop.
+    # A header takes at least two bytes, so a count above half the remaining bytes is bogus. Refuse it before the loop.
     if count < 0 or count > (len(body) - position) // 2:
         raise InvalidRecordBatch(f"a record claims {count} headers")
     headers: list[tuple[str, Buffer | None]] = []

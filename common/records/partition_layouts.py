@@ -72,8 +72,8 @@ class PartitionLayouts:
         )
 
     def _new_layout(self, counts: _Counts) -> struct.Struct | None:
-        # Leave other counts to the codec. A count byte of zero means null, and 0x80 or more is the first byte of a longer
-        # varint.
+        # A layout is for counts of one byte; the codec handles all others. A count byte of zero means null, and 0x80 or more
+        # is the first byte of a longer varint.
         if not all(1 <= count <= _ELEMENTS_MAX for count in counts) or len(self._layouts) >= _LAYOUTS_MAX:
             return None
         replicas, isr, removing, adding, directories = (count - 1 for count in counts)

@@ -57,7 +57,8 @@ class PartitionChanges:
         self._rules: dict[TopicId, ElectionRules] = {}
 
     def change(self, key: TopicIdPartition, target: PartitionTarget = AS_IT_IS) -> ApiMessageAndVersion | None:
-        """Returns the record that takes the partition to `target`, with a new election; None if nothing changes."""
+        """Runs an election for the partition as `target` describes it. Returns the record of all changes; None if nothing
+        changes."""
         topic = self._state.topics[key.topic_id]
         return partition_change(key, topic.partitions[key.partition], target, self._rules_of(topic))
 

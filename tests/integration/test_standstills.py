@@ -1,4 +1,4 @@
-"""Standstills notices that the machine's disk stands still, and measures for how long."""
+"""`Standstills` detects when the machine's disk stalls, and measures for how long."""
 
 import time
 from pathlib import Path

@@ -230,7 +230,7 @@ class Quorum:
         return self.progress
 
     def replica_progressed(self) -> None:
-        """Takes over the high watermark after a Fetch moved it in `leader_progress()`."""
+        """Adopts the high watermark after a Fetch moved it in `leader_progress()`."""
         if self.progress is not None:
             self._high_watermark = max(self._high_watermark, self.progress.high_watermark)
 

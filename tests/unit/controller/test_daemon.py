@@ -125,7 +125,7 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
 
 def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
     """The controller is stopped for 20 s (SIGSTOP, a suspended VM). Brokers may have sent heartbeats that it could not
-    receive, so that time does not count; the silence before and after it does."""
+    receive. The time for which it was stopped therefore does not count; the silence before and after it does."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")

@@ -63,7 +63,7 @@ def run(
     batch_max: int = 10_000,
     expected_exit: int | None = None,
 ) -> None:
-    """Runs the scenario next to a controller on this driver."""
+    """Runs the scenario alongside a controller on this driver."""
 
     async def on_node(world: SimulatedWorld) -> None:
         async def main(env: SimulatedEnvironment) -> None:

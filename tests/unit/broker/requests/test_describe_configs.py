@@ -121,8 +121,8 @@ def test_a_topic_without_overrides_shows_defaults() -> None:
 def test_a_source_is_where_the_value_was_set(
     properties: dict[str, str], overrides: dict[str, str], value: str, source: int
 ) -> None:
-    """A value that is set in the topic or in the broker's file has that source, even if the value equals the default. In
-    the broker's file, any of the setting's keys counts."""
+    """A value set in the topic has the topic as its source, and one set in the broker's file the broker, even if it equals
+    the default. In the broker's file, any key of the setting counts, such as log.retention.hours."""
     entry = Broker(properties, overrides).topic_entry("retention.ms")
     assert (entry.value, entry.config_source) == (value, source)
 

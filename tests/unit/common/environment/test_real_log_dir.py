@@ -811,7 +811,7 @@ async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_d
 
 
 async def test_a_healthy_directory_passes_the_probe_and_keeps_nothing_of_it(log_dir: RealLogDir) -> None:
-    """The probe creates, writes, fsyncs and renames a file, reads it without the page cache and unlinks it."""
+    """The probe creates, writes, fsyncs and renames a file, reads it bypassing the page cache, and unlinks it."""
     await log_dir.probe()
     await log_dir.probe()
     assert await log_dir.list() == []

@@ -215,7 +215,7 @@ def test_a_partition_record_may_replace_a_partition() -> None:
 
 
 def test_indexes_follow_every_change() -> None:
-    """The directory, ISR and leader indexes match the final state, in insertion order."""
+    """The directory, ISR and leader indexes match the final state. Each keeps its partitions in insertion order."""
     one, two, three = map(BrokerId, (1, 2, 3))
     state = replay(
         topic(1),

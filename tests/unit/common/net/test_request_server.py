@@ -261,7 +261,7 @@ def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> N
 
 
 def test_an_unexpected_exception_ends_the_task_group(run: Run) -> None:
-    # An unexpected exception of a handler ends the server's TaskGroup, whether it is raised by a coroutine or a future.
+    # An unexpected exception in a handler ends the server's TaskGroup, whether it is raised by a coroutine or a future.
     async def scenario(world: World) -> None:
         async def fail(context: RequestContext, request: MetadataRequest) -> None:
             raise ZeroDivisionError

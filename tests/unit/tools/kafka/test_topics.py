@@ -126,7 +126,7 @@ def test_create_with_the_clusters_defaults(tool: Tool) -> None:
 
 
 def test_create_with_numbers_and_configuration(tool: Tool) -> None:
-    """A value may contain '=', which separates it from its key."""
+    """A value may itself contain '=', the character that separates key and value."""
     flags = ["--partitions", "6", "--replication-factor", "3", "--config", "a=1", "--config", "b=x=y"]
     assert tool("--create", "--topic", "new", *flags)[0] == 0
     (topic,) = tool.sent(CreateTopicsRequest)[0].topics
