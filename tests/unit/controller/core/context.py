@@ -109,7 +109,7 @@ class ControllerContext:
         self.settings = ControllerSettings(
             cluster_id=CLUSTER_ID,
             session_timeout_ns=SESSION_TIMEOUT_NS,
-            resolver=resolver({"unclean.leader.election.enable": str(unclean)}),
+            resolver=resolver({"unclean.leader.election.enable": "true"} if unclean else {}),
         )
         self.now_ns = NS_PER_S
         self.rng = random.Random(seed)
