@@ -44,6 +44,7 @@ from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
+from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
@@ -56,13 +57,22 @@ from controller.quorum_controller import QuorumController
 
 # The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
 DELETION_DISABLED_FIRST_VERSION = 3
-FORWARDABLE = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM)
+FORWARDABLE = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.DESCRIBE_QUORUM,
+)
 
 # The operation for each API whose requests go through the event queue.
 OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
     {
         ApiKey.CREATE_TOPICS: create_topics,
         ApiKey.DELETE_TOPICS: delete_topics,
+        ApiKey.ALTER_CONFIGS: handle_alter_configs,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
         ApiKey.ALTER_PARTITION: handle_alter_partition,
         ApiKey.BROKER_REGISTRATION: handle_broker_registration,
         ApiKey.BROKER_HEARTBEAT: handle_broker_heartbeat,
@@ -117,6 +127,8 @@ class ControllerRequests:
             ApiKey.API_VERSIONS: self.handle_api_versions,
             ApiKey.CREATE_TOPICS: self.handle_timed_operation,
             ApiKey.DELETE_TOPICS: self.handle_delete_topics,
+            ApiKey.ALTER_CONFIGS: self.handle_operation,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_operation,
             ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
             ApiKey.ALTER_PARTITION: self.handle_operation,
             ApiKey.ENVELOPE: self.handle_envelope,

@@ -63,6 +63,10 @@ class Setting:
     type: ConfigType
 
 
+# A setting that accepts what every value must be: printable, and not longer than the protocol can carry.
+ANY_TEXT = Setting(lambda value: value, "any text", ConfigType.STRING)
+
+
 def _field(parse: Callable[[str], object], allowed: str, default: object, type_: ConfigType) -> Any:
     metadata = {"setting": Setting(parse, allowed, type_)}
     if isinstance(default, Required):
@@ -102,7 +106,7 @@ def boolean(default: bool) -> Any:
 
 def text(default: str | Required | None) -> Any:
     """Declares a key that takes any text. An empty value is kept."""
-    return _field(lambda value: value, "any text", default, ConfigType.STRING)
+    return _field(ANY_TEXT.parse, ANY_TEXT.allowed, default, ANY_TEXT.type)
 
 
 def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> Any:

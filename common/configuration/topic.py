@@ -90,6 +90,9 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
 # without checking whether it exists.
 SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
+# The entries of WITHOUT_EFFECT whose values are lists.
+LIST_WITHOUT_EFFECT = frozenset({"cleanup.policy"})
+
 # The broker-level keys that hold the default of a topic's key. If there are several, the first one that is set wins.
 BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
     {

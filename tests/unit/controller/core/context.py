@@ -19,6 +19,7 @@ from common.metadata.metadata_version import (
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.protocol.messages import incremental_alter_configs
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -54,6 +55,7 @@ from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import FeatureLevelRecord, KnownRecord, PartitionChangeRecord
 from common.time_units import NS_PER_S
+from controller.core.alter_configs import handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
@@ -253,6 +255,23 @@ class ControllerContext:
 
     def create_request(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         return self.apply(create_topics(self.turn(), request))
+
+    def alter_configs(
+        self, *changes: tuple[str, int, str | None], resource_type: int = 2, name: str = "t", validate_only: bool = False
+    ) -> tuple[int, str | None]:
+        """Changes keys of one resource, each as (key, operation, value). Returns the error code and the message."""
+        resource = incremental_alter_configs.AlterConfigsResource(
+            resource_type=resource_type,
+            resource_name=name,
+            configs=[
+                incremental_alter_configs.AlterableConfig(name=key, config_operation=operation, value=value)
+                for key, operation, value in changes
+            ],
+        )
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        (response,) = self.apply(handle_incremental_alter_configs(self.turn(), request)).responses
+        assert (response.resource_type, response.resource_name) == (resource_type, name)
+        return response.error_code, response.error_message
 
     def topic(
         self,

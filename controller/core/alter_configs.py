@@ -1,0 +1,283 @@
+"""Changes the dynamic configuration of topics and brokers (core; KIP-226, KIP-339).
+
+Counterpart of Kafka's ConfigurationControlManager, ConfigAdminManager and ControllerConfigurationValidator, with Kafka's
+error codes and messages.
+
+1. The records of one request are atomic, but the resources are judged separately: an invalid change gets its own error, the
+   others are written.
+2. What is judged is the resource's whole configuration after the change, not only the keys of the request.
+3. A key of a broker that only a restart can change is refused. So is a key of Kafka's that has no effect here. A key that
+   nobody knows is stored, as in Kafka, where it may belong to a plug-in.
+
+In Kafka the broker that the request was sent to validates the changes of brokers, and the controller accepts them as they
+are. Here the controller validates everything, so no way around a broker leads past the validation.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
+from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
+from common.configuration.topic import LIST_WITHOUT_EFFECT, SERVED_ANYWAY, TopicConfig, validate_topic_overrides
+from common.metadata.state import MetadataState
+from common.metadata.topic_names import InvalidTopicName, validate_topic_name
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages import alter_configs as legacy
+from common.protocol.messages import incremental_alter_configs as incremental
+from common.protocol.messages.incremental_alter_configs import ConfigOperation
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import ConfigRecord, ConfigResourceType
+from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.turn import Turn
+
+# The most records that one request may write, as in Kafka.
+RECORDS_PER_REQUEST_MAX = 10_000
+
+_SERVER_SETTINGS: Final = settings_of(ServerConfig)
+_TOPIC_SETTINGS: Final = settings_of(TopicConfig)
+_NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
+
+
+class _Config(Protocol):
+    name: str
+    value: str | None
+
+
+class _Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+    @property
+    def configs(self) -> Sequence[_Config]: ...
+
+
+Resource = TypeVar("Resource", bound=_Resource)
+# Returns the configuration of a resource after the change, given the configuration before. Raises ApiError.
+Change = Callable[[Resource, Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What becomes of one resource of the request."""
+
+    resource_type: int
+    resource_name: str
+    error: ApiError | None
+    records: Sequence[ConfigRecord]
+
+
+def handle_incremental_alter_configs(
+    turn: Turn, request: incremental.IncrementalAlterConfigsRequest
+) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
+    """Sets, deletes, appends and subtracts as asked. Returns one result per resource; writes nothing for `validate_only`."""
+    verdicts = _judge(turn.state, request.resources, _operations_applied)
+    response = incremental.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental.AlterConfigsResourceResponse(
+                error_code=ErrorCode.NONE if each.error is None else each.error.code,
+                error_message=None if each.error is None else each.error.message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each in verdicts
+        ]
+    )
+    return _result(verdicts, response, validate_only=request.validate_only)
+
+
+def handle_alter_configs(turn: Turn, request: legacy.AlterConfigsRequest) -> ControllerResult[legacy.AlterConfigsResponse]:
+    """Replaces the resources' configurations. Returns one result per resource; writes nothing for `validate_only`."""
+    verdicts = _judge(turn.state, request.resources, _replaced)
+    response = legacy.AlterConfigsResponse(
+        responses=[
+            legacy.AlterConfigsResourceResponse(
+                error_code=ErrorCode.NONE if each.error is None else each.error.code,
+                error_message=None if each.error is None else each.error.message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each in verdicts
+        ]
+    )
+    return _result(verdicts, response, validate_only=request.validate_only)
+
+
+Response = TypeVar("Response")
+
+
+def _result(verdicts: Sequence[_Verdict], response: Response, *, validate_only: bool) -> ControllerResult[Response]:
+    if validate_only:
+        return ControllerResult([], response)
+    records = [ApiMessageAndVersion(record, 0) for verdict in verdicts for record in verdict.records]
+    events = [
+        ControllerEvent(
+            "config_altered",
+            {
+                "resource_type": ConfigResourceType(verdict.resource_type).name.lower(),
+                "resource_name": verdict.resource_name,
+                "keys": [record.name for record in verdict.records],
+            },
+        )
+        for verdict in verdicts
+        if verdict.records
+    ]
+    return ControllerResult(records, response, events=events)
+
+
+# --- one resource -----------------------------------------------------------------------------------------------
+
+
+def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[Resource]) -> list[_Verdict]:
+    occurrences = Counter((each.resource_type, each.resource_name) for each in resources)
+    verdicts: list[_Verdict] = []
+    room = RECORDS_PER_REQUEST_MAX
+    for resource in resources:
+        type_, name = resource.resource_type, resource.resource_name
+        try:
+            if occurrences[type_, name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records = _records(state, resource, change)
+            if len(records) > room:
+                raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        except ApiError as error:
+            verdicts.append(_Verdict(type_, name, error, ()))
+            continue
+        room -= len(records)
+        verdicts.append(_Verdict(type_, name, None, records))
+    return verdicts
+
+
+def _records(state: MetadataState, resource: Resource, change: Change[Resource]) -> list[ConfigRecord]:
+    """Returns the records of the change; none for a key that keeps its value. Raises ApiError."""
+    type_, name = resource.resource_type, resource.resource_name
+    _validate_request(resource)
+    before = state.config(type_, name)
+    after = change(resource, before)
+    _validate_configuration(type_, name, after)
+    _validate_existence(state, type_, name)
+    return [
+        ConfigRecord(resource_type=type_, resource_name=name, name=key, value=after.get(key))
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _validate_request(resource: _Resource) -> None:
+    names = Counter(config.name for config in resource.configs)
+    if any(count > 1 for count in names.values()):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if resource.resource_type not in tuple(ConfigResourceType):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _validate_existence(state: MetadataState, resource_type: int, name: str) -> None:
+    if resource_type == ConfigResourceType.TOPIC:
+        if name not in state.topic_ids:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif name and int(name) not in state.brokers and int(name) not in state.controllers:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+
+
+# --- what changes -----------------------------------------------------------------------------------------------
+
+
+def _replaced(resource: legacy.AlterConfigsResource, _before: Mapping[str, str]) -> dict[str, str]:
+    _refuse_without_value([config.name for config in resource.configs if config.value is None])
+    return {config.name: config.value for config in resource.configs if config.value is not None}
+
+
+def _operations_applied(resource: incremental.AlterConfigsResource, before: Mapping[str, str]) -> dict[str, str]:
+    _refuse_without_value(
+        [
+            config.name
+            for config in resource.configs
+            if config.value is None and config.config_operation != ConfigOperation.DELETE
+        ]
+    )
+    after = dict(before)
+    for config in resource.configs:
+        match config.config_operation:
+            case ConfigOperation.SET:
+                after[config.name] = config.value or ""
+            case ConfigOperation.DELETE:
+                after.pop(config.name, None)
+            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+                operation = ConfigOperation(config.config_operation)
+                after[config.name] = _list_changed(resource.resource_type, config, operation, before)
+            case unknown:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
+    return after
+
+
+def _refuse_without_value(keys: Sequence[str]) -> None:
+    if keys:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(keys)}")
+
+
+def _list_changed(
+    resource_type: int, config: incremental.AlterableConfig, operation: ConfigOperation, before: Mapping[str, str]
+) -> str:
+    if not _is_list(resource_type, config.name):
+        message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
+        if resource_type == ConfigResourceType.BROKER:
+            message = f"Config value {operation.name.lower()} is not allowed for config key: {config.name}"
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+    elements = [each for each in before.get(config.name, SERVED_ANYWAY.get(config.name, "")).split(",") if each]
+    for element in (config.value or "").split(","):
+        if operation is ConfigOperation.SUBTRACT:
+            elements = [each for each in elements if each != element]
+        elif element and element not in elements:
+            elements.append(element)
+    return ",".join(elements)
+
+
+def _is_list(resource_type: int, key: str) -> bool:
+    settings: Mapping[str, Setting] = _TOPIC_SETTINGS if resource_type == ConfigResourceType.TOPIC else _SERVER_SETTINGS
+    if key in settings:
+        return settings[key].type is ConfigType.LIST
+    return resource_type == ConfigResourceType.TOPIC and key in LIST_WITHOUT_EFFECT
+
+
+# --- what is valid ----------------------------------------------------------------------------------------------
+
+
+def _validate_configuration(resource_type: int, name: str, configs: Mapping[str, str]) -> None:
+    """Validates the resource's name and its whole configuration after the change. Raises ApiError."""
+    if resource_type == ConfigResourceType.TOPIC:
+        _validate_topic(name, configs)
+    else:
+        _validate_broker(name, configs)
+
+
+def _validate_topic(name: str, configs: Mapping[str, str]) -> None:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    try:
+        validate_topic_name(name)
+        validate_topic_overrides(configs)
+    except InvalidTopicName as error:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _validate_broker(name: str, configs: Mapping[str, str]) -> None:
+    # Refuse "01" as well: it would be stored as another resource than that of broker 1.
+    if name and not (name.isascii() and name.removeprefix("-").isdecimal() and len(name) <= 11 and str(int(name)) == name):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
+    if name.startswith("-"):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+    not_dynamic = sorted(configs.keys() & _NOT_DYNAMIC)
+    if not_dynamic:
+        message = f"Cannot update these configs dynamically: Set({', '.join(not_dynamic)})"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    try:
+        for key, value in configs.items():
+            parse_setting(key, _SERVER_SETTINGS.get(key, ANY_TEXT), value)
+            # The key of an unknown setting is data like its value.
+            parse_setting("the name of a config", ANY_TEXT, key)
+    except ConfigError as error:
+        # INVALID_REQUEST, where a topic gets INVALID_CONFIG, because that is what Kafka's brokers answer (KAFKA-13609).
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None

@@ -1,0 +1,327 @@
+"""Dynamic configuration on the controller: what is written, and what is refused with which error."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from common.protocol.errors import ErrorCode
+from common.protocol.messages import alter_configs as legacy
+from common.protocol.messages import incremental_alter_configs as incremental
+from common.records.metadata_records import ConfigRecord, KnownRecord
+from controller.core.alter_configs import (
+    RECORDS_PER_REQUEST_MAX,
+    handle_alter_configs,
+    handle_incremental_alter_configs,
+)
+from tests.unit.controller.core.context import ControllerContext
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+def cluster(configs: Mapping[str, str | None] | None = None) -> ControllerContext:
+    """Returns a controller with broker 1 and topic t."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    controller.topic("t", [[1]], configs=configs)
+    return controller
+
+
+def record(key: str, value: str | None, *, resource_type: int = TOPIC, name: str = "t") -> ConfigRecord:
+    return ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+
+
+def replace(controller: ControllerContext, *resources: legacy.AlterConfigsResource) -> list[tuple[int, str | None]]:
+    """Sends the older AlterConfigs. Returns the error code and the message of each resource."""
+    request = legacy.AlterConfigsRequest(resources=list(resources))
+    response = controller.apply(handle_alter_configs(controller.turn(), request))
+    return [(each.error_code, each.error_message) for each in response.responses]
+
+
+def whole(configs: Mapping[str, str | None], *, resource_type: int = TOPIC, name: str = "t") -> legacy.AlterConfigsResource:
+    return legacy.AlterConfigsResource(
+        resource_type=resource_type,
+        resource_name=name,
+        configs=[legacy.AlterableConfig(name=key, value=value) for key, value in configs.items()],
+    )
+
+
+# --- what is written --------------------------------------------------------------------------------------------
+
+
+def test_set_and_delete() -> None:
+    """One record for each key that gets another value; none for a key that keeps its value or had none."""
+    controller = cluster({"retention.ms": "5", "segment.bytes": "1024"})
+    changes = (
+        ("retention.ms", SET, "6"),
+        ("segment.bytes", DELETE, None),
+        ("segment.ms", DELETE, None),
+        ("min.insync.replicas", SET, "2"),
+    )
+    assert controller.alter_configs(*changes) == (ErrorCode.NONE, None)
+    assert controller.records == [
+        record("min.insync.replicas", "2"),
+        record("retention.ms", "6"),
+        record("segment.bytes", None),
+    ]
+    assert controller.state.config(TOPIC, "t") == {"min.insync.replicas": "2", "retention.ms": "6"}
+    (event,) = controller.last_events
+    assert (event.name, event.fields["resource_name"]) == ("config_altered", "t")
+    assert event.fields["keys"] == ["min.insync.replicas", "retention.ms", "segment.bytes"]
+    assert controller.alter_configs(("retention.ms", SET, "6")) == (ErrorCode.NONE, None)
+    assert (controller.records, controller.last_events) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "value", "after"),
+    [
+        (None, APPEND, "0:1", "0:1"),
+        ("0:1", APPEND, "0:1,1:1,0:2", "0:1,1:1,0:2"),
+        ("0:1,1:1,0:2", SUBTRACT, "1:1,7:7", "0:1,0:2"),
+        ("0:1", SUBTRACT, "0:1", ""),
+    ],
+)
+def test_elements_of_a_list(before: str | None, operation: int, value: str, after: str) -> None:
+    """An element is appended once, and subtracting one that is not there does nothing."""
+    controller = cluster({} if before is None else {THROTTLED: before})
+    assert controller.alter_configs((THROTTLED, operation, value)) == (ErrorCode.NONE, None)
+    assert controller.state.config(TOPIC, "t") == {THROTTLED: after}
+
+
+def test_appending_to_a_list_begins_with_its_default() -> None:
+    """cleanup.policy is a list whose default is delete. A policy that has no effect is refused in this way as well."""
+    controller = cluster()
+    assert controller.alter_configs(("cleanup.policy", APPEND, "compact"))[0] == ErrorCode.INVALID_CONFIG
+    assert controller.records == []
+    assert controller.alter_configs(("cleanup.policy", APPEND, "delete")) == (ErrorCode.NONE, None)
+    assert controller.records == [record("cleanup.policy", "delete")]
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_broker_and_all_brokers(name: str) -> None:
+    """The empty name is the cluster-wide default. An unknown key is stored, as in Kafka."""
+    controller = cluster()
+    changes = (("log.retention.ms", SET, "5"), ("plug.in.key", SET, "x"))
+    assert controller.alter_configs(*changes, resource_type=BROKER, name=name) == (ErrorCode.NONE, None)
+    assert controller.records == [
+        record("log.retention.ms", "5", resource_type=BROKER, name=name),
+        record("plug.in.key", "x", resource_type=BROKER, name=name),
+    ]
+
+
+def test_the_older_request_replaces_everything() -> None:
+    """A key that it leaves out is deleted."""
+    controller = cluster({"retention.ms": "5", "segment.bytes": "1024"})
+    assert replace(controller, whole({"retention.ms": "6"})) == [(ErrorCode.NONE, None)]
+    assert controller.records == [record("retention.ms", "6"), record("segment.bytes", None)]
+    assert replace(controller, whole({})) == [(ErrorCode.NONE, None)]
+    assert controller.state.config(TOPIC, "t") == {}
+
+
+def test_validate_only_writes_nothing() -> None:
+    """The result of each resource is the same as for a change."""
+    controller = cluster()
+    assert controller.alter_configs(("retention.ms", SET, "6"), validate_only=True) == (ErrorCode.NONE, None)
+    code, _ = controller.alter_configs(("retention.ms", SET, "soon"), validate_only=True)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert (controller.records, controller.last_events) == ([], [])
+
+
+def test_resources_of_one_request_stand_for_themselves() -> None:
+    """A resource that is named twice is refused both times, a bad one gets its own error, and the good one is written."""
+    controller = cluster()
+    controller.topic("u", [[1]])
+
+    def setting(name: str, key: str = "retention.ms") -> incremental.AlterConfigsResource:
+        configs = [incremental.AlterableConfig(name=key, config_operation=SET, value="1")]
+        return incremental.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+
+    resources = [setting("t"), setting("u"), setting("gone"), setting("t", "segment.ms")]
+    request = incremental.IncrementalAlterConfigsRequest(resources=resources)
+    response = controller.apply(handle_incremental_alter_configs(controller.turn(), request))
+    twice = (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    assert [(each.error_code, each.error_message) for each in response.responses] == [
+        twice,
+        (ErrorCode.NONE, None),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'gone' does not exist."),
+        twice,
+    ]
+    assert controller.records == [record("retention.ms", "1", name="u")]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code", "message"),
+    [
+        ("t", [("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG, "retention.ms=soon is not valid"),
+        ("t", [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown topic config name: no.such"),
+        ("t", [("cleanup.policy", SET, "compact")], ErrorCode.INVALID_CONFIG, "only delete is served"),
+        ("t", [(THROTTLED, SET, "all")], ErrorCode.INVALID_CONFIG, "PARTITION:BROKER"),
+        ("t", [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms"),
+        ("t", [("retention.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys"),
+        ("t", [("retention.ms", 7, "1")], ErrorCode.INVALID_REQUEST, "Unknown operations type 7"),
+        (
+            "t",
+            [("retention.ms", APPEND, "1")],
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        ("", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
+        ("a/b", [("retention.ms", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION, "a/b"),
+        ("none", [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'none' does not exist."),
+        ("x" * 249, [("k" * 32_767, SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown topic config name: kkk"),
+    ],
+)
+def test_bad_changes_of_a_topic(
+    name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str
+) -> None:
+    """Kafka's error code, Kafka's message where it has one, and nothing is written."""
+    controller = cluster()
+    error_code, error_message = controller.alter_configs(*changes, name=name)
+    assert error_code == code
+    assert message in (error_message or "")
+    assert controller.records == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code", "message"),
+    [
+        (
+            "1",
+            [("node.id", SET, "2"), ("log.dirs", SET, "/x"), ("log.retention.ms", SET, "1")],
+            ErrorCode.INVALID_REQUEST,
+            "Cannot update these configs dynamically: Set(log.dirs, node.id)",
+        ),
+        ("", [("num.io.threads", SET, "1")], ErrorCode.INVALID_REQUEST, "Set(num.io.threads)"),
+        ("1", [("log.retention.ms", SET, "soon")], ErrorCode.INVALID_REQUEST, "log.retention.ms=soon is not valid"),
+        ("1", [("num.replica.alter.log.dirs.threads", SET, "0")], ErrorCode.INVALID_REQUEST, "at least 1"),
+        ("1", [("plug.in", SET, "x" * 32_768)], ErrorCode.INVALID_REQUEST, "too many"),
+        ("1", [("k" * 32_768, SET, "x")], ErrorCode.INVALID_REQUEST, "too many"),
+        (
+            "1",
+            [("log.retention.ms", SUBTRACT, "1")],
+            ErrorCode.INVALID_CONFIG,
+            "Config value subtract is not allowed for config key: log.retention.ms",
+        ),
+        ("one", [], ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        ("01", [], ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        ("9" * 5_000, [], ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        ("-1", [], ErrorCode.INVALID_REQUEST, "Invalid negative broker ID."),
+        ("7", [], ErrorCode.BROKER_ID_NOT_REGISTERED, "No node with id 7 found."),
+    ],
+)
+def test_bad_changes_of_a_broker(
+    name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str
+) -> None:
+    """An invalid value is INVALID_REQUEST, not INVALID_CONFIG, as in Kafka. Nothing is written."""
+    controller = cluster()
+    error_code, error_message = controller.alter_configs(*changes, resource_type=BROKER, name=name)
+    assert error_code == code
+    assert message in (error_message or "")
+    assert controller.records == []
+
+
+def test_deleting_a_key_that_only_a_restart_can_change_is_no_change() -> None:
+    """It is not set dynamically, so nothing is left to refuse."""
+    controller = cluster()
+    assert controller.alter_configs(("node.id", DELETE, None), resource_type=BROKER, name="1") == (ErrorCode.NONE, None)
+    assert controller.records == []
+
+
+def test_other_resources_are_refused() -> None:
+    """Loggers among them, which Kafka's brokers handle themselves."""
+    code, message = cluster().alter_configs(resource_type=BROKER_LOGGER, name="1")
+    assert (code, message) == (ErrorCode.INVALID_REQUEST, "Unknown resource type 8")
+
+
+def test_the_older_request_is_judged_in_the_same_way() -> None:
+    """Values, keys, and the missing value."""
+    controller = cluster()
+    assert replace(controller, whole({"retention.ms": "soon"}))[0][0] == ErrorCode.INVALID_CONFIG
+    assert replace(controller, whole({"node.id": "2"}, resource_type=BROKER, name="1")) == [
+        (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)")
+    ]
+    assert replace(controller, whole({"retention.ms": None})) == [
+        (ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms")
+    ]
+    assert controller.records == []
+
+
+def test_an_existing_value_is_judged_again() -> None:
+    """A value that a controller of another version wrote and this one does not know has to go first."""
+    controller = cluster()
+    controller.state.replay(record("from.another.version", "1"), offset=controller.next_write_offset)
+    assert controller.alter_configs(("retention.ms", SET, "1"))[0] == ErrorCode.INVALID_CONFIG
+    changes = (("retention.ms", SET, "1"), ("from.another.version", DELETE, None))
+    assert controller.alter_configs(*changes) == (ErrorCode.NONE, None)
+
+
+def test_the_limit_of_records_holds_for_the_whole_request() -> None:
+    """The resource that does not fit any more is refused, a smaller one after it still fits."""
+    controller = cluster()
+    sizes = {"": RECORDS_PER_REQUEST_MAX - 1, "1": 2}
+    resources = [
+        incremental.AlterConfigsResource(
+            resource_type=BROKER,
+            resource_name=name,
+            configs=[incremental.AlterableConfig(name=f"key-{number}", value="x") for number in range(size)],
+        )
+        for name, size in sizes.items()
+    ]
+    resources.append(
+        incremental.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name="t",
+            configs=[incremental.AlterableConfig(name="retention.ms", value="1")],
+        )
+    )
+    request = incremental.IncrementalAlterConfigsRequest(resources=resources)
+    result = handle_incremental_alter_configs(controller.turn(), request)
+    assert [each.error_code for each in result.response.responses] == [
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+    ]
+    assert len(result.records) == RECORDS_PER_REQUEST_MAX
+
+
+# --- what it does -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "everywhere", "topic", "is_elected"),
+    [
+        (None, None, None, False),
+        (None, "true", None, True),
+        (None, "true", "false", False),
+        ("false", "true", None, False),
+        ("true", "false", None, True),
+        (None, None, "true", True),
+    ],
+)
+def test_unclean_elections_follow_the_configuration_in_effect(
+    own: str | None, everywhere: str | None, topic: str | None, is_elected: bool
+) -> None:
+    """The topic counts more than the controller's own dynamic configuration, and that more than that of all brokers."""
+    controller = ControllerContext()
+    for broker_id in (1, 2):
+        controller.start(broker_id, [f"{broker_id}-a"])
+    topic_id = controller.topic("t", [[1, 2]])
+    controller.fence(2)
+    controller.fence(1)
+    controller.heartbeat(2)
+    assert controller.leader_and_isr(topic_id) == (-1, [1])
+    key = "unclean.leader.election.enable"
+    records: list[KnownRecord] = [
+        record(key, value, resource_type=resource_type, name=name)
+        for resource_type, name, value in ((BROKER, "100", own), (BROKER, "", everywhere), (TOPIC, "t", topic))
+        if value is not None
+    ]
+    for each in records:
+        controller.state.replay(each, offset=controller.next_write_offset)
+        controller.log.append(each)
+    controller.sweep()
+    assert controller.leader_and_isr(topic_id) == ((2, [2]) if is_elected else (-1, [1]))
