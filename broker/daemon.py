@@ -348,6 +348,7 @@ class BrokerDaemon:
             serving=self._serving,
             controller=self._controller,
             follower=self.follower,
+            catch_up=self._catch_up,
             task_group=self._task_group,
         )
         gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}

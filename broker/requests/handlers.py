@@ -4,12 +4,14 @@ Counterpart of the dispatch in Kafka's KafkaApis. Requests that are forwarded to
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from broker.controller_link.auto_topics import AutoTopics
 from broker.controller_link.controller_channel import ControllerChannel
 from broker.controller_link.forwarding import Forwarding
 from broker.controller_link.metadata_follower import MetadataFollower
 from broker.hosting.replicas import Replicas
+from broker.requests.alter_configs import AlterConfigsRequests
 from broker.requests.describe_configs import DescribeConfigsRequests
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
 from broker.requests.fetch import FetchHandler
@@ -40,6 +42,7 @@ def request_handlers(
     serving: Serving,
     controller: ControllerChannel,
     follower: MetadataFollower,
+    catch_up: Callable[[], Awaitable[None]],
     task_group: asyncio.TaskGroup,
 ) -> dict[ApiKey, Handler]:
     """Returns the handlers of all APIs that a broker serves, except ApiVersions, whose answer lists them."""
@@ -65,4 +68,5 @@ def request_handlers(
         ApiKey.DESCRIBE_CONFIGS: configs.handle,
         ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(directories.known, replicas.describe).handle,
         **ForwardedRequests(state, forwarding).handlers(),
+        **AlterConfigsRequests(env, forwarding, broker_id=broker_id, catch_up=catch_up).handlers(),
     }

@@ -1,0 +1,159 @@
+"""Configuration that changes while the cluster runs: from a client's request to every broker, and across restarts."""
+
+from common.ids import NO_LEADER
+from common.protocol.errors import ErrorCode
+from common.protocol.messages import alter_configs as legacy
+from common.protocol.messages import incremental_alter_configs as incremental
+from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
+
+SET, DELETE = 0, 1
+TOPIC, BROKER = 2, 4
+DYNAMIC_BROKER, DYNAMIC_DEFAULT, DEFAULT = 2, 3, 5
+RATE = "leader.replication.throttled.rate"
+Setting = tuple[int, str, str, str | None]
+
+
+async def alter(
+    client: SimulatedClient, broker_id: int, *settings: Setting, validate_only: bool = False
+) -> list[tuple[str, int, str | None]]:
+    """Sends settings, each as (resource type, resource name, key, value). None deletes. Returns the resource name, the error
+    code and the message of each result."""
+    resources = [
+        incremental.AlterConfigsResource(
+            resource_type=resource_type,
+            resource_name=name,
+            configs=[incremental.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)],
+        )
+        for resource_type, name, key, value in settings
+    ]
+    request = incremental.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
+    response = await client.ask(broker_id, request)
+    return [(each.resource_name, each.error_code, each.error_message) for each in response.responses]
+
+
+async def described(
+    client: SimulatedClient, broker_id: int, resource_type: int, name: str, key: str
+) -> tuple[str | None, int]:
+    """Returns the value and the source of a key."""
+    resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=[key])
+    response = await client.ask(broker_id, DescribeConfigsRequest(resources=[resource]))
+    (entry,) = response.results[0].configs
+    return entry.value, entry.config_source
+
+
+def rate(cluster: SimulatedCluster, broker_id: int) -> int | None:
+    """Returns the throttle that is in effect on the broker; None while it starts."""
+    node = cluster.nodes.get(broker_id)
+    return (
+        None if node is None or node.broker is None else node.broker.configuration.server.leader_replication_throttled_rate
+    )
+
+
+def test_a_change_is_in_effect_on_the_broker_that_answers() -> None:
+    """The other brokers follow with the metadata. A broker's own setting beats that of all, also where it came first."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        assert await alter(client, 1, (BROKER, "1", RATE, "7")) == [("1", ErrorCode.NONE, None)]
+        assert rate(cluster, 1) == 7
+        assert await described(client, 1, BROKER, "1", RATE) == ("7", DYNAMIC_BROKER)
+        assert await alter(client, 2, (BROKER, "", RATE, "5")) == [("", ErrorCode.NONE, None)]
+        assert rate(cluster, 2) == 5
+        assert await described(client, 2, BROKER, "2", RATE) == ("5", DYNAMIC_DEFAULT)
+        await cluster.world.until(lambda: rate(cluster, 3) == 5)
+        assert rate(cluster, 1) == 7
+        assert await alter(client, 1, (BROKER, "1", RATE, None)) == [("1", ErrorCode.NONE, None)]
+        assert rate(cluster, 1) == 5
+
+    world = run(scenario)
+    assert len(world.events_named("config_altered")) == 3
+    # Broker 1 is not affected by the second change, the others not by the first and the third.
+    assert len(world.events_named("broker_config_changed")) == 4
+
+
+def test_a_topics_configuration_is_replaced_and_validated() -> None:
+    """The older AlterConfigs deletes what it leaves out; a request that only validates changes nothing."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=1, retention_ms="5", segment_ms="6")
+        configs = [legacy.AlterableConfig(name="retention.ms", value="7")]
+        resource = legacy.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
+        for validate_only, expected in ((True, {"retention.ms": "5", "segment.ms": "6"}), (False, {"retention.ms": "7"})):
+            request = legacy.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+            response = await client.ask(1, request)
+            assert [each.error_code for each in response.responses] == [ErrorCode.NONE]
+            assert cluster.state.config(TOPIC, "t") == expected
+
+    run(scenario)
+
+
+def test_what_the_broker_refuses_does_not_keep_the_rest_from_the_controller() -> None:
+    """A broker takes changes of its own configuration, not of another broker's. The controller judges the other resources of
+    the request, each for itself."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        results = await alter(
+            client,
+            1,
+            (BROKER, "2", RATE, "1"),
+            (BROKER, "x", RATE, "1"),
+            (BROKER, "1", "node.id", "9"),
+            (TOPIC, "none", "retention.ms", "1"),
+            (BROKER, "", RATE, "2"),
+        )
+        assert sorted(results) == [
+            ("", ErrorCode.NONE, None),
+            ("1", ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)"),
+            ("2", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 2"),
+            ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'none' does not exist."),
+            ("x", ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x"),
+        ]
+        assert cluster.state.configs == {(BROKER, ""): {RATE: "2"}}
+        refused = await alter(client, 1, (BROKER, "2", RATE, "1"))
+        assert [(name, code) for name, code, _ in refused] == [("2", ErrorCode.INVALID_REQUEST)]
+
+    run(scenario, brokers=2)
+
+
+def test_configuration_survives_restarts_and_snapshots() -> None:
+    """After a power cut of every node, the controller starts from a snapshot and the brokers apply what it holds."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await alter(client, 1, (BROKER, "1", RATE, "7"), (BROKER, "", "min.insync.replicas", "2"))
+        await cluster.world.event("metadata_snapshot_written")
+        nodes = (CONTROLLER_ID, 1, 2)
+        for node_id in nodes:
+            cluster.power_cut(node_id)
+        for node_id in nodes:
+            cluster.start_node(node_id)
+        await cluster.world.until(lambda: (rate(cluster, 1), rate(cluster, 2)) == (7, 2**63 - 1), within_seconds=60)
+        for broker_id in (1, 2):
+            name = str(broker_id)
+            value = await described(client, broker_id, BROKER, name, "min.insync.replicas")
+            assert value == ("2", DYNAMIC_DEFAULT)
+
+    run(scenario, brokers=2, metadata_log_max_snapshot_interval_ms="1000")
+
+
+def test_an_unclean_election_that_is_allowed_at_run_time() -> None:
+    """The partition whose whole ISR is gone gets a leader as soon as unclean elections are allowed for all topics."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=1, replication_factor=2)
+        await client.produce("t", 0, b"lost with its disk")
+        leader = cluster.partition("t", 0).leader
+        other = next(each for each in cluster.partition("t", 0).replicas if each != leader)
+        cluster.crash(other)
+        await cluster.world.until(lambda: cluster.partition("t", 0).isr == (leader,))
+        cluster.crash(leader)
+        await cluster.world.until(lambda: cluster.partition("t", 0).leader == NO_LEADER)
+        cluster.start_node(other)
+        (bystander,) = {1, 2, 3} - {leader, other}
+        await cluster.world.until(lambda: not cluster.state.brokers[other].fenced, within_seconds=60)
+        assert cluster.partition("t", 0).leader == NO_LEADER
+        await alter(client, bystander, (BROKER, "", "unclean.leader.election.enable", "true"))
+        await cluster.world.until(lambda: cluster.partition("t", 0).leader == other, within_seconds=5)
+        # What only the crashed leader held may be lost: that is what was allowed.
+        client.acknowledged.clear()
+
+    run(scenario)
