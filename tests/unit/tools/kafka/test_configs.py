@@ -1,0 +1,282 @@
+"""Tests kafka-configs: its requests, where it sends them, and its output, which is Kafka's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from common.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from common.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from tests.unit.common.metadata.builders import topic_id
+from tests.unit.tools.fake_broker import Answer, FakeBroker
+from tools.kafka.configs import main
+
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
+RATE = "leader.replication.throttled.rate"
+
+
+def entry(key: str, value: str | None, source: int, **fields: Any) -> DescribeConfigsResourceResult:
+    synonyms = [DescribeConfigsSynonym(name=key, value=value, source=source)]
+    if source == 1:
+        synonyms.append(DescribeConfigsSynonym(name=f"log.{key}", value="9", source=5))
+    return DescribeConfigsResourceResult(name=key, value=value, config_source=source, synonyms=synonyms, **fields)
+
+
+# By resource type and name.
+CONFIGS = {
+    (TOPIC, "t"): [entry("segment.ms", "7", 5), entry("retention.ms", "5", 1)],
+    (TOPIC, "u"): [entry("retention.ms", "9", 5)],
+    (BROKER, "1"): [entry(RATE, "5", 2), entry("a.secret", None, 2, is_sensitive=True), entry("node.id", "1", 4)],
+    (BROKER, "2"): [entry(RATE, "6", 3)],
+    (BROKER, ""): [entry(RATE, "6", 3)],
+}
+
+
+def describe(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    assert request.include_synonyms
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+                configs=CONFIGS[each.resource_type, each.resource_name],
+            )
+            for each in request.resources
+        ]
+    )
+
+
+def alter(request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    (resource,) = request.resources
+    is_bad = any(config.name == "node.id" for config in resource.configs)
+    result = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    if is_bad:
+        result.error_code = ErrorCode.INVALID_REQUEST
+        result.error_message = "Cannot update these configs dynamically: Set(node.id)"
+    return IncrementalAlterConfigsResponse(responses=[result])
+
+
+class Tool:
+    """Runs main() against a cluster with topics t and u and two brokers, the first of which is the bootstrap server."""
+
+    def __init__(self, brokers: list[FakeBroker], capsys: pytest.CaptureFixture[str]) -> None:
+        self.brokers = brokers
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
+        """Returns the exit status and the lines of stdout and stderr."""
+        try:
+            status = main(["--bootstrap-server", str(self.brokers[0].address), *arguments])
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else -1
+        captured = self._capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    def altered(self, broker: int = 0) -> list[tuple[int, str, list[tuple[str, int, str | None]]]]:
+        """Returns the resources that this broker was asked to alter, each with its (key, operation, value)."""
+        return [
+            (
+                resource.resource_type,
+                resource.resource_name,
+                [(config.name, config.config_operation, config.value) for config in resource.configs],
+            )
+            for request in self.brokers[broker].requests
+            if isinstance(request, IncrementalAlterConfigsRequest)
+            for resource in request.resources
+        ]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
+    brokers: list[FakeBroker] = []
+
+    def metadata(_request: Any) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host=broker.address.host, port=broker.address.port)
+                for node_id, broker in enumerate(brokers, start=1)
+            ],
+            topics=[
+                MetadataResponseTopic(name="u", topic_id=topic_id(2)),
+                MetadataResponseTopic(name="t", topic_id=topic_id(1)),
+            ],
+        )
+
+    answers: dict[ApiKey, Answer] = {
+        ApiKey.METADATA: metadata,
+        ApiKey.DESCRIBE_CONFIGS: describe,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
+    }
+    with FakeBroker(answers) as first, FakeBroker(answers) as second:
+        brokers += [first, second]
+        yield Tool(brokers, capsys)
+
+
+# --- alter -----------------------------------------------------------------------------------------------------------
+
+
+def test_alter_a_topic(tool: Tool) -> None:
+    """Square brackets hold a list together, and a value may be empty."""
+    flags = (
+        "--add-config",
+        "leader.replication.throttled.replicas=[0:1,1:2],segment.ms=5,a=",
+        "--delete-config",
+        "retention.ms",
+    )
+    output = tool("--alter", "--entity-type", "topics", "--entity-name", "t", *flags)
+    assert output == (0, ["Completed updating config for topic t."], [])
+    changes = [
+        ("leader.replication.throttled.replicas", SET, "0:1,1:2"),
+        ("segment.ms", SET, "5"),
+        ("a", SET, ""),
+        ("retention.ms", DELETE, None),
+    ]
+    assert tool.altered() == [(TOPIC, "t", changes)]
+
+
+def test_a_broker_is_altered_by_itself(tool: Tool) -> None:
+    """The request goes to broker 2, not to the bootstrap server."""
+    output = tool("--alter", "--entity-type", "brokers", "--entity-name", "2", "--add-config", f"{RATE}=5")
+    assert output == (0, ["Completed updating config for broker 2."], [])
+    assert (tool.altered(0), tool.altered(1)) == ([], [(BROKER, "2", [(RATE, SET, "5")])])
+
+
+@pytest.mark.parametrize("entity", [("--entity-type", "brokers", "--entity-default"), ("--broker-defaults",)])
+def test_the_default_of_all_brokers(tool: Tool, entity: tuple[str, ...]) -> None:
+    """The empty resource name, sent to any broker."""
+    output = tool("--alter", *entity, "--delete-config", RATE)
+    assert output == (0, ["Completed updating default config for brokers in the cluster."], [])
+    assert tool.altered() == [(BROKER, "", [(RATE, DELETE, None)])]
+
+
+def test_keys_from_a_file(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment does not count: it configures nodes, not this tool's request."""
+    monkeypatch.setenv("KAFKA_NODE_ID", "7")
+    path = tmp_path / "new.properties"
+    path.write_text("retention.ms=5\n# a comment\nsegment.ms = 6\n")
+    assert tool("--alter", "--topic", "t", "--add-config-file", str(path))[0] == 0
+    assert tool.altered() == [(TOPIC, "t", [("retention.ms", SET, "5"), ("segment.ms", SET, "6")])]
+
+
+def test_what_the_cluster_refuses(tool: Tool) -> None:
+    """One line on stderr, and status 1."""
+    status, out, err = tool("--alter", "--broker", "1", "--add-config", "node.id=2")
+    assert (status, out) == (1, [])
+    assert err == ["Error while executing config command: Cannot update these configs dynamically: Set(node.id)"]
+
+
+# --- describe --------------------------------------------------------------------------------------------------------
+
+
+def test_describe_what_is_set_on_a_topic(tool: Tool) -> None:
+    """Only the topic's own values, with their synonyms."""
+    assert tool("--describe", "--entity-type", "topics", "--entity-name", "t") == (
+        0,
+        [
+            "Dynamic configs for topic t are:",
+            "  retention.ms=5 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5, "
+            "DEFAULT_CONFIG:log.retention.ms=9}",
+        ],
+        [],
+    )
+
+
+def test_describe_all_of_a_topic(tool: Tool) -> None:
+    """Every key, in the order of the alphabet."""
+    assert tool("--describe", "--all", "--topic", "t") == (
+        0,
+        [
+            "All configs for topic t are:",
+            "  retention.ms=5 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5, "
+            "DEFAULT_CONFIG:log.retention.ms=9}",
+            "  segment.ms=7 sensitive=false synonyms={DEFAULT_CONFIG:segment.ms=7}",
+        ],
+        [],
+    )
+
+
+def test_describe_every_broker_and_the_default(tool: Tool) -> None:
+    """Each broker is asked for its own configuration. A sensitive value is null."""
+    assert tool("--describe", "--entity-type", "brokers") == (
+        0,
+        [
+            "Dynamic configs for broker 1 are:",
+            "  a.secret=null sensitive=true synonyms={DYNAMIC_BROKER_CONFIG:a.secret=null}",
+            f"  {RATE}=5 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{RATE}=5}}",
+            "Dynamic configs for broker 2 are:",
+            "Default configs for brokers in the cluster are:",
+            f"  {RATE}=6 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{RATE}=6}}",
+        ],
+        [],
+    )
+    asked = [
+        each.resources[0].resource_name for each in tool.brokers[1].requests if isinstance(each, DescribeConfigsRequest)
+    ]
+    assert asked == ["2"]
+
+
+def test_describe_every_topic(tool: Tool) -> None:
+    """In the order of the alphabet."""
+    status, out, _ = tool("--describe", "--entity-type", "topics")
+    assert status == 0
+    assert [line for line in out if line.endswith("are:")] == [
+        "Dynamic configs for topic t are:",
+        "Dynamic configs for topic u are:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entity", "line"),
+    [
+        (("--topic", "none"), "The topics 'none' doesn't exist and doesn't have dynamic config."),
+        (("--broker", "7"), "The brokers '7' doesn't exist and doesn't have dynamic config."),
+    ],
+)
+def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line: str) -> None:
+    """Kafka reports it, and does not fail."""
+    assert tool("--describe", *entity) == (0, [line], [])
+
+
+# --- wrong command lines ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (("--describe",), "Exactly one of --entity-type"),
+        (("--describe", "--topic", "t", "--broker", "1"), "Exactly one of --entity-type"),
+        (("--describe", "--entity-type", "users"), "Invalid entity type users"),
+        (("--describe", "--entity-type", "brokers", "--entity-name", "1", "--entity-default"), "together"),
+        (("--describe", "--entity-type", "brokers", "--entity-name", ""), "--entity-default"),
+        (("--alter", "--entity-type", "topics", "--add-config", "a=1"), "--entity-name or --entity-default"),
+        (("--alter", "--topic", "t"), "At least one of --add-config"),
+        (("--alter", "--topic", "t", "--add-config", "a"), 'must be in the format "key=val"'),
+        (("--alter", "--topic", "t", "--add-config", "a=1", "--add-config-file", "/none"), "Only one of --add-config"),
+        (("--alter", "--topic", "t", "--add-config-file", "/none"), "cannot read /none"),
+        (("--alter", "--topic", "t", "--delete-config", "segment.ms"), "Invalid config(s): segment.ms"),
+        (("--alter", "--topic", "a/b", "--add-config", "a=1"), "a/b"),
+        (("--alter", "--broker", "one", "--add-config", "a=1"), "must be a valid integer broker id, found: one"),
+        (("--alter", "--broker", "7", "--add-config", "a=1"), "broker 7 is not in the cluster; there are 1, 2"),
+    ],
+)
+def test_wrong_command_lines(tool: Tool, arguments: tuple[str, ...], fragment: str) -> None:
+    """One line on stderr, status 1, and nothing is altered."""
+    status, out, err = tool(*arguments)
+    assert (status, out, len(err)) == (1, [], 1)
+    assert fragment in err[0]
+    assert tool.altered() == []

@@ -1,0 +1,274 @@
+"""kafka-configs: shows and changes the configuration of topics and brokers, with Kafka's flags and output (shell).
+
+Counterpart of Kafka's ConfigCommand, for the entity types topics and brokers. A broker answers for its own configuration
+only, so the tool sends those requests to the broker in question. Any broker takes the others.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.configuration.endpoints import HostPort
+from common.configuration.resolver import ConfigSource
+from common.metadata.topic_names import InvalidTopicName, validate_topic_name
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from common.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from common.records.metadata_records import ConfigResourceType
+from tools.arguments import ToolParser, add_bootstrap
+from tools.errors import ToolError, run_tool
+from tools.kafka.admin_client import AdminClient, check
+from tools.node.configuration_file import parse_properties
+
+ENTITY_TYPES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
+# The name of the entity that stands for all others of its type.
+DEFAULT_NAME = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """What is described or altered."""
+
+    type: str
+    name: str
+
+    @property
+    def resource_type(self) -> ConfigResourceType:
+        return ENTITY_TYPES[self.type]
+
+    @property
+    def dynamic_source(self) -> ConfigSource:
+        """The source of the values that are set on this entity itself."""
+        if self.type == "topics":
+            return ConfigSource.DYNAMIC_TOPIC_CONFIG
+        return ConfigSource.DYNAMIC_BROKER_CONFIG if self.name else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the tool and returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    return run_tool(lambda: _run(arguments))
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ToolParser("kafka-configs", "Show and change the configuration of topics and brokers.")
+    add_bootstrap(parser)
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument("--describe", action="store_true", help="show what is set on the entity itself")
+    actions.add_argument("--alter", action="store_true", help="change what is set on the entity itself")
+    parser.add_argument(
+        "--all", action="store_true", help="with --describe: show every key, with where its value comes from"
+    )
+    parser.add_argument("--entity-type", metavar="topics|brokers")
+    parser.add_argument("--entity-name", metavar="NAME", help="a topic, or a broker's id")
+    parser.add_argument("--entity-default", action="store_true", help="the default of all brokers")
+    parser.add_argument("--topic", metavar="NAME", help="the same as --entity-type topics --entity-name NAME")
+    parser.add_argument("--broker", metavar="ID", help="the same as --entity-type brokers --entity-name ID")
+    parser.add_argument("--broker-defaults", action="store_true", help="the same as --entity-type brokers --entity-default")
+    parser.add_argument("--add-config", metavar="K=V,K=[V,V],…", help="keys to set; square brackets hold a list together")
+    parser.add_argument("--add-config-file", metavar="FILE", type=Path, help="a properties file with keys to set")
+    parser.add_argument("--delete-config", metavar="K,K", help="keys to delete")
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    entity_type, name = _entity(arguments)
+    with AdminClient(arguments.bootstrap_server) as client:
+        if arguments.alter:
+            if name is None:
+                raise ToolError("At least one of --entity-name or --entity-default must be specified with --alter")
+            _alter(client, Entity(entity_type, name), _added(arguments), _deleted(arguments))
+        else:
+            _describe(client, entity_type, name, is_all=arguments.all)
+    return 0
+
+
+def _entity(arguments: argparse.Namespace) -> tuple[str, str | None]:
+    """Returns the entity type, and the name if one is given. Raises ToolError."""
+    given = [
+        (entity_type, name)
+        for entity_type, name, is_given in (
+            (arguments.entity_type, arguments.entity_name, arguments.entity_type is not None),
+            ("topics", arguments.topic, arguments.topic is not None),
+            ("brokers", arguments.broker, arguments.broker is not None),
+            ("brokers", DEFAULT_NAME, arguments.broker_defaults),
+        )
+        if is_given
+    ]
+    if len(given) != 1:
+        raise ToolError("Exactly one of --entity-type, --topic, --broker and --broker-defaults must be specified")
+    ((entity_type, name),) = given
+    if entity_type not in ENTITY_TYPES:
+        raise ToolError(f"Invalid entity type {entity_type}, the entity type must be one of {', '.join(ENTITY_TYPES)}")
+    if arguments.entity_default:
+        if name is not None:
+            raise ToolError("--entity-name and --entity-default cannot be specified together")
+        name = DEFAULT_NAME
+    elif name == DEFAULT_NAME and not arguments.broker_defaults:
+        raise ToolError("an empty name stands for no entity; --entity-default stands for all")
+    return entity_type, name
+
+
+# --- alter ------------------------------------------------------------------------------------------------------
+
+
+def _added(arguments: argparse.Namespace) -> Mapping[str, str]:
+    if arguments.add_config is not None and arguments.add_config_file is not None:
+        raise ToolError("Only one of --add-config or --add-config-file can be specified.")
+    if arguments.add_config_file is not None:
+        try:
+            return parse_properties(arguments.add_config_file.read_bytes(), str(arguments.add_config_file))
+        except OSError as error:
+            raise ToolError(f"cannot read {arguments.add_config_file}: {error.strerror}") from error
+    added: dict[str, str] = {}
+    for part in _split_outside_brackets(arguments.add_config or ""):
+        key, separator, value = part.partition("=")
+        if not separator:
+            raise ToolError('Invalid entity config: all configs to be added must be in the format "key=val".')
+        added[key.strip()] = value.strip().removeprefix("[").removesuffix("]").strip()
+    return added
+
+
+def _split_outside_brackets(text: str) -> Iterator[str]:
+    start, depth = 0, 0
+    for position, character in enumerate(text):
+        depth = max(depth + {"[": 1, "]": -1}.get(character, 0), 0)
+        if character == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    if start < len(text):
+        yield text[start:]
+
+
+def _deleted(arguments: argparse.Namespace) -> list[str]:
+    return [key.strip() for key in (arguments.delete_config or "").split(",") if key.strip()]
+
+
+def _alter(client: AdminClient, entity: Entity, added: Mapping[str, str], deleted: Iterable[str]) -> None:
+    deleted = list(deleted)
+    if not added and not deleted:
+        raise ToolError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter."
+        )
+    absent = set(deleted) - {config.name for config in _configs(client, entity, is_all=False)} if deleted else set()
+    if absent:
+        raise ToolError(f"Invalid config(s): {','.join(sorted(absent))}")
+    resource = AlterConfigsResource(
+        resource_type=entity.resource_type,
+        resource_name=entity.name,
+        configs=[
+            *(AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=value) for key, value in added.items()),
+            *(AlterableConfig(name=key, config_operation=ConfigOperation.DELETE) for key in deleted if key not in added),
+        ],
+    )
+    response: IncrementalAlterConfigsResponse = _send(client, entity, IncrementalAlterConfigsRequest(resources=[resource]))
+    for result in response.responses:
+        check(result.error_code, result.error_message, "Error while executing config command")
+    if entity.name:
+        print(f"Completed updating config for {entity.type.removesuffix('s')} {entity.name}.")
+    else:
+        print(f"Completed updating default config for {entity.type} in the cluster.")
+
+
+# --- describe ---------------------------------------------------------------------------------------------------
+
+
+def _describe(client: AdminClient, entity_type: str, name: str | None, *, is_all: bool) -> None:
+    existing = _existing(client, entity_type)
+    if name is None:
+        names = [*existing, DEFAULT_NAME] if entity_type == "brokers" else existing
+    elif name and name not in existing and not is_all:
+        print(f"The {entity_type} '{name}' doesn't exist and doesn't have dynamic config.")
+        return
+    else:
+        names = [name]
+    for each in names:
+        entity = Entity(entity_type, each)
+        if each:
+            print(f"{'All' if is_all else 'Dynamic'} configs for {entity_type.removesuffix('s')} {each} are:")
+        else:
+            print(f"Default configs for {entity_type} in the cluster are:")
+        for config in sorted(_configs(client, entity, is_all=is_all), key=lambda config: config.name):
+            print(f"  {_line(config)}")
+
+
+def _existing(client: AdminClient, entity_type: str) -> list[str]:
+    if entity_type == "brokers":
+        return [str(broker_id) for broker_id in sorted(client.brokers())]
+    return sorted(topic.name or "" for topic in client.metadata().topics)
+
+
+def _line(config: DescribeConfigsResourceResult) -> str:
+    synonyms = ", ".join(f"{_source_name(each.source)}:{each.name}={_text(each.value)}" for each in config.synonyms)
+    return f"{config.name}={_text(config.value)} sensitive={str(config.is_sensitive).lower()} synonyms={{{synonyms}}}"
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _source_name(source: int) -> str:
+    return ConfigSource(source).name if source in tuple(ConfigSource) else "UNKNOWN"
+
+
+# --- both -------------------------------------------------------------------------------------------------------
+
+
+def _configs(client: AdminClient, entity: Entity, *, is_all: bool) -> list[DescribeConfigsResourceResult]:
+    """Returns what is set on the entity itself, or every key. Raises ToolError."""
+    resource = DescribeConfigsResource(
+        resource_type=entity.resource_type, resource_name=entity.name, configuration_keys=None
+    )
+    response: DescribeConfigsResponse = _send(
+        client, entity, DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    )
+    for result in response.results:
+        check(result.error_code, result.error_message, "Error while executing config command")
+    return [
+        config
+        for result in response.results
+        for config in result.configs
+        if is_all or config.config_source == entity.dynamic_source
+    ]
+
+
+def _send(client: AdminClient, entity: Entity, request: Any) -> Any:
+    """Sends the request to the broker that can answer it. Raises ToolError."""
+    if entity.type == "brokers" and entity.name:
+        return client.send_to(_address(client, entity.name), request)
+    if entity.type == "topics" and entity.name:
+        try:
+            validate_topic_name(entity.name)
+        except InvalidTopicName as error:
+            raise ToolError(str(error)) from None
+    return client.send(request)
+
+
+def _address(client: AdminClient, broker: str) -> HostPort:
+    if not (broker.isascii() and broker.isdecimal() and len(broker) <= 10):
+        raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {broker}")
+    brokers = client.brokers()
+    if int(broker) not in brokers:
+        raise ToolError(f"broker {broker} is not in the cluster; there are {', '.join(map(str, sorted(brokers)))}")
+    return brokers[int(broker)]
+
+
+if __name__ == "__main__":
+    entry()
