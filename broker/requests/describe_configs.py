@@ -112,7 +112,12 @@ class DescribeConfigsRequests:
         for key, setting in _SERVER_SETTINGS.items():
             synonyms = self._resolver.broker_synonyms(self._state, key)
             value = value_text(getattr(effective, field_of(key)))
-            yield _entry(key, value, setting.type, synonyms, read_only=key not in DYNAMIC_KEYS)
+            entry = _entry(key, value, setting.type, synonyms, read_only=key not in DYNAMIC_KEYS)
+            # The value may come from the key's other name. A client that reads, changes and writes the whole configuration
+            # writes back what is set dynamically, so a key must not seem to be set because its other name is.
+            own_sources = [synonym.source for synonym in synonyms if synonym.name == key]
+            entry.config_source = own_sources[0] if own_sources else ConfigSource.DEFAULT_CONFIG
+            yield entry
         own = self._state.config(ConfigResourceType.BROKER, str(self._broker_id))
         everywhere = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
         yield from _unknown(own, ConfigSource.DYNAMIC_BROKER_CONFIG)

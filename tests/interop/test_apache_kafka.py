@@ -135,6 +135,34 @@ def test_kafka_topics_creates_describes_lists_and_deletes_as_ours_does(
     assert name not in run_tool("topics", *server, "--list").lines
 
 
+def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """Both tools print the same about what either of them changed, and fail for the same reason."""
+    server, tool = ("--bootstrap-server", bootstrap), "kafka.admin.ConfigCommand"
+    of_topic = ("--entity-type", "topics", "--entity-name", topic)
+    of_broker = ("--entity-type", "brokers", "--entity-name", "2")
+    rate = "replica.alter.log.dirs.io.max.bytes.per.second"
+    throttled = "leader.replication.throttled.replicas=[0:1,1:2]"
+    changes = (
+        (of_topic, ("--add-config", f"{throttled},retention.ms=86400000")),
+        (of_broker, ("--add-config", f"{rate}=1000000")),
+    )
+    for entity, change in changes:
+        theirs = kafka.run(tool, *server, "--alter", *entity, *change)
+        assert theirs == run_tool("configs", *server, "--alter", *entity, *change)
+        assert theirs.status == 0
+        theirs = kafka.run(tool, *server, "--describe", *entity)
+        assert theirs == run_tool("configs", *server, "--describe", *entity)
+        assert len(theirs.lines) > 1
+    theirs = kafka.run(tool, *server, "--describe", "--all", *of_topic)
+    assert theirs == run_tool("configs", *server, "--describe", "--all", *of_topic)
+    deleted = kafka.run(tool, *server, "--alter", *of_broker, "--delete-config", rate)
+    assert deleted.lines == ["Completed updating config for broker 2."]
+    assert run_tool("configs", *server, "--describe", *of_broker).lines == ["Dynamic configs for broker 2 are:"]
+    refused = kafka.run(tool, *server, "--alter", *of_broker, "--add-config", "node.id=7")
+    assert refused.status == 1
+    assert any("Cannot update these configs dynamically: Set(node.id)" in line for line in refused.errors), refused
+
+
 def test_kafka_log_dirs_says_the_same_as_ours(kafka: Kafka, bootstrap: str, topic: str) -> None:
     """kafka-log-dirs prints the same as ours, except for the order inside the JSON."""
     arguments = ("--bootstrap-server", bootstrap, "--describe", "--topic-list", topic, "--broker-list", "1,3")
