@@ -14,6 +14,12 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs, incremental_alter_configs
 from common.protocol.messages.alter_partition import AlterPartitionResponse
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
@@ -198,6 +204,24 @@ def _incremental_alter_configs(
     )
 
 
+def _alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, code: ErrorCode, message: str | None
+) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for log_dir in request.dirs
+            for topic in log_dir.topics
+        ]
+    )
+
+
 def _top_level(response_class: Callable[..., Any]) -> Build:
     """Makes a builder for responses with a top-level code but no message."""
     return lambda request, code, message: response_class(error_code=code)
@@ -221,6 +245,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: _describe_configs,
         ApiKey.ALTER_CONFIGS: _alter_configs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
         # Versions 1 and 2 of DescribeLogDirs have no top-level code. They report an error as an empty list, as in Kafka.
         ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from common.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -69,6 +70,7 @@ _ALL = (
     _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     _api(DescribeConfigsRequest, DescribeConfigsResponse),
     _api(AlterConfigsRequest, AlterConfigsResponse),
+    _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
     _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     _api(DescribeQuorumRequest, DescribeQuorumResponse),

@@ -10,6 +10,11 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs, incremental_alter_configs
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -75,6 +80,12 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
             resources=[incremental_alter_configs.AlterConfigsResource(resource_type=2, resource_name="t")]
         ),
         lambda response: [(entry.resource_name, entry) for entry in response.responses],
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (
+        AlterReplicaLogDirsRequest(
+            dirs=[AlterReplicaLogDir(path="/d1", topics=[AlterReplicaLogDirTopic(name="t", partitions=[3])])]
+        ),
+        lambda response: [(response.results[0].topic_name, entry) for entry in response.results[0].partitions],
     ),
 }
 
