@@ -270,7 +270,7 @@ class Replicas:
         return self._known.leads_in(directory_id)
 
     def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
-        """Describes the replicas in an online directory."""
+        """Describes the current replicas in an online directory."""
         return [
             ReplicaDescription(
                 partition.topic,
@@ -280,6 +280,21 @@ class Replicas:
                 max(partition.high_watermark - partition.log.log_end_offset, 0),
             )
             for partition in self._hosted.in_directory(directory_id)
+        ]
+
+    def describe_future(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
+        """Describes the future replicas in an online directory (KIP-113)."""
+        return [
+            ReplicaDescription(
+                partition.topic,
+                partition.index,
+                directory_id,
+                future.log.size_bytes,
+                partition.log.log_end_offset - future.log.log_end_offset,
+                is_future=True,
+            )
+            for partition in self._partitions.values()
+            if (future := partition.future) is not None and future.directory_id == directory_id
         ]
 
     def gauges(self) -> ReplicaGauges:

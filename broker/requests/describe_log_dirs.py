@@ -1,7 +1,8 @@
 """Answers DescribeLogDirs: every configured directory with its replicas, or its error (shell, KIP-113, KIP-827).
 
 Counterpart of ReplicaManager.describeLogDirs. An offline directory is listed with KAFKA_STORAGE_ERROR. The sizes of the file
-systems are those last seen by the health probe: statvfs may hang on a dead disk, so we never call it here.
+systems are those last seen by the health probe: statvfs may hang on a dead disk, so we never call it here. A replica that is
+moving is listed twice: in its directory, and as a future replica in the directory that it moves to.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,18 +22,25 @@ from common.protocol.messages.describe_log_dirs import (
 
 UNKNOWN_SIZE = -1
 
+# In version 0 an empty list of topics asks for all topics (KIP-113), from version 1 on for none.
+_NO_TOPICS_FIRST_VERSION = 1
+
+Describe = Callable[[DirectoryId], Sequence[ReplicaDescription]]
+
 
 class DescribeLogDirsRequests:
-    """Handles DescribeLogDirs. `describe` returns the replicas of an online directory."""
+    """Handles DescribeLogDirs. `describe` and `describe_future` return the current and the future replicas of an online
+    directory."""
 
-    def __init__(self, directories: LogDirectories, describe: Callable[[DirectoryId], Sequence[ReplicaDescription]]) -> None:
+    def __init__(self, directories: LogDirectories, *, describe: Describe, describe_future: Describe) -> None:
         self._directories = directories
         self._describe = describe
+        self._describe_future = describe_future
 
-    def handle(self, _context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    def handle(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         """Returns the directories in the order of log.dirs, with the partitions that the request names, or with all."""
         wanted = None
-        if request.topics is not None:
+        if request.topics or (request.topics is not None and context.api_version >= _NO_TOPICS_FIRST_VERSION):
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
         return DescribeLogDirsResponse(results=[self._result(each, wanted) for each in self._directories.data_dirs])
 
@@ -41,7 +49,8 @@ class DescribeLogDirsRequests:
         if not directory.is_online or directory_id is None:
             return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
         topics: dict[str, DescribeLogDirsTopic] = {}
-        for replica in sorted(self._describe(directory_id), key=lambda replica: (replica.topic, replica.index)):
+        replicas = [*self._describe(directory_id), *self._describe_future(directory_id)]
+        for replica in sorted(replicas, key=lambda replica: (replica.topic, replica.index)):
             if wanted is None or (replica.topic, replica.index) in wanted:
                 topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
                 topic.partitions.append(
@@ -49,7 +58,7 @@ class DescribeLogDirsRequests:
                         partition_index=replica.index,
                         partition_size=replica.size_bytes,
                         offset_lag=replica.offset_lag,
-                        is_future_key=False,
+                        is_future_key=replica.is_future,
                     )
                 )
         return DescribeLogDirsResult(

@@ -57,6 +57,9 @@ def request_handlers(
     )
     metadata = MetadataRequests(env, state, broker_id=broker_id, cluster_id=directories.cluster_id, auto_topics=auto_topics)
     configs = DescribeConfigsRequests(state, broker_id=broker_id, resolver=resolver)
+    log_dirs = DescribeLogDirsRequests(
+        directories.known, describe=replicas.describe, describe_future=replicas.describe_future
+    )
     forwarding = Forwarding(env, channel=controller, follower=follower)
     return {
         ApiKey.PRODUCE: ProduceHandler(env, replicas, is_certain=serving.is_certain).handle,
@@ -66,7 +69,7 @@ def request_handlers(
         ApiKey.METADATA: metadata.handle_metadata,
         ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
         ApiKey.DESCRIBE_CONFIGS: configs.handle,
-        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequests(directories.known, replicas.describe).handle,
+        ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
         **ForwardedRequests(state, forwarding).handlers(),
         **AlterConfigsRequests(env, forwarding, broker_id=broker_id, catch_up=catch_up).handlers(),
     }

@@ -246,7 +246,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.ALTER_CONFIGS: _alter_configs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
         ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
-        # Versions 1 and 2 of DescribeLogDirs have no top-level code. They report an error as an empty list, as in Kafka.
+        # Versions 0 to 2 of DescribeLogDirs have no top-level code. They report an error as an empty list, as in Kafka.
         ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),
         ApiKey.ALTER_PARTITION: _top_level(AlterPartitionResponse),

@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 from common.protocol.schema import ArrayOf, Kind, Primitive, Struct, StructSchema, message_schema
+from tests.property.protocol_strategies import oracle_version
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python has deprecated.
@@ -29,12 +30,13 @@ def has(message_class: type[Struct], version: int) -> bool:
     if found is None:
         return False
     first, last = found._valid_versions
-    return bool(first <= version <= last)
+    return bool(first <= oracle_version(message_class, version) <= last)
 
 
 def encode(message: Struct, version: int) -> bytes:
     """Returns kafka-python's encoding of the same values."""
     schema = message_schema(type(message))
+    version = oracle_version(type(message), version)
     theirs = their_message(message, version)
     if schema.kind is Kind.HEADER:
         return bytes(theirs.encode(flexible=version in schema.flexible))
@@ -44,6 +46,7 @@ def encode(message: Struct, version: int) -> bytes:
 def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
     """Decodes the bytes with kafka-python and returns the values in our class."""
     schema = message_schema(message_class)
+    version = oracle_version(message_class, version)
     found = _their_class(message_class)
     if schema.kind is Kind.HEADER:
         theirs = found.decode(io.BytesIO(encoded), flexible=version in schema.flexible)

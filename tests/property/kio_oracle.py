@@ -21,6 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from common.protocol.schema import ArrayOf, Kind, Struct, StructSchema, message_schema
+from tests.property.protocol_strategies import oracle_version
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -29,7 +30,7 @@ _TYPES = {Kind.REQUEST: EntityType.request, Kind.RESPONSE: EntityType.response, 
 
 def has(message_class: type[Struct], version: int) -> bool:
     name, entity_type = _address(message_class)
-    return entity_type in schema_name_map.get(name, {}).get(version, {})
+    return entity_type in schema_name_map.get(name, {}).get(oracle_version(message_class, version), {})
 
 
 def encode(message: Struct, version: int) -> bytes:
@@ -86,7 +87,7 @@ def _address(message_class: type[Struct]) -> tuple[str, EntityType]:
 
 def _kio_class(message_class: type[Struct], version: int) -> Any:
     name, entity_type = _address(message_class)
-    return load_entity_schema(name, version, entity_type)  # type: ignore[arg-type]
+    return load_entity_schema(name, oracle_version(message_class, version), entity_type)  # type: ignore[arg-type]
 
 
 def _nested_types(schema: StructSchema) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_exactly_what_is_served_is_advertised() -> None:
     assert list(advertised) == sorted([*SERVED, ApiKey.API_VERSIONS])
     assert advertised[ApiKey.PRODUCE] == (0, 11)
     assert advertised[ApiKey.API_VERSIONS] == (0, 4)
-    assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (1, 4)
+    assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 4)
 
 
 def test_finalized_features_come_with_the_offset_that_they_are_from() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -27,12 +28,15 @@ REPLICAS = (
     ReplicaDescription("a", 2, D1, 300, 0),
     ReplicaDescription("a", 0, D2, 400, 0),
 )
+# a-0 moves from /d2 to /d1, and b-1 the other way.
+FUTURE = (ReplicaDescription("a", 0, D1, 40, 36, is_future=True), ReplicaDescription("b", 1, D2, 10, 9, is_future=True))
 
 
 class Broker:
     """A broker with /d1 and /d2 online, and /d3 unreadable since the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, future: Sequence[ReplicaDescription] = ()) -> None:
+        self._replicas = {False: REPLICAS, True: future}
         self.directories = LogDirectories(
             [
                 LogDirectory(path="/d1", directory_id=D1),
@@ -43,10 +47,12 @@ class Broker:
             data_dirs=("/d1", "/d2", "/d3"),
             metadata_dir="/m",
         )
-        self.requests = DescribeLogDirsRequests(self.directories, self._describe)
+        self.requests = DescribeLogDirsRequests(
+            self.directories, describe=partial(self._describe, False), describe_future=partial(self._describe, True)
+        )
 
-    def _describe(self, directory_id: DirectoryId) -> Sequence[ReplicaDescription]:
-        return [replica for replica in REPLICAS if replica.directory_id == directory_id]
+    def _describe(self, is_future: bool, directory_id: DirectoryId) -> Sequence[ReplicaDescription]:
+        return [replica for replica in self._replicas[is_future] if replica.directory_id == directory_id]
 
     def ask(self, topics: dict[str, list[int]] | None = None, *, version: int = 4) -> DescribeLogDirsResponse:
         asked = None
@@ -56,11 +62,11 @@ class Broker:
         assert over_the_wire(response, version) is not None
         return response
 
-    def held(self, topics: dict[str, list[int]] | None = None) -> dict[str, list[tuple[str, int]]]:
+    def held(self, topics: dict[str, list[int]] | None = None, *, version: int = 4) -> dict[str, list[tuple[str, int]]]:
         """Returns the topics and partitions in each directory, in the order of the answer."""
         return {
             result.log_dir: [(topic.name, each.partition_index) for topic in result.topics for each in topic.partitions]
-            for result in self.ask(topics).results
+            for result in self.ask(topics, version=version).results
         }
 
 
@@ -71,10 +77,28 @@ def test_every_configured_directory_is_listed_with_what_it_holds() -> None:
 
 
 def test_a_replica_is_described_with_its_size_and_lag() -> None:
-    """Size and lag are those that Replicas reports. No replica is described as a future replica."""
+    """Size and lag are those that Replicas reports. A replica that does not move is not a future replica."""
     first = Broker().ask().results[0]
     (lagging,) = first.topics[1].partitions
     assert (lagging.partition_index, lagging.partition_size, lagging.offset_lag, lagging.is_future_key) == (1, 100, 3, False)
+
+
+def test_a_replica_that_moves_is_in_both_directories() -> None:
+    """A move shows the current replica where it is, and the future replica with its own size and lag where it goes, in the
+    order of the partitions."""
+    results = {result.log_dir: result for result in Broker(FUTURE).ask({"a": [0, 2], "b": [1]}).results}
+    shown = {
+        path: [
+            (topic.name, each.partition_index, each.partition_size, each.offset_lag, each.is_future_key)
+            for topic in results[path].topics
+            for each in topic.partitions
+        ]
+        for path in ("/d1", "/d2")
+    }
+    assert shown == {
+        "/d1": [("a", 0, 40, 36, True), ("a", 2, 300, 0, False), ("b", 1, 100, 3, False)],
+        "/d2": [("a", 0, 400, 0, False), ("b", 1, 10, 9, True)],
+    }
 
 
 def test_an_offline_directory_has_its_error_and_nothing_else() -> None:
@@ -117,6 +141,15 @@ def test_only_the_partitions_that_are_asked_for(
     """All directories are listed, whichever partitions the request names. An empty list asks for no partitions, null for
     all."""
     assert Broker().held(topics) == {"/d1": first, "/d2": second, "/d3": []}
+
+
+def test_an_empty_list_asks_for_all_topics_in_version_0() -> None:
+    """KIP-113 defines an empty list as all topics. Later versions have null for that; version 0 accepts both."""
+    everything = Broker().held()
+    assert Broker().held({}, version=0) == everything
+    assert Broker().held(None, version=0) == everything
+    assert Broker().held({"a": [2]}, version=0) == {"/d1": [("a", 2)], "/d2": [], "/d3": []}
+    assert Broker().held({}, version=1) == {"/d1": [], "/d2": [], "/d3": []}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
