@@ -80,6 +80,11 @@ class LeaderEpochs:
         position = bisect_right(self._starts, offset)
         return LeaderEpoch(self._epochs[position - 1]) if position else UNDEFINED_EPOCH
 
+    def start_at(self, offset: Offset) -> Offset:
+        """Returns where the epoch of the record at `offset` starts, 0 if `offset` is before the first entry."""
+        position = bisect_right(self._starts, offset)
+        return Offset(self._starts[position - 1] if position else 0)
+
     def truncate_from_end(self, end_offset: Offset) -> bool:
         """Drops epochs that start at or after the new log end. Returns whether anything changed."""
         changed = False
