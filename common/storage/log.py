@@ -113,9 +113,9 @@ class Log:
         self.log_end_offset = Offset(segments[-1].next_offset)
         self.recovery_point = recovery_point
         self._segments = LogSegments(segments)
-        # Held while the log is flushed, truncated, shortened by retention, closed or deleted.
+        # Held while the log is flushed, truncated, shortened by retention, renamed, closed or deleted.
         self._lock = asyncio.Lock()
-        # True while segments are truncated or closed. An append during that time is a bug of the owner.
+        # True while segments are truncated, closed or renamed. An append during that time is a bug of the owner.
         self._is_changing = False
         self._appends = AppendPipeline(log_dir, self.log_end_offset, self._fail)
         # Runs all Steps of this log: for rolling, truncating, deleting, and for the files beside the segments. They run to
@@ -246,7 +246,27 @@ class Log:
     def _rename_steps(self, name: str) -> Steps:
         yield self.log_dir.rename(self.name, name)
         self.name = name
+        # A search that has just asked for an index file by the old name finds none, and rebuilds the index from the batches.
+        self._segments.move_to(name)
         yield self.log_dir.fsync_dir()
+
+    async def rename(self, name: str) -> None:
+        """Renames the folder durably while the log stays open, as when a future log becomes the current one.
+
+        The owner does not append meanwhile. A failure does not fail the log, because `name` then still says which folder the
+        log is in: the former one, or the new one if only the sync of the directory failed. Raises LogClosed and LogDirError.
+        """
+        async with self._lock:
+            self._check_usable()
+            with self._changing():
+                # Let queued operations end first: they use the old name, and would not find the folder after the rename.
+                await self._settle()
+                self._check_usable()
+                failures: list[LogDirError | None] = []
+                self._background.run(self._rename_steps(name), on_failure=failures.append)
+                await self._background.wait()
+            if failures:
+                raise failures[0] or LogClosed(f"{self.log_dir.path}/{self.name} was given up")
 
     async def abandon(self) -> None:
         """Closes the files of a log that failed while its directory did not, so that the log can be loaded again."""
@@ -279,7 +299,8 @@ class Log:
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
-        """Forbids appends while segments are truncated or closed. Only followers truncate, and never while they append."""
+        """Forbids appends while segments are truncated, closed or renamed. Only followers truncate, and never while they
+        append."""
         self._is_changing = True
         try:
             yield
@@ -395,7 +416,7 @@ class Log:
     def _check_appendable(self) -> None:
         self._check_usable()
         if self._is_changing:
-            raise RuntimeError(f"{self.name}: append during a truncation")
+            raise RuntimeError(f"{self.name}: append while the log's files change")
 
     def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
         """Returns the newest segment, after rolling if it has no room for these batches."""
@@ -521,6 +542,32 @@ class Log:
             yield self.log_dir.replace_file(name, self.leader_epochs.format())
         self._is_storing_epochs = False
         self._advance_recovery_point()
+
+    # --- taking over another log ---------------------------------------------------------------------------------
+    async def take_over(self, other: "Log") -> None:
+        """Adopts the leader epochs and the log start of `other`, of which this log is a full copy, and syncs everything.
+
+        Both logs end at the same offset, and the owner appends to neither. Copied batches give only the epochs that have
+        records; without the others, a leader could not answer where such an epoch ended. When this returns, the recovery
+        point is the log end. Raises LogClosed and LogDirError.
+        """
+        async with self._lock:
+            self._check_usable()
+            assert self.log_end_offset == other.log_end_offset, "the copy is not complete"
+            with self._changing():
+                self._adopt_epochs(other.leader_epochs)
+                self.raise_log_start_offset(other.log_start_offset)
+                await self._delete_below_start()
+                await self._sync()
+        assert self.recovery_point == self.log_end_offset
+
+    def _adopt_epochs(self, epochs: LeaderEpochs) -> None:
+        adopted = LeaderEpochs(epochs.entries)
+        # This log may start later than the other one.
+        adopted.truncate_from_start(self.log_start_offset)
+        if adopted.entries != self.leader_epochs.entries:
+            self.leader_epochs = adopted
+            self._store_epochs()
 
     # --- reading -------------------------------------------------------------------------------------------------
     async def read(

@@ -74,6 +74,11 @@ class LogSegments:
         self._loaded_indexes.clear()
         self.generation += 1
 
+    def move_to(self, folder: str) -> None:
+        """Notes the new name of the folder. Files that are open stay open, so searches under way stay valid."""
+        for segment in self._segments:
+            segment.folder = folder
+
     def retire_files(self) -> None:
         """Closes each file when the last search in it has ended. Called when the log is closed, abandoned or deleted."""
         self.generation += 1

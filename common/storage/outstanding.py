@@ -8,6 +8,7 @@ future of its own.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, TypeVar
 
 from common.environment.interface import LogDirError
@@ -17,14 +18,14 @@ T = TypeVar("T")
 Steps = Generator[Awaitable[Any], Any, None]
 """Operations that run one after the other. Each `yield` returns the operation's result."""
 
+OnFailure = Callable[[LogDirError | None], None]
+"""Called with the error of an operation; None if the operation was given up unfinished."""
 
-def watch(
-    awaitable: Awaitable[T], on_success: Callable[[T], None], on_failure: Callable[[LogDirError | None], None]
-) -> None:
+
+def watch(awaitable: Awaitable[T], on_success: Callable[[T], None], on_failure: OnFailure) -> None:
     """Calls one of the two callbacks from the event loop when a LogDir operation ends.
 
-    `on_failure` gets None if the operation was given up unfinished. `awaitable` is always a future of the running
-    loop, because calling a LogDir operation already queues it.
+    `awaitable` is always a future of the running loop, because calling a LogDir operation already queues it.
     """
     assert isinstance(awaitable, asyncio.Future)
 
@@ -46,7 +47,7 @@ def watch(
 class Outstanding:
     """Counts the operations under way and lets tasks wait until all of them have ended."""
 
-    def __init__(self, on_failure: Callable[[LogDirError | None], None]) -> None:
+    def __init__(self, on_failure: OnFailure) -> None:
         self._on_failure = on_failure
         # The number of single operations and sequences of steps that have started and not ended yet.
         self._count = 0
@@ -65,23 +66,30 @@ class Outstanding:
             on_success(result)
             self._end_one()
 
-        watch(awaitable, succeed, self._fail_one)
+        watch(awaitable, succeed, partial(self._fail_one, self._on_failure))
 
-    def run(self, steps: Steps) -> None:
-        """Runs the steps. The first one is queued immediately. A step that fails ends the sequence."""
+    def run(self, steps: Steps, *, on_failure: OnFailure | None = None) -> None:
+        """Runs the steps. The first one is queued immediately. A step that fails ends the sequence.
+
+        The failure is reported to `on_failure`, or to the log if that is None.
+        """
         self._count += 1
-        self._continue(steps, None)
+        self._continue(steps, None, on_failure or self._on_failure)
 
-    def _continue(self, steps: Steps, result: object) -> None:
+    def _continue(self, steps: Steps, result: object, on_failure: OnFailure) -> None:
         try:
             awaitable = steps.send(result)
         except StopIteration:
             self._end_one()
         else:
-            watch(awaitable, lambda following: self._continue(steps, following), self._fail_one)
+            watch(
+                awaitable,
+                lambda following: self._continue(steps, following, on_failure),
+                partial(self._fail_one, on_failure),
+            )
 
-    def _fail_one(self, error: LogDirError | None) -> None:
-        self._on_failure(error)
+    def _fail_one(self, on_failure: OnFailure, error: LogDirError | None) -> None:
+        on_failure(error)
         self._end_one()
 
     def _end_one(self) -> None:

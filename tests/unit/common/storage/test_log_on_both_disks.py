@@ -16,7 +16,7 @@ from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.retention import Expiry
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, SMALL, TOPIC_ID, all_offsets, append, attached, fill
+from tests.unit.common.storage.batches import FOLDER, SMALL, TOPIC_ID, all_offsets, append, append_fetched, attached, fill
 
 Scenario = Callable[[LogDir], Awaitable[None]]
 
@@ -76,6 +76,30 @@ async def truncation_and_deletion(log_dir: LogDir) -> None:
     assert await log_dir.list() == []
 
 
+async def a_move(log_dir: LogDir) -> None:
+    current = await Log.create(log_dir, FOLDER, SMALL, TOPIC_ID)
+    await fill(current, 40)
+    current.begin_epoch(LeaderEpoch(3))
+    folder = f"{FOLDER}.{'0' * 32}-future"
+    future = await Log.create(log_dir, folder, SMALL, TOPIC_ID)
+    while data := await current.read_bytes(future.log_end_offset, max_bytes=500):
+        await append_fetched(future, memoryview(data)).written
+    await future.take_over(current)
+    assert future.recovery_point == 41
+    await current.rename(f"{FOLDER}.{'0' * 32}-delete")
+    await future.rename(FOLDER)
+    assert [entry.name for entry in await log_dir.list()] == sorted([FOLDER, current.name])
+    await fill(future, 40, epoch=3)
+    # The other log is still open under its new name, and can be read.
+    assert await all_offsets(current) == [(offset, offset) for offset in range(41)]
+    assert await all_offsets(future) == [(offset, offset) for offset in range(82)]
+    await future.close()
+    loaded = await Log.load(log_dir, FOLDER, SMALL, clean=True)
+    assert loaded.leader_epochs.entries == [(0, 0), (3, 41)]
+    await loaded.close()
+    await current.close()
+
+
 async def everything_at_once(log_dir: LogDir) -> None:
     log = await Log.create(log_dir, FOLDER, LogConfig(segment_bytes=2000, index_interval_bytes=100), TOPIC_ID)
     errors: list[LogDirError] = []
@@ -109,7 +133,7 @@ async def small_files(log_dir: LogDir) -> None:
     assert await load_clean_shutdown(log_dir) is None
 
 
-SCENARIOS = [an_orderly_life, a_torn_tail, truncation_and_deletion, everything_at_once, small_files]
+SCENARIOS = [an_orderly_life, a_torn_tail, truncation_and_deletion, a_move, everything_at_once, small_files]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
