@@ -2,17 +2,18 @@
 
 Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
 
-1. Logs that the metadata does not place on this broker are renamed to -stray and kept. Folders that are not logs, such as
-   lost+found, are left alone.
+1. Logs that the metadata does not place on this broker, current or future, are renamed to -stray and kept. Folders that are
+   not logs, such as lost+found, are left alone.
 2. The clean-shutdown marker is removed *before* anything is loaded or written, so that it is gone if we crash later.
 3. An unreadable checkpoint file is treated like a missing one. The recovery may then take longer, but the directory stays
    online.
+4. The checkpoint files have no entries for future logs. After a crash such a log is recovered from its first record on.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.hosting.partition import Partition
+from broker.hosting.partition import Partition, PlacedLog
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId, TopicIdPartition
@@ -53,6 +54,36 @@ class LoadedLog:
     index: int
     log: Log
     high_watermark: Offset
+    # The copy in another directory, if an earlier run was moving the replica.
+    future: PlacedLog | None = None
+
+    @property
+    def key(self) -> TopicIdPartition:
+        return TopicIdPartition(self.topic_id, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFuture:
+    """A future log of a replica that the metadata places on this broker. `unique` identifies the move."""
+
+    topic: str
+    topic_id: TopicId
+    index: int
+    unique: str
+    log: Log
+
+    @property
+    def key(self) -> TopicIdPartition:
+        return TopicIdPartition(self.topic_id, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedFolder:
+    """A folder that an earlier run marked for deletion. `key` is None if partition.metadata is gone or unreadable."""
+
+    name: str
+    unique: str
+    key: TopicIdPartition | None
 
 
 @dataclass(slots=True)
@@ -60,8 +91,8 @@ class DirectoryContent:
     """What was found when one directory was loaded."""
 
     logs: list[LoadedLog] = field(default_factory=list)
-    # Folders that were marked for deletion by an earlier run.
-    deleted_folders: list[str] = field(default_factory=list)
+    futures: list[LoadedFuture] = field(default_factory=list)
+    deleted_folders: list[DeletedFolder] = field(default_factory=list)
     # The contents of the checkpoint files, including entries of logs that no longer exist.
     checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
@@ -90,21 +121,27 @@ async def load_directory(
         if not entry.is_directory:
             continue
         folder = parse_partition_folder(entry.name)
-        if folder is None or folder.kind in (FolderKind.FUTURE, FolderKind.STRAY):
-            if folder is None:
-                env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)
+        if folder is None:
+            env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)
             continue
-        if folder.kind is FolderKind.DELETE:
-            content.deleted_folders.append(entry.name)
-            continue
-        if folder.topic == METADATA_TOPIC_NAME:
+        if folder.kind is FolderKind.STRAY or folder.topic == METADATA_TOPIC_NAME:
             continue
         topic_id = await _topic_id(env, log_dir, entry.name)
+        if folder.kind is FolderKind.DELETE:
+            # Do not take the topic from the folder's name, which may be cut.
+            deleted = None if topic_id is None else TopicIdPartition(topic_id, folder.partition)
+            content.deleted_folders.append(DeletedFolder(entry.name, folder.unique, deleted))
+            continue
         if topic_id is None and await remove_empty_log(log_dir, entry.name):
             # The creation of this log was never finished, so there was nothing to keep.
             continue
         if topic_id is None or not is_placed_here(topic_id, folder.partition):
             await _rename_stray(env, log_dir, entry.name, folder)
+            continue
+        if folder.kind is FolderKind.FUTURE:
+            log = await Log.load(log_dir, entry.name, config_of(folder.topic), clean=is_clean)
+            _tell_recovery(env, log)
+            content.futures.append(LoadedFuture(folder.topic, topic_id, folder.partition, folder.unique, log))
             continue
         key: TopicPartition = (folder.topic, folder.partition)
         log = await Log.load(
@@ -216,7 +253,7 @@ def find_superfluous(
     places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
     for directory_id, logs in found.items():
         for loaded in logs:
-            places.setdefault(TopicIdPartition(loaded.topic_id, loaded.index), []).append((directory_id, loaded))
+            places.setdefault(loaded.key, []).append((directory_id, loaded))
     superfluous: list[tuple[DirectoryId, LoadedLog]] = []
     for key, candidates in places.items():
         if len(candidates) == 1:
@@ -238,11 +275,33 @@ def _duplicate(candidates: Sequence[tuple[DirectoryId, LoadedLog]]) -> Duplicate
     )
 
 
-async def put_aside(env: Environment, loaded: LoadedLog) -> None:
+async def put_aside(env: Environment, loaded: LoadedLog | LoadedFuture) -> None:
     """Closes a log that must not be served and renames its folder to -stray. Raises LogDirError."""
     await loaded.log.close()
     folder = PartitionFolder(loaded.topic, loaded.index)
     await _rename_stray(env, loaded.log.log_dir, loaded.log.name, folder)
+
+
+async def promote(content: DirectoryContent, future: LoadedFuture, *, source: DirectoryContent | None) -> LoadedLog:
+    """Makes a future log the current log of its directory, durably. `content` is that of its directory, and `source` that of
+    the directory with the move's -delete folder, if there is one. Raises LogDirError."""
+    key: TopicPartition = (future.topic, future.index)
+    log = future.log
+    checkpoints = {} if source is None else source.checkpoints
+    log_start = checkpoints.get(LOG_START_OFFSET_CHECKPOINT_FILE, {}).get(key, 0)
+    log.raise_log_start_offset(Offset(min(log_start, log.log_end_offset)))
+    high_watermark = Offset(checkpoints.get(HIGH_WATERMARK_CHECKPOINT_FILE, {}).get(key, 0))
+    await log.flush()
+    # Store the checkpoints before the rename: entries of an earlier log of this name would apply to this log after a crash.
+    for name, offset in (
+        (RECOVERY_POINT_CHECKPOINT_FILE, log.recovery_point),
+        (LOG_START_OFFSET_CHECKPOINT_FILE, log.log_start_offset),
+        (HIGH_WATERMARK_CHECKPOINT_FILE, high_watermark),
+    ):
+        content.checkpoints[name] = {**content.checkpoints[name], key: offset}
+        await store_offset_checkpoint(log.log_dir, name, content.checkpoints[name])
+    await log.rename(partition_folder(future.topic, future.index))
+    return LoadedLog(future.topic, future.topic_id, future.index, log, high_watermark)
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
@@ -319,14 +378,18 @@ def _key(partition: Partition) -> TopicPartition:
 
 
 async def close_directory(
-    log_dir: LogDir, files: CheckpointFiles, partitions: Sequence[Partition], broker_epoch: BrokerEpoch
+    log_dir: LogDir,
+    files: CheckpointFiles,
+    partitions: Sequence[Partition],
+    futures: Sequence[Log],
+    broker_epoch: BrokerEpoch,
 ) -> None:
-    """Syncs and closes every log, stores the checkpoints, then the clean-shutdown marker. If a log fails, raises LogDirError
-    and leaves no marker, so that the next start recovers the logs."""
+    """Syncs and closes every log, current or future, stores the checkpoints, then the clean-shutdown marker. If a log fails,
+    raises LogDirError and leaves no marker, so that the next start recovers the logs."""
     failure: LogDirError | None = None
-    for partition in partitions:
+    for log in (*(partition.log for partition in partitions), *futures):
         try:
-            await partition.log.close()
+            await log.close()
         except LogDirError as error:
             failure = failure or error
     await files.store_recovery_points(partitions)

@@ -12,6 +12,7 @@ from broker.hosting.partition import Partition
 from common.environment.interface import LogDir
 from common.ids import DirectoryId, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories
+from common.storage.log import Log
 
 
 class HostedDirectory:
@@ -63,9 +64,19 @@ class Hosted:
         online = self._log_directories.online
         return [self._directories[directory_id] for directory_id in online if directory_id in self._directories]
 
+    @property
+    def any_offline(self) -> bool:
+        """Whether any configured directory is offline."""
+        return self._log_directories.any_offline
+
     def in_directory(self, directory_id: DirectoryId) -> list[Partition]:
         """Returns the replicas whose current log is in this directory."""
         return [partition for partition in self.partitions.values() if partition.directory_id == directory_id]
+
+    def futures_in(self, directory_id: DirectoryId) -> list[Log]:
+        """Returns the future logs in this directory."""
+        futures = [partition.future for partition in self.partitions.values()]
+        return [each.log for each in futures if each is not None and each.directory_id == directory_id]
 
     def directory_of(self, partition: Partition) -> HostedDirectory | None:
         """Returns the directory of the current log, or None if it is offline."""

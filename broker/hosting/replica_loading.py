@@ -3,12 +3,15 @@
 Counterpart of Kafka's LogManager.loadLogs. A directory that fails meanwhile is left out, and its replicas count as offline.
 If the logs of a healthy directory cannot be loaded, the broker must stop: serving without them would look as if the disk had
 lost them.
+
+Future logs and -delete folders can only be judged when all directories are loaded: `FuturesAtStart` does that last.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from broker.hosting.directory_logs import DirectoryContent, find_superfluous, load_directory, put_aside
+from broker.hosting.futures_at_start import FuturesAtStart
 from broker.hosting.hosted import Hosted, HostedDirectory
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDirError
@@ -42,13 +45,25 @@ class ReplicaLoading:
         self._unloadable: list[str] = []
 
     async def load(self) -> list[tuple[HostedDirectory, DirectoryContent]]:
-        """Returns the contents of each directory that has not failed. Raises DuplicateLog and ReplicasNotLoaded."""
+        """Returns the contents of each directory that has not failed: the current logs, each with its future log if there is
+        one, and the folders to delete. Raises DuplicateLog and ReplicasNotLoaded."""
         async with asyncio.TaskGroup() as group:
             for directory in self._hosted.online_directories():
                 group.create_task(self._load_directory(directory))
         self._check_all_loaded()
         await self._put_superfluous_aside()
         self._check_all_loaded()
+        futures = FuturesAtStart(
+            self._env,
+            self._hosted,
+            self._contents,
+            is_placed_here=lambda key: self._placed_here(key) is not None,
+            is_in_isr=self._is_in_isr,
+            on_failure=self._note_failure,
+        )
+        await futures.carry_out()
+        self._check_all_loaded()
+        futures.attach()
         return [(directory, self._contents[directory.directory_id]) for directory in self._hosted.online_directories()]
 
     def _check_all_loaded(self) -> None:

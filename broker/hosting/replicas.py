@@ -171,7 +171,7 @@ class Replicas:
             for loaded in content.logs:
                 self._host(loaded, directory)
             for folder in content.deleted_folders:
-                self._deletion.remove_later(directory, folder)
+                self._deletion.remove_later(directory, folder.name)
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
         self._is_loaded = True
@@ -180,6 +180,7 @@ class Replicas:
     def _host(self, loaded: LoadedLog, directory: HostedDirectory) -> None:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
+        partition.future = loaded.future
         self._partitions[partition.key] = partition
         self._note_kind(partition.key)
 
@@ -208,6 +209,7 @@ class Replicas:
                 directory.log_dir,
                 directory.files,
                 self._hosted.in_directory(directory.directory_id),
+                self._hosted.futures_in(directory.directory_id),
                 BrokerEpoch(-1) if epoch is None else epoch,
             )
         except LogDirError as error:

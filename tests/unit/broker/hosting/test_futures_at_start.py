@@ -1,0 +1,421 @@
+"""What a start makes of a move that a crash has interrupted, by what each disk holds and which disks are there.
+
+Broker 1 has disks a and b. A move from a to b was under way, so the future log is on b."""
+
+import asyncio
+import errno
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from broker.hosting.partition import Partition
+from broker.hosting.replica_loading import ReplicasNotLoaded
+from common.environment.interface import LogDir
+from common.ids import LeaderEpoch, Offset, TopicId, TopicIdPartition, Uuid, uuid_text
+from common.metadata.directory_ids import LOST
+from common.records.batch import Record, encode_batch
+from common.storage.append_pipeline import AwaitedAppend
+from common.storage.checkpoints import RECOVERY_POINT_CHECKPOINT_FILE, store_offset_checkpoint
+from common.storage.log import Log
+from common.storage.log_config import LogConfig
+from common.storage.names import CLEAN_SHUTDOWN_FILE
+from tests.simulation.environment import SimulatedEnvironment
+from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run, values
+
+OTHER = TopicId(Uuid(b"O" * 16))
+KEY = TopicIdPartition(TOPIC, 0)
+HEX = "ab" * 16
+FUTURE = f"t-0.{HEX}-future"
+DELETED = f"t-0.{HEX}-delete"
+DELETED_BY_ANOTHER_MOVE = f"t-0.{'cd' * 16}-delete"
+SEGMENT = "00000000000000000000.log"
+DELETE_DELAY_MS = "5000"
+# Small segments, so that the copy and its promotion involve several files.
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100)
+
+
+def partition_metadata(topic_id: TopicId) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def record_batches(records: int) -> bytes:
+    """One batch for each record; the value of a record is its offset."""
+    return b"".join(
+        encode_batch([Record(None, str(offset).encode(), 1000 + offset)], base_offset=offset, leader_epoch=0)
+        for offset in range(records)
+    )
+
+
+def put_log(cluster: Cluster, letter: str, folder: str, records: int, topic_id: TopicId = TOPIC) -> None:
+    disk = cluster.world.disk(path(1, letter))
+    disk.write(f"{folder}/partition.metadata", partition_metadata(topic_id))
+    disk.write(f"{folder}/{SEGMENT}", record_batches(records))
+
+
+def folders(cluster: Cluster, letter: str) -> list[str]:
+    return [name for name in cluster.world.disk(path(1, letter)).folders() if "/" not in name]
+
+
+def events(cluster: Cluster) -> list[str]:
+    """The events about futures so far, in order."""
+    return [each.name for each in cluster.world.events if each.name.startswith("future_replica_")]
+
+
+def create_topic(cluster: Cluster, *, names: str, in_isr: bool) -> None:
+    """Creates the topic with its replica on broker 1 in the directory `names`, either as leader or outside the ISR."""
+    cluster.controller.create_topic([1, 2])
+    places = [directory(1, names), directory(2, "a")]
+    if in_isr:
+        cluster.controller.change(directories=places)
+    else:
+        cluster.controller.change(isr=[2], leader=2, directories=places)
+
+
+# --- every situation -----------------------------------------------------------------------------------------------
+
+SOURCES = ("current", "deleted", "deleted by another move", "nothing", "gone")
+
+
+@pytest.mark.parametrize("names", ["a", "b"])
+@pytest.mark.parametrize("in_isr", [True, False])
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> None:
+    """The directory that the metadata names makes no difference. What disk a holds does, and so does the ISR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        on_a = {"current": "t-0", "deleted": DELETED, "deleted by another move": DELETED_BY_ANOTHER_MOVE, "gone": "t-0"}
+        if source in on_a:
+            put_log(cluster, "a", on_a[source], 5)
+        if source == "gone":
+            cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        put_log(cluster, "b", FUTURE, 3)
+        create_topic(cluster, names=names, in_isr=in_isr)
+        await cluster.start(1, "ab")
+        is_promoted = source == "deleted" or (source in ("deleted by another move", "nothing") and not in_isr)
+        await cluster.world.sleep(6)
+        hosted = cluster[1].replicas.hosted_directories().get(KEY)
+        if source == "current":
+            assert events(cluster) == ["future_replica_resumed"]
+            assert hosted == directory(1, "a")
+            partition = cluster[1].partition()
+            assert partition.future is not None
+            assert (partition.future.directory_id, partition.future.log.name) == (directory(1, "b"), FUTURE)
+            assert (partition.log.log_end_offset, partition.future.log.log_end_offset) == (5, 3)
+            assert (folders(cluster, "a"), folders(cluster, "b")) == (["t-0"], [FUTURE])
+        elif is_promoted:
+            assert events(cluster) == ["future_replica_promoted"]
+            assert hosted == directory(1, "b")
+            assert cluster[1].partition().future is None
+            assert cluster[1].partition().log.name == "t-0"
+            # The -delete folder was removed after file.delete.delay.ms.
+            assert (folders(cluster, "a"), folders(cluster, "b")) == ([], ["t-0"])
+        else:
+            assert events(cluster) == ["future_replica_left_alone"]
+            assert hosted is None
+            assert folders(cluster, "a") == ([on_a[source]] if source in on_a else [])
+            assert folders(cluster, "b") == [FUTURE]
+            withheld = [each.fields["folder"] for each in cluster.world.events_named("log_deletion_withheld")]
+            assert withheld == ([DELETED_BY_ANOTHER_MOVE] if source == "deleted by another move" else [])
+            is_known_offline = source == "gone" and names == "a"
+            assert cluster[1].replicas.wished_assignments() == ({} if is_known_offline else {KEY: LOST})
+
+    run(scenario, log_segment_delete_delay_ms=DELETE_DELAY_MS)
+
+
+@pytest.mark.parametrize("in_isr", [True, False])
+def test_future_logs_of_no_use(in_isr: bool) -> None:
+    """One has another topic's id, one belongs to a partition elsewhere, one has no topic id but data: they become strays. A
+    creation that was cut short left an empty one, which is removed."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", "t-0", 5)
+        put_log(cluster, "b", FUTURE, 5, OTHER)
+        put_log(cluster, "b", f"t-7.{HEX}-future", 5)
+        disk = cluster.world.disk(path(1, "b"))
+        disk.write(f"t-0.{'01' * 16}-future/{SEGMENT}", record_batches(1))
+        disk.write(f"t-0.{'02' * 16}-future/{SEGMENT}", b"")
+        create_topic(cluster, names="a", in_isr=in_isr)
+        await cluster.start(1, "ab")
+        assert events(cluster) == []
+        assert cluster[1].partition().future is None
+        assert sorted(name.partition(".")[0] + name[-6:] for name in folders(cluster, "b")) == [
+            "t-0-stray",
+            "t-0-stray",
+            "t-7-stray",
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("futures", "kept"),
+    [
+        ([("b", "01", 3), ("c", "02", 4)], ("c", "02")),
+        ([("b", "01", 4), ("c", "02", 3)], ("b", "01")),
+        ([("b", "01", 3), ("b", "02", 4)], ("b", "02")),
+        ([("a", "01", 5), ("b", "02", 3)], ("b", "02")),
+        ([("a", "01", 5)], None),
+    ],
+)
+def test_several_future_logs_beside_a_current_one(
+    futures: Sequence[tuple[str, str, int]], kept: tuple[str, str] | None
+) -> None:
+    """The longest one outside the current log's directory goes on; the others become strays."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", "t-0", 5)
+        for letter, unique, records in futures:
+            put_log(cluster, letter, f"t-0.{unique * 16}-future", records)
+        create_topic(cluster, names="a", in_isr=True)
+        await cluster.start(1, "abc")
+        future = cluster[1].partition().future
+        if kept is None:
+            assert future is None
+        else:
+            assert future is not None
+            assert (future.directory_id, future.log.name) == (directory(1, kept[0]), f"t-0.{kept[1] * 16}-future")
+        left = [name for letter in "abc" for name in folders(cluster, letter)]
+        assert sum(name.endswith("-future") for name in left) == (kept is not None)
+        assert sum(name.endswith("-stray") for name in left) == len(futures) - (kept is not None)
+
+    run(scenario)
+
+
+# --- promotion -----------------------------------------------------------------------------------------------------
+
+
+def test_a_promoted_log_gets_the_checkpoints_of_the_old_one() -> None:
+    """The entries for disk a belong to the log that was current. Those for disk b come from an earlier log of this name, and
+    its recovery point would vouch for records that are appended later."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", DELETED, 5)
+        put_log(cluster, "b", FUTURE, 5)
+        for letter, recovery_point, log_start, high_watermark in (("a", 5, 2, 4), ("b", 100, 1, 50)):
+            disk = cluster.world.disk(path(1, letter))
+            for kind, offset in (
+                ("recovery-point-offset", recovery_point),
+                ("log-start-offset", log_start),
+                ("replication-offset", high_watermark),
+            ):
+                disk.write(f"{kind}-checkpoint", f"0\n2\nt 0 {offset}\nt 1 7\n".encode())
+        create_topic(cluster, names="b", in_isr=False)
+        await cluster.start(1, "ab")
+        partition = cluster[1].partition()
+        assert partition.log.log_start_offset == 2
+        assert partition.high_watermark == 4
+        assert partition.log.recovery_point == 5
+        stored = cluster.world.disk(path(1, "b")).durable_files()
+        assert b"\nt 0 5\n" in stored["recovery-point-offset-checkpoint"]
+        assert b"\nt 0 2\n" in stored["log-start-offset-checkpoint"]
+        assert b"\nt 0 4\n" in stored["replication-offset-checkpoint"]
+
+    run(scenario)
+
+
+def test_a_disk_that_fails_at_the_promotion_goes_offline() -> None:
+    """The replica counts as offline, and the -delete folder is kept until the disk is back."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", DELETED, 5)
+        put_log(cluster, "b", FUTURE, 5)
+        create_topic(cluster, names="b", in_isr=True)
+        cluster.world.disk(path(1, "b")).fail_next("rename", errno.EIO)
+        await cluster.start(1, "ab")
+        assert list(cluster[1].directories.online) == [directory(1, "a")]
+        assert cluster[1].replicas.hosted_directories() == {}
+        await cluster.world.sleep(6)
+        assert (folders(cluster, "a"), folders(cluster, "b")) == ([DELETED], [FUTURE])
+        cluster.crash(1)
+        await cluster.start(1, "ab")
+        await cluster.started()
+        assert cluster[1].replicas.hosted_directories() == {KEY: directory(1, "b")}
+
+    run(scenario, log_segment_delete_delay_ms=DELETE_DELAY_MS)
+
+
+def test_a_promotion_that_the_process_cannot_perform_ends_the_start() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", DELETED, 5)
+        put_log(cluster, "b", FUTURE, 5)
+        create_topic(cluster, names="b", in_isr=True)
+        cluster.world.disk(path(1, "b")).fail_next("rename", errno.ENOMEM)
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await cluster.run_until_it_ends(1, "ab")
+        [error] = raised.value.exceptions
+        assert isinstance(error, ReplicasNotLoaded)
+        assert path(1, "b") in str(error)
+
+    run(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_a_promotion_survives_power_cuts(seed: int) -> None:
+    """The power fails at any moment of the start that promotes, three times. The start after that has everything."""
+
+    async def scenario(cluster: Cluster) -> None:
+        rng = random.Random(seed)
+        put_log(cluster, "a", DELETED, 5)
+        put_log(cluster, "b", FUTURE, 5)
+        create_topic(cluster, names="b", in_isr=True)
+        for _ in range(3):
+            starting = asyncio.ensure_future(cluster.start(1, "ab"))
+            await cluster.world.sleep(rng.random() * 0.014)
+            cluster.world.power_cut("broker-1")
+            starting.cancel()
+            cluster.brokers.clear()
+        await cluster.start(1, "ab")
+        await assert_one_complete_log(cluster, 5)
+
+    run(scenario, seed=seed, log_segment_delete_delay_ms=DELETE_DELAY_MS)
+
+
+# --- the end of a move ---------------------------------------------------------------------------------------------
+
+
+async def swap(env: SimulatedEnvironment, begun: asyncio.Event) -> None:
+    """Does to the disks what the end of a move does. Sets `begun` when the copy is complete but not synced."""
+    a, b = [env.log_dir(path(1, letter), operation_timeout_ns=10**10) for letter in "ab"]
+    await a.attach()
+    await b.attach()
+    current = await filled_log(a, 20)
+    future = await Log.create(b, FUTURE, CONFIG, TOPIC)
+    while data := await current.read_bytes(future.log_end_offset, max_bytes=200):
+        await append(future, data)
+    begun.set()
+    await future.take_over(current)
+    await store_offset_checkpoint(b, RECOVERY_POINT_CHECKPOINT_FILE, {("t", 0): future.recovery_point})
+    await current.rename(DELETED)
+    await future.rename("t-0")
+
+
+async def filled_log(log_dir: LogDir, records: int) -> Log:
+    log = await Log.create(log_dir, "t-0", CONFIG, TOPIC)
+    await append(log, record_batches(records))
+    log.begin_epoch(LeaderEpoch(1))
+    await log.flush()
+    return log
+
+
+async def append(log: Log, data: bytes) -> None:
+    ended = AwaitedAppend()
+    log.append_as_follower(memoryview(bytearray(data)), on_written=ended.written, on_failed=ended.failed)
+    await ended.ended
+
+
+async def assert_one_complete_log(cluster: Cluster, records: int) -> None:
+    """Broker 1 leads with every record, takes another one, and no other copy is left once the old one is deleted."""
+    await cluster.until(cluster[1].leads)
+    assert (await cluster.produce(1, "more", acks=1)).error_code == 0
+    read: list[str] = []
+    partition = cluster[1].partition()
+    assert partition.log.log_end_offset == records + 1
+    while data := await partition.log.read_bytes(Offset(len(read)), max_bytes=1000):
+        read += values(data)
+    assert read == [*(str(offset) for offset in range(records)), "more"]
+    await cluster.world.sleep(6)
+    left = [name for letter in "ab" for name in folders(cluster, letter)]
+    future = [] if partition.future is None else [partition.future.log.name]
+    assert sorted(left) == sorted(["t-0", *future])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", ["", "a", "b"])
+@pytest.mark.parametrize("end", ["kill", "power cut"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_at_any_moment_of_the_swap(seed: int, end: str, gone: str) -> None:
+    """After the crash one of the disks may be gone for one run of the broker. Once both are there, exactly one log is
+    current and has everything, without a step by hand."""
+
+    async def scenario(cluster: Cluster) -> None:
+        begun = asyncio.Event()
+        for letter in "ab":
+            cluster.world.disk(path(1, letter))
+        cluster.world.start("broker-1", lambda env: swap(env, begun))
+        await begun.wait()
+        await cluster.world.sleep(random.Random(seed).random() * 0.010)
+        (cluster.world.crash if end == "kill" else cluster.world.power_cut)("broker-1")
+        create_topic(cluster, names="b", in_isr=True)
+        if gone:
+            disk = cluster.world.disk(path(1, gone))
+            disk.fail_with(errno.EIO)
+            await cluster.start(1, "ab")
+            await cluster.world.sleep(6)
+            found = cluster[1].replicas.find(TOPIC, 0)
+            assert not isinstance(found, Partition) or found.log.log_end_offset == 20
+            await cluster.stop(1)
+            disk.heal()
+        await cluster.start(1, "ab")
+        await assert_one_complete_log(cluster, 20)
+
+    run(scenario, seed=seed, log_segment_delete_delay_ms=DELETE_DELAY_MS)
+
+
+# --- clean shutdown ------------------------------------------------------------------------------------------------
+
+
+def test_an_orderly_end_vouches_for_the_future_log_too() -> None:
+    """The next start trusts both logs without reading them."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", "t-0", 5)
+        put_log(cluster, "b", FUTURE, 3)
+        create_topic(cluster, names="a", in_isr=True)
+        await cluster.start(1, "ab")
+        future = cluster[1].partition().future
+        assert future is not None
+        assert future.log.recovery.validated_segments == 1
+        await append(future.log, record_batches(5)[len(record_batches(3)) :])
+        await cluster.stop(1)
+        cluster.world.power_cut("broker-1")
+        for letter in "ab":
+            assert CLEAN_SHUTDOWN_FILE in cluster.world.disk(path(1, letter)).files()
+        await cluster.start(1, "ab")
+        future = cluster[1].partition().future
+        assert future is not None
+        assert (future.log.recovery.validated_segments, future.log.log_end_offset) == (0, 5)
+        assert future.log.recovery_point == 5
+
+    run(scenario)
+
+
+def test_a_future_log_that_cannot_be_closed_leaves_no_marker() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", "t-0", 5)
+        put_log(cluster, "b", FUTURE, 3)
+        create_topic(cluster, names="a", in_isr=True)
+        await cluster.start(1, "ab")
+        future = cluster[1].partition().future
+        assert future is not None
+        await append(future.log, record_batches(5)[len(record_batches(3)) :])
+        cluster.world.disk(path(1, "b")).fail_next("fsync", errno.ENOMEM)
+        await cluster.stop(1)
+        assert CLEAN_SHUTDOWN_FILE in cluster.world.disk(path(1, "a")).files()
+        assert CLEAN_SHUTDOWN_FILE not in cluster.world.disk(path(1, "b")).files()
+
+    run(scenario)
+
+
+def test_a_future_log_that_is_left_alone_is_recovered_before_a_marker_vouches_for_it() -> None:
+    """Its last batch is torn. The first start leaves the log alone and ends in order; the second one trusts the marker. If
+    the first start had not cut off the torn batch, the second one would serve it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "b", FUTURE, 3)
+        disk = cluster.world.disk(path(1, "b"))
+        disk.write(f"{FUTURE}/{SEGMENT}", record_batches(3)[:-5])
+        create_topic(cluster, names="b", in_isr=True)
+        await cluster.start(1, "ab")
+        assert events(cluster) == ["future_replica_left_alone"]
+        await cluster.stop(1)
+        assert CLEAN_SHUTDOWN_FILE in disk.files()
+        assert disk.files()[f"{FUTURE}/{SEGMENT}"] == record_batches(2)
+        # The log was closed: only closing writes the index files of its last segment.
+        assert f"{FUTURE}/00000000000000000000.index" in disk.files()
+        put_log(cluster, "a", DELETED, 3)
+        await cluster.start(1, "ab")
+        assert cluster[1].partition().log.log_end_offset == 2
+
+    run(scenario)
