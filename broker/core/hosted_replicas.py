@@ -13,16 +13,21 @@ controller about the replica:
    computes the wish again, so an assignment that was lost or refused is requested again.
 4. A replica in the ISR for which no directory has room is reported LOST. Otherwise the partition would wait for it.
 5. Before a new incarnation unfences, each of its replicas must be *settled* (`is_settled`).
+6. A client may *prefer* a directory for a replica that the metadata does not place here yet (KIP-113). The preference is
+   used when the log is created, and dropped with the topic. It belongs to the topic id, so a new topic of the same name has
+   none.
 """
 
 from collections.abc import Collection, Container
 from dataclasses import dataclass
 
 from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
+from broker.core.replica_movement import ReplicaMovement
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST
+from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
 
@@ -48,6 +53,11 @@ class HostedReplicas:
         self._registered_at: Offset | None = None
         # Rule 4: the replicas for which the last choice of a directory found none with room.
         self._unplaceable: dict[TopicIdPartition, None] = {}
+        # Rule 6: the preferred directory of replicas that are not here yet. Changes when: `prefer` is called, the log is
+        # created, or a decision finds that the topic is gone.
+        self._preferred: dict[TopicIdPartition, DirectoryId] = {}
+        # The replicas that move to another directory of this broker.
+        self.movement = ReplicaMovement()
         # Rule 3: the wish of each replica that has one. Changes when: `note_wish` is called, after each decision.
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
 
@@ -75,6 +85,33 @@ class HostedReplicas:
         """Returns the partition's registration if the metadata places a replica on this broker, else None."""
         registration = self._state.partition(*key)
         return registration if registration is not None and self._broker_id in registration.replicas else None
+
+    def assigned(self, key: TopicIdPartition) -> DirectoryId | None:
+        """Returns the directory that the applied metadata assigns; None if it does not place the replica here."""
+        registration = self.placed_here(key)
+        return None if registration is None else registration.directory(self._broker_id)
+
+    def preferred(self, key: TopicIdPartition) -> DirectoryId | None:
+        """Returns the directory that a client prefers for the replica (rule 6)."""
+        return self._preferred.get(key)
+
+    def prefer(self, key: TopicIdPartition, directory_id: DirectoryId | None) -> None:
+        """Sets or, with None, drops the preference for a replica that the metadata does not place here (rule 6)."""
+        if directory_id is None:
+            self._preferred.pop(key, None)
+        else:
+            self._preferred[key] = directory_id
+
+    def copy_caught_up(self, key: TopicIdPartition) -> bool:
+        """Notes that the copy of a moving replica has everything. Returns whether there is a new directory to report."""
+        return self.movement.caught_up(key, self.assigned(key))
+
+    def may_swap(self, key: TopicIdPartition) -> bool:
+        """Whether the copy of a moving replica may become its current log once it has caught up again."""
+        # Below this metadata.version the controller keeps no directories, so there is no acknowledgement to wait for.
+        is_acknowledged_by_metadata = is_directory_assignment_supported(self._state.metadata_version)
+        assigned = self.assigned(key) if is_acknowledged_by_metadata else self.movement.target(key)
+        return self.movement.may_swap(key, assigned)
 
     def leads_in(self, directory_id: DirectoryId) -> bool:
         """Whether the metadata names this broker leader of a replica that is assigned to the directory, or whose wish names
@@ -105,6 +142,7 @@ class HostedReplicas:
 
     def log_created(self, key: TopicIdPartition) -> None:
         self._newer.pop(key, None)
+        self._preferred.pop(key, None)
 
     def log_went_offline(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
         self._went_offline_in[key] = directory_id
@@ -138,6 +176,8 @@ class HostedReplicas:
         """Decides what to do for one replica, and drops state that the metadata has made obsolete. `hosted_in` is the
         directory of the replica's loaded log; None if there is no log."""
         registration = self.placed_here(key)
+        if self._state.partition(*key) is None:
+            self._preferred.pop(key, None)
         if registration is None:
             for remembered in (self._went_offline_in, self._newer, self._unplaceable):
                 remembered.pop(key, None)
@@ -154,7 +194,7 @@ class HostedReplicas:
         is_leader = registration is not None and registration.leader == self._broker_id
         previous = self.previous_directories
         return ReplicaSituation(
-            metadata_directory=None if registration is None else registration.directory(self._broker_id),
+            metadata_directory=self.assigned(key),
             log_directory=self._went_offline_in.get(key) if hosted_in is None else hosted_in,
             online_directories=online,
             any_offline=self._directories.any_offline,
@@ -164,6 +204,7 @@ class HostedReplicas:
             and registration.leader_recovery_state == LeaderRecoveryState.RECOVERING,
             newer_than_incarnation=key in self._newer,
             previous_directories_online=bool(previous) and all(each in online for each in previous or ()),
+            moving_to=self.movement.reported(key),
         )
 
     def decide_unplaceable(self, key: TopicIdPartition) -> Decision:

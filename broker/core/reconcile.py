@@ -19,10 +19,11 @@ from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 
 class Action(Enum):
     USE = auto()
-    """The log is where the metadata says."""
+    """The log is, or is about to be, where the metadata says."""
 
     ASSIGN = auto()
-    """Report `Decision.directory` to the controller: where the log is, or where it was when that directory went offline."""
+    """Report `Decision.directory` to the controller: where the log is, where it moves to, or where it was when that
+    directory went offline."""
 
     CREATE = auto()
     """Create an empty log in `Decision.directory`. If that is None, placement chooses the directory."""
@@ -78,6 +79,9 @@ class ReplicaSituation:
     previous_directories_online: bool
     """Whether all directories of the previous registration are online now, including any already lost then."""
 
+    moving_to: DirectoryId | None = None
+    """The directory to report while the replica moves; None unless its copy has caught up (`ReplicaMovement.reported`)."""
+
 
 def decide(situation: ReplicaSituation) -> Decision:
     """Decides what to do for one replica."""
@@ -85,10 +89,9 @@ def decide(situation: ReplicaSituation) -> Decision:
     is_hosted = log_directory in situation.online_directories
     if metadata_directory is None:
         return Decision(Action.DELETE) if is_hosted else Decision(Action.SKIP)
-    if is_hosted and log_directory == metadata_directory:
-        return Decision(Action.USE)
     if is_hosted:
-        return Decision(Action.ASSIGN, log_directory)
+        reported = log_directory if situation.moving_to is None else situation.moving_to
+        return Decision(Action.USE) if reported == metadata_directory else Decision(Action.ASSIGN, reported)
     if log_directory is not None:
         return _decide_failed(metadata_directory, log_directory)
     if situation.in_isr:

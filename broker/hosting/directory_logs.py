@@ -319,6 +319,9 @@ class CheckpointFiles:
         self._in_doubt: set[str] = set()
         # The number of writes in flight per file.
         self._under_way: dict[str, int] = {}
+        # What each file also holds about logs that are about to come here. Invariant: the folder of such a log does not have
+        # the partition's name yet, or has had it only since the entry was made.
+        self._expected: dict[str, dict[TopicPartition, int]] = {}
 
     def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
         """Takes over the contents that loading found in the files."""
@@ -332,6 +335,32 @@ class CheckpointFiles:
 
     async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
         await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
+
+    async def expect(
+        self,
+        name: TopicPartition,
+        partitions: Sequence[Partition],
+        *,
+        recovery_point: Offset,
+        log_start_offset: Offset,
+        high_watermark: Offset,
+    ) -> None:
+        """Stores the offsets of a log that is about to get the partition's name in this directory, so that a crash right
+        after that finds them. They stay in the files until `arrived` is called."""
+        for file, offset in (
+            (RECOVERY_POINT_CHECKPOINT_FILE, recovery_point),
+            (LOG_START_OFFSET_CHECKPOINT_FILE, log_start_offset),
+            (HIGH_WATERMARK_CHECKPOINT_FILE, high_watermark),
+        ):
+            self._expected.setdefault(file, {})[name] = offset
+        await self.store_recovery_points(partitions)
+        await self.store_log_starts(partitions)
+        await self.store_high_watermarks(partitions)
+
+    def arrived(self, name: TopicPartition) -> None:
+        """Ends `expect`: from now on the partition is one of the directory's own, or it did not come."""
+        for expected in self._expected.values():
+            expected.pop(name, None)
 
     async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
         """Removes the entries of an earlier log before a new log takes its name. Otherwise, after a crash, the old offsets
@@ -353,6 +382,7 @@ class CheckpointFiles:
             await self.store_log_starts(partitions())
 
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        offsets = {**offsets, **self._expected.get(name, {})}
         before = self._content.get(name, {})
         # Skip unchanged content only if no write of this file is in flight and the last one did not fail: the caller relies
         # on the content being durable on return.

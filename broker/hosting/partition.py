@@ -9,6 +9,8 @@ the effects: it completes waiting requests and sends ISR proposals to the contro
    done, because a leader's epoch must not begin at an end that is about to change.
 3. The replica outlives its log. `replace_log` swaps in another log from the same directory (a reloaded one) or from another
    directory (a future replica that has caught up). Requests keep waiting for records that the new log holds.
+4. While a future replica takes the place of the current log (`is_swapping`), the partition is served, but appends are held
+   back. They are done in the order of their arrival when the swap ends, however it ends.
 """
 
 from collections import deque
@@ -82,9 +84,18 @@ class Partition:
         self.key = TopicIdPartition(topic_id, index)
         # The log that is served. Changes only in `replace_log`; log and directory change together.
         self._current = PlacedLog(directory_id, log)
-        # The copy in another directory that will become the current log (KIP-113). Nothing creates one yet.
+        # The copy in another directory that will become the current log (KIP-113). Set by `Moves`, and at startup.
         # Invariant: never in the directory of the current log. Reset to None when the copy becomes the current log.
         self.future: PlacedLog | None = None
+        # Called when the current log was appended to, restructured or shortened, so that the future replica has something to
+        # follow. Set while the replica moves, None otherwise.
+        self.on_log_changed: Callable[[], None] | None = None
+        # Counts the restructurings that have begun. What was read from the log before belongs to another log.
+        self.log_generation = 0
+        # Rule 4: whether a swap is under way. Invariant: implies `is_restructuring`.
+        self.is_swapping = False
+        # Rule 4: the appends held back, in the order of their arrival. Invariant: empty unless `is_swapping`.
+        self._held_appends: list[Callable[[], None]] = []
         # The core of this replica: its role, ISR and high watermark. Every effect that it returns goes through `_carry_out`.
         self.replica = replica
         # The topic's configuration. Invariant: the current log and the replica use this configuration too.
@@ -169,7 +180,9 @@ class Partition:
 
     def begin_restructuring(self) -> None:
         """Starts truncating or replacing the log. Until `end_restructuring`, metadata waits."""
+        assert not self.is_restructuring, "one task at a time"
         self.is_restructuring = True
+        self.log_generation += 1
 
     def end_restructuring(self) -> None:
         """Takes over the log's new end, then applies the metadata that arrived meanwhile."""
@@ -184,6 +197,32 @@ class Partition:
         if self.on_written is not None:
             # The fetcher skipped this partition meanwhile; wake it up.
             self.on_written()
+        self._note_log_changed()
+
+    def begin_swap(self) -> None:
+        """Holds appends back until `end_swap` (rule 4)."""
+        self.begin_restructuring()
+        self.is_swapping = True
+
+    def end_swap(self) -> None:
+        """Does the appends that were held back. If the partition no longer leads, they fail as they would have without a
+        swap."""
+        self.is_swapping = False
+        self.end_restructuring()
+        held, self._held_appends = self._held_appends, []
+        for append in held:
+            append()
+
+    def when_appendable(self, append: Callable[[], None]) -> None:
+        """Calls `append` at once, or when the swap under way has ended."""
+        if self.is_swapping:
+            self._held_appends.append(append)
+        else:
+            append()
+
+    def _note_log_changed(self) -> None:
+        if self.on_log_changed is not None:
+            self.on_log_changed()
 
     def replace_log(self, placed: PlacedLog) -> None:
         """Makes `placed` the current log. Call it only while restructuring. The replica keeps its ISR and follower state: a
@@ -207,6 +246,7 @@ class Partition:
     def leave(self, error: ErrorCode) -> None:
         """Stops serving: every waiting or later request gets `error`. Does not touch the log itself."""
         self.gone = error
+        self._note_log_changed()
         self.replica.role = Role.NONE
         self._replication_waiters.complete_all(error)
         self._fetch_waiters.complete_all()
@@ -219,6 +259,8 @@ class Partition:
         """Applies a change of the topic's configuration."""
         self.config = config
         self.log.config = config
+        if self.future is not None:
+            self.future.log.config = config
         self._carry_out(self.replica.set_min_insync_replicas(config.min_insync_replicas, self._env.now_ns()))
 
     def load_high_watermark(self, checkpointed: Offset) -> None:
@@ -245,6 +287,7 @@ class Partition:
     def _note_deleted(self, deleted: Sequence[DeletedSegment]) -> None:
         self.replica.log_start_offset = self.log.log_start_offset
         if deleted:
+            self._note_log_changed()
             self._env.log.info(
                 "segments_deleted",
                 partition=self.name,
@@ -267,8 +310,10 @@ class Partition:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
         if self.replica.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # A leader's log is restructured only if it has failed and is being reloaded, so this is a storage error.
-        return ErrorCode.KAFKA_STORAGE_ERROR if self.is_restructuring else ErrorCode.NONE
+        if self.is_restructuring and not self.is_swapping:
+            # Otherwise a leader's log is restructured only if it has failed and is being reloaded: a storage error.
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
 
     def has_enough_in_sync(self) -> bool:
         """Whether acks=all may be served."""
@@ -316,6 +361,7 @@ class Partition:
         self._carry_out(effects)
         if self.on_written is not None:
             self.on_written()
+        self._note_log_changed()
 
     def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
         """Calls `on_done` with NONE once the whole ISR has everything below `end_offset`, or with an error once this broker

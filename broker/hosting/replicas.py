@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.core.alter_log_dir import Alteration, AlterationWanted, decide_alteration
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
@@ -24,6 +25,7 @@ from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.log_reload import LogReload
+from broker.hosting.moves import Moves, MoveSettings
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import IsrCounts, Partition
 from broker.hosting.replica_fetcher import Channel, FetcherSettings
@@ -32,7 +34,7 @@ from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, LogDir, LogDirError, SpaceStat
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
+from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.delta import MetadataDelta
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration
@@ -40,12 +42,21 @@ from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import ConfigResourceType
 from common.storage.log import Log
-from common.storage.names import PartitionFolder, partition_folder
+from common.storage.names import (
+    FILE_NAME_MAX,
+    FolderKind,
+    PartitionFolder,
+    marked_partition_folder,
+    parse_partition_folder,
+    partition_folder,
+)
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _CREATION_RETRY_NS = NS_PER_S
 _WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
+# Stands for the id of a topic that the metadata does not contain: no partition has this id.
+_UNKNOWN_TOPIC = TopicId(ZERO_UUID)
 # Until a file system has been checked for the first time, it counts as having enough space.
 _UNKNOWN_SPACE = SpaceStat(total_bytes=0, usable_bytes=1 << 62, free_inodes=0)
 
@@ -146,6 +157,18 @@ class Replicas:
             raise_log_start=self._upkeep.raise_log_start,
         )
         configuration.subscribe(self._topic_defaults_changed)
+        self.moves = Moves(
+            env,
+            _move_settings(config, configuration),
+            known=self._known,
+            hosted=self._hosted,
+            deletion=self._deletion,
+            timers=self._timers,
+            task_group=task_group,
+            space=directories.space,
+            reconcile=self.reconcile,
+            follow=self._fetchers.follow,
+        )
 
     # --- start and end -------------------------------------------------------------------------------------------
 
@@ -175,6 +198,7 @@ class Replicas:
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
         self._is_loaded = True
+        self._resume_moves()
         self._upkeep.start()
 
     def _host(self, loaded: LoadedLog, directory: HostedDirectory) -> None:
@@ -184,11 +208,22 @@ class Replicas:
         self._partitions[partition.key] = partition
         self._note_kind(partition.key)
 
+    def _resume_moves(self) -> None:
+        for partition in self._partitions.values():
+            source = self._hosted.directory_of(partition)
+            target = None if partition.future is None else self._hosted.online_directory(partition.future.directory_id)
+            if source is not None and target is not None and partition.future is not None:
+                folder = parse_partition_folder(partition.future.log.name)
+                assert folder is not None
+                self.moves.resume(partition, source, target, bytes.fromhex(folder.unique))
+                self._note_kind(partition.key)
+
     async def shutdown(self) -> None:
         """Shuts down in order: stops serving, syncs and closes every log, and writes the clean-shutdown marker in each
         directory that is still online."""
         self._is_shut_down = True
         self._timers.stop()
+        await self.moves.stop()
         self._fetchers.stop_all()
         for partition in self._partitions.values():
             partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -360,6 +395,7 @@ class Replicas:
                 self._delete(partition)
         elif partition is not None and registration is not None:
             partition.apply(registration)
+            self.moves.acknowledged(key)
         elif directory is not None:
             self._create(key, directory)
 
@@ -406,7 +442,9 @@ class Replicas:
         self, key: TopicIdPartition, registration: PartitionRegistration, wanted: DirectoryId | None
     ) -> HostedDirectory | None:
         unfinished = self._unfinished.get(key)
-        directory_id = wanted if wanted is not None else self._choose_directory(registration)
+        directory_id = wanted if wanted is not None else self._preferred_directory(key)
+        if directory_id is None:
+            directory_id = self._choose_directory(registration)
         if unfinished is not None and self._log_directories.is_online(unfinished[0]):
             # An earlier creation left its remains in that directory. If the log were created elsewhere, the remains would
             # count as a second log of the same replica.
@@ -428,16 +466,21 @@ class Replicas:
         directory.work.submit(lambda: self._create_log(key, topic, directory))
 
     def _note_kind(self, key: TopicIdPartition) -> None:
-        """Counts the replica in the directory where its log is or is being created. The current metadata gives the kind:
-        preferred leader or follower."""
+        """Counts the replica in the directory where its log is or is being created, and in the one that it moves to. The
+        current metadata gives the kind: preferred leader or follower."""
         partition = self._partitions.get(key)
-        directory_id = self._creating.get(key) if partition is None else partition.directory_id
-        directory = None if directory_id is None else self._hosted.online_directory(directory_id)
-        if directory is not None:
-            registration = self._known.placed_here(key)
-            directory.replicas.place(
-                key, replica_kind(self._broker_id, () if registration is None else registration.replicas)
-            )
+        registration = self._known.placed_here(key)
+        kind = replica_kind(self._broker_id, () if registration is None else registration.replicas)
+        current = self._creating.get(key) if partition is None else partition.directory_id
+        for directory_id in (current, self._known.movement.target(key)):
+            directory = None if directory_id is None else self._hosted.online_directory(directory_id)
+            if directory is not None:
+                directory.replicas.place(key, kind)
+
+    def _preferred_directory(self, key: TopicIdPartition) -> DirectoryId | None:
+        """Returns the directory that a client prefers for the replica, if it is online."""
+        preferred = self._known.preferred(key)
+        return preferred if preferred is not None and self._log_directories.is_online(preferred) else None
 
     def _choose_directory(self, registration: PartitionRegistration) -> DirectoryId | None:
         loads = []
@@ -541,17 +584,71 @@ class Replicas:
             isr_counts=self.isr_counts,
         )
 
+    # --- moving --------------------------------------------------------------------------------------------------
+
+    def alter_log_dir(self, topic: str, index: int, destination: str) -> ErrorCode:
+        """Starts moving a replica to the directory at this path, remembers the directory for a replica that is not here yet,
+        or cancels a move. Returns the error to answer."""
+        topic_id = self.state.topic_ids.get(topic)
+        if topic_id is None:
+            # Check the path even so: its errors come first in Kafka.
+            topic_id = _UNKNOWN_TOPIC
+        key = TopicIdPartition(topic_id, index)
+        wanted = self._alteration_wanted(key, topic, destination)
+        decision = decide_alteration(wanted)
+        match decision.alteration:
+            case Alteration.PREFER | Alteration.FORGET_PREFERENCE:
+                self._known.prefer(key, wanted.directory_id)
+            case Alteration.CANCEL:
+                self.moves.cancel(key)
+            case Alteration.MOVE:
+                self._begin_move(key, wanted.directory_id)
+            case Alteration.NOTHING:
+                pass
+        return decision.error
+
+    def _alteration_wanted(self, key: TopicIdPartition, topic: str, destination: str) -> AlterationWanted:
+        partition = self._partitions.get(key)
+        directory = next((each for each in self._log_directories.data_dirs if each.path == destination), None)
+        directory_id = None if directory is None else directory.directory_id
+        future = marked_partition_folder(topic, key.partition, FolderKind.FUTURE, bytes(16))
+        return AlterationWanted(
+            destination=destination,
+            directory_id=directory_id,
+            is_configured=directory is not None,
+            is_online=directory is not None and directory.is_online,
+            exists=self.state.partition(*key) is not None,
+            is_placed_here=self._known.placed_here(key) is not None,
+            is_changing_place=key in self._creating or (partition is not None and partition.is_swapping),
+            current=None if partition is None else partition.directory_id,
+            target=self._known.movement.target(key),
+            is_name_too_long=len(future.encode()) > FILE_NAME_MAX,
+            has_room=partition is None
+            or directory_id is None
+            or self.moves.has_room(directory_id, partition.log.size_bytes),
+        )
+
+    def _begin_move(self, key: TopicIdPartition, directory_id: DirectoryId | None) -> None:
+        partition = self._partitions[key]
+        source = self._hosted.directory_of(partition)
+        target = None if directory_id is None else self._hosted.online_directory(directory_id)
+        assert source is not None and target is not None, "the decision requires both directories to be online"
+        self.moves.begin(partition, source, target)
+        self._note_kind(key)
+
     # --- deleting ------------------------------------------------------------------------------------------------
 
     def _delete(self, partition: Partition) -> None:
         del self._partitions[partition.key]
         self._fetchers.unfollow(partition)
+        self.moves.removed(partition)
         partition.leave(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.replicas.remove(partition.key)
-            delay_ms = partition.config.file_delete_delay_ms
-            directory.work.submit(lambda: self._deletion.delete(partition.log, delay_ms, directory))
+            # Name the log now: if a swap is under way, `partition.log` may be the other one when the job runs.
+            log, delay_ms = partition.log, partition.config.file_delete_delay_ms
+            directory.work.submit(lambda: self._deletion.delete(log, delay_ms, directory))
 
     # --- failing directories -------------------------------------------------------------------------------------
 
@@ -565,7 +662,9 @@ class Replicas:
         for key in homeless:
             # Nothing was ever appended to the unfinished log, so treat the replica as if its creation had never begun.
             del self._creating[key]
+        self.moves.target_offline(directory_id)
         for partition in self._hosted.in_directory(directory_id):
+            self.moves.source_offline(partition)
             del self._partitions[partition.key]
             self._known.log_went_offline(partition.key, directory_id)
             self._fetchers.unfollow(partition)
@@ -574,6 +673,14 @@ class Replicas:
         self._env.log.warning("replicas_offline", directory_id=uuid_text(directory_id), replicas=len(offline))
         for key in (*homeless, *offline):
             self.reconcile(key)
+
+
+def _move_settings(config: ServerConfig, configuration: CurrentConfiguration) -> MoveSettings:
+    return MoveSettings(
+        threads=lambda: configuration.server.num_replica_alter_log_dirs_threads or len(config.log_dirs),
+        bytes_per_s=lambda: configuration.server.replica_alter_log_dirs_io_max_bytes_per_second,
+        free_bytes_min=config.diskraft_log_dir_free_bytes_floor,
+    )
 
 
 def _fetcher_settings(config: ServerConfig) -> FetcherSettings:

@@ -12,6 +12,7 @@ from broker.controller_link.forwarding import Forwarding
 from broker.controller_link.metadata_follower import MetadataFollower
 from broker.hosting.replicas import Replicas
 from broker.requests.alter_configs import AlterConfigsRequests
+from broker.requests.alter_replica_log_dirs import AlterReplicaLogDirsRequests
 from broker.requests.describe_configs import DescribeConfigsRequests
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
 from broker.requests.fetch import FetchHandler
@@ -70,6 +71,7 @@ def request_handlers(
         ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
         ApiKey.DESCRIBE_CONFIGS: configs.handle,
         ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirsRequests(replicas.alter_log_dir).handle,
         **ForwardedRequests(state, forwarding).handlers(),
         **AlterConfigsRequests(env, forwarding, broker_id=broker_id, catch_up=catch_up).handlers(),
     }

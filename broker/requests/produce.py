@@ -7,7 +7,7 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 2. One future represents the whole request. It completes when every partition has its answer: with acks=1 once the kernel
    has the bytes, with acks=all once the high watermark has reached their end and the recorded ISR is still large enough.
 3. All partitions of a request are appended in one step, before anything is awaited. So two requests on the same connection
-   cannot overtake each other.
+   cannot overtake each other. A partition that is changing its directory holds its appends back and keeps their order.
 """
 
 import asyncio
@@ -166,6 +166,30 @@ class _Produce:
         number = self._next_number
         self._next_number += 1
         self._unanswered[number] = answer
+        if not partition.is_swapping:
+            try:
+                self._append_batches(number, partition, batches, answer)
+            except Refused:
+                del self._unanswered[number]
+                raise
+            return
+        # The request keeps its memory while the append is held back.
+        self._unwritten += 1
+        partition.when_appendable(lambda: self._append_held(number, partition, batches, answer))
+
+    def _append_held(self, number: int, partition: Partition, batches: Batches, answer: PartitionProduceResponse) -> None:
+        """Appends what was held back while the partition changed its directory, unless it no longer leads."""
+        try:
+            error = partition.leader_error()
+            if error is not ErrorCode.NONE:
+                raise Refused(error)
+            self._append_batches(number, partition, batches, answer)
+        except Refused as refused:
+            self._replicas.traffic.produce_refused(partition.topic, refused.code)
+            self._finish(number, refused.code)
+        self._note_end_of_write()
+
+    def _append_batches(self, number: int, partition: Partition, batches: Batches, answer: PartitionProduceResponse) -> None:
         try:
             first_offset = partition.append_as_leader(
                 batches,
@@ -173,11 +197,10 @@ class _Produce:
                 on_failed=lambda: self._failed(number),
             )
         except (LogDirError, LogClosed):
-            del self._unanswered[number]
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
         self._unwritten += 1
         header, view = batches[0]
-        self._replicas.traffic.produced(topic, messages=header.record_count, size=len(view))
+        self._replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
         answer.base_offset = first_offset
         answer.log_start_offset = partition.log.log_start_offset
 

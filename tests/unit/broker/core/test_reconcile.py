@@ -47,6 +47,11 @@ TABLE = [
     (hosted(B, LOST), Decision(Action.ASSIGN, B)),
     (hosted(B, GONE), Decision(Action.ASSIGN, B)),
     (hosted(A, None), Decision(Action.DELETE)),
+    # The replica moves and its copy has caught up: the target is reported until the metadata names it.
+    (replace(hosted(A, A), moving_to=B), Decision(Action.ASSIGN, B)),
+    (replace(hosted(A, UNASSIGNED), moving_to=B), Decision(Action.ASSIGN, B)),
+    (replace(hosted(A, B), moving_to=B), Decision(Action.USE)),
+    (replace(hosted(A, None), moving_to=B), Decision(Action.DELETE)),
     # The log's directory failed in this incarnation: its id is reported if the controller does not know that the log was
     # there.
     (failed(GONE, GONE), Decision(Action.SKIP)),

@@ -1,0 +1,32 @@
+"""Paces a flow of bytes to a rate that may change at any time (core).
+
+Counterpart of Kafka's ReplicationQuotaManager, which lets a flow burst and then stops it until the average over the last
+eleven seconds is below the limit. Here the flow stops after each chunk until the chunk is paid for, so that it is even. What
+is still owed is counted in bytes, so a higher rate shortens a wait that has begun.
+"""
+
+from common.time_units import NS_PER_MS, NS_PER_S
+
+BURST_NS = 100 * NS_PER_MS
+
+
+class RateLimit:
+    """One budget, shared by all flows that take from it. A flow that was idle may catch up on at most BURST_NS."""
+
+    def __init__(self) -> None:
+        # The bytes taken and not paid for yet, as of `_as_of_ns`. Negative after an idle time.
+        self._owed_bytes = 0.0
+        self._as_of_ns = 0
+
+    def take(self, size: int) -> None:
+        """Adds a chunk to what is owed. Call it when `delay_ns` returns 0."""
+        self._owed_bytes += size
+
+    def delay_ns(self, bytes_per_s: int, now_ns: int) -> int | None:
+        """Returns how long the next chunk has to wait if the rate stays as it is; None if nothing may flow at all."""
+        elapsed_ns, self._as_of_ns = now_ns - self._as_of_ns, now_ns
+        burst_bytes = bytes_per_s * BURST_NS / NS_PER_S
+        self._owed_bytes = max(self._owed_bytes - bytes_per_s * elapsed_ns / NS_PER_S, -burst_bytes)
+        if bytes_per_s == 0:
+            return None
+        return max(int(self._owed_bytes * NS_PER_S / bytes_per_s), 0)

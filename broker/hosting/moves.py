@@ -1,0 +1,463 @@
+"""Moves replicas between the directories of this broker while clients use them (shell, KIP-113, KIP-858).
+
+Counterpart of Kafka's ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread. The core (`ReplicaMovement`) knows the state
+of each move, `ReplicaCopy` copies and swaps, and this module gives the moves their turns.
+
+1. At most `threads()` moves copy at the same time. The others wait in a queue.
+2. A move keeps its turn until the copy has caught up. It then gives the turn away while it waits for the controller or for
+   more records, so a controller that cannot be reached does not hold up the other moves.
+3. A move whose directory ran out of room ends. If copying went on, the next append would take the whole directory offline.
+4. If the process runs out of file descriptors or memory, the copy is thrown away and made again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.core.hosted_replicas import HostedReplicas
+from broker.core.rate_limit import RateLimit
+from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.log_deletion import LogDeletion
+from broker.hosting.named_timers import NamedTimers
+from broker.hosting.partition import Partition, PlacedLog
+from broker.hosting.replica_copy import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ReplicaCopy
+from common.environment.interface import Environment, LogDirError, SpaceStat
+from common.ids import DirectoryId, TopicIdPartition, uuid_text
+from common.protocol.errors import ErrorCode
+from common.records.batch import BatchError
+from common.storage.errors import LogClosed, LogExists, UnexpectedOffset
+from common.storage.log import Log
+from common.time_units import NS_PER_MS, NS_PER_S
+
+_RETRY_NS = NS_PER_S
+# A copy that has caught up follows the current log in steps of this length, not append by append.
+_FOLLOW_DELAY_NS = 20 * NS_PER_MS
+# A wait for the rate takes steps of this length, so that a change of the rate is noticed soon.
+_PACE_STEP_NS = NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSettings:
+    """The settings of moves. All may change at any time."""
+
+    threads: Callable[[], int]
+    """num.replica.alter.log.dirs.threads"""
+
+    bytes_per_s: Callable[[], int]
+    """replica.alter.log.dirs.io.max.bytes.per.second"""
+
+    free_bytes_min: int
+    """diskraft.log.dir.free.bytes.floor"""
+
+
+@dataclass(slots=True)
+class MoveCounts:
+    """Counters of the moves of this broker."""
+
+    finished: int = 0
+    failed: int = 0
+    bytes_copied: int = 0
+    throttled_ns: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Move:
+    """A move that has begun and not ended."""
+
+    copy: ReplicaCopy
+    changed: asyncio.Event
+    """Set when the current log changed, or the move ended."""
+
+    is_waiting: bool = False
+    """Whether the move is in the queue."""
+
+    is_active: bool = False
+    """Whether the move has a turn."""
+
+    is_changed: bool = False
+    """Whether something happened during the turn that asks for another one."""
+
+
+class Moves:
+    """See the module docstring. `reconcile` is called when a replica may have another directory to report, `follow` when it
+    has changed its directory."""
+
+    def __init__(
+        self,
+        env: Environment,
+        settings: MoveSettings,
+        *,
+        known: HostedReplicas,
+        hosted: Hosted,
+        deletion: LogDeletion,
+        timers: NamedTimers,
+        task_group: asyncio.TaskGroup,
+        space: Callable[[DirectoryId], SpaceStat | None],
+        reconcile: Callable[[TopicIdPartition], None],
+        follow: Callable[[Partition], None],
+    ) -> None:
+        self.counts = MoveCounts()
+        self._env = env
+        self._settings = settings
+        self._known = known
+        self._hosted = hosted
+        self._deletion = deletion
+        self._timers = timers
+        self._task_group = task_group
+        self._space = space
+        self._reconcile = reconcile
+        self._follow = follow
+        self._limit = RateLimit()
+        # The moves by replica. Invariant: the same replicas as in `ReplicaMovement`.
+        self._moves: dict[TopicIdPartition, _Move] = {}
+        # The moves that have something to do and no turn yet, in the order of their turns.
+        self._queue: deque[_Move] = deque()
+        # The number of turns under way. Invariant: at most `threads()`, unless that was lowered meanwhile.
+        self._turns = 0
+        self._is_stopped = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._moves)
+
+    # --- beginning and ending ------------------------------------------------------------------------------------
+
+    def begin(self, partition: Partition, source: HostedDirectory, target: HostedDirectory) -> None:
+        """Starts moving a replica. A move to another directory is given up first."""
+        self.cancel(partition.key)
+        move = self._add(partition, source, target, self._env.uuid())
+        self._log("move_started", move, size_bytes=partition.log.size_bytes)
+        target.work.submit(lambda: self._create(move))
+
+    def resume(self, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes) -> None:
+        """Goes on with a move of which the copy was found at startup."""
+        self._wake(self._add(partition, source, target, unique))
+
+    def cancel(self, key: TopicIdPartition) -> None:
+        """Ends the replica's move, if any, and deletes the copy."""
+        move = self._moves.get(key)
+        if move is not None:
+            self._log("move_cancelled", move)
+            self._end_and_delete(move)
+            self._reconcile(key)
+
+    def removed(self, partition: Partition) -> None:
+        """Ends the move of a replica that the metadata no longer places here, and deletes the copy."""
+        move = self._moves.get(partition.key)
+        if move is not None:
+            self._end_and_delete(move)
+
+    def source_offline(self, partition: Partition) -> None:
+        """Ends the move of a replica whose directory failed. The copy stays on its disk: a later start decides about it."""
+        move = self._moves.get(partition.key)
+        if move is None:
+            return
+        self._log("move_interrupted", move, reason="the directory of the current log is offline")
+        placed = self._end(move)
+        if placed is not None:
+            move.copy.target.work.submit(placed.log.close)
+
+    def target_offline(self, directory_id: DirectoryId) -> None:
+        """Ends the moves into a directory that failed. By rule 2 of `ReplicaMovement` that reverts their assignments."""
+        for key, move in list(self._moves.items()):
+            if move.copy.target.directory_id == directory_id:
+                self._log("move_failed", move, reason="the target directory is offline")
+                self.counts.failed += 1
+                self._end(move)
+                self._reconcile(key)
+
+    def acknowledged(self, key: TopicIdPartition) -> None:
+        """Gives the move a turn if the metadata now allows it to swap."""
+        move = self._moves.get(key)
+        if move is not None and self._known.may_swap(key):
+            self._wake(move)
+
+    async def stop(self) -> None:
+        """Begins nothing any more, and returns when the last turn has ended."""
+        self._is_stopped = True
+        self._queue.clear()
+        for move in self._moves.values():
+            move.changed.set()
+        while self._turns:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    def _add(self, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes) -> _Move:
+        move = _Move(ReplicaCopy(self._env, partition, source, target, unique), asyncio.Event())
+        self._moves[partition.key] = move
+        self._known.movement.begin(partition.key, target.directory_id)
+        partition.on_log_changed = lambda: self._log_changed(move)
+        return move
+
+    def _end(self, move: _Move) -> PlacedLog | None:
+        """Takes the move out of the tables. Returns the copy, if there is one."""
+        partition = move.copy.partition
+        del self._moves[partition.key]
+        self._known.movement.end(partition.key)
+        move.copy.target.files.arrived((partition.topic, partition.index))
+        partition.on_log_changed = None
+        placed, partition.future = partition.future, None
+        move.changed.set()
+        return placed
+
+    def _end_and_delete(self, move: _Move) -> None:
+        partition, target = move.copy.partition, move.copy.target
+        placed = self._end(move)
+        target.replicas.remove(partition.key)
+        if placed is not None:
+            self._delete(placed.log, partition, target)
+
+    def _delete(self, log: Log, partition: Partition, target: HostedDirectory) -> None:
+        delay_ms = partition.config.file_delete_delay_ms
+        target.work.submit(lambda: self._deletion.delete(log, delay_ms, target))
+
+    def _is_live(self, move: _Move) -> bool:
+        partition = move.copy.partition
+        return not self._is_stopped and self._moves.get(partition.key) is move and partition.gone is ErrorCode.NONE
+
+    def _log(self, event: str, move: _Move, **details: object) -> None:
+        copy = move.copy
+        self._env.log.info(
+            event,
+            partition=copy.partition.name,
+            source=copy.source.log_dir.path,
+            source_directory_id=uuid_text(copy.source.directory_id),
+            target=copy.target.log_dir.path,
+            directory_id=uuid_text(copy.target.directory_id),
+            **details,
+        )
+
+    # --- what the metrics and the tools show ---------------------------------------------------------------------
+
+    def into(self, directory_id: DirectoryId) -> list[Partition]:
+        """Returns the replicas that have a copy in this directory."""
+        return [
+            move.copy.partition
+            for move in self._moves.values()
+            if move.copy.target.directory_id == directory_id and move.copy.partition.future is not None
+        ]
+
+    def bytes_to_go(self, directory_id: DirectoryId) -> int:
+        """Returns how many bytes the moves into this directory still have to copy, as far as sizes tell."""
+        return sum(
+            max(partition.log.size_bytes - (0 if partition.future is None else partition.future.log.size_bytes), 0)
+            for partition in (
+                move.copy.partition for move in self._moves.values() if move.copy.target.directory_id == directory_id
+            )
+        )
+
+    def has_room(self, directory_id: DirectoryId, size_bytes: int) -> bool:
+        """Whether a copy of this size fits beside the moves that are under way."""
+        space = self._space(directory_id)
+        needed = size_bytes + self.bytes_to_go(directory_id) + self._settings.free_bytes_min
+        return space is None or space.usable_bytes >= needed
+
+    # --- turns ---------------------------------------------------------------------------------------------------
+
+    def _log_changed(self, move: _Move) -> None:
+        move.changed.set()
+        if move.is_active:
+            move.is_changed = True
+        elif not move.is_waiting:
+            self._wake_later(move, _FOLLOW_DELAY_NS)
+
+    def _wake_later(self, move: _Move, delay_ns: int) -> None:
+        key = move.copy.partition.key
+        timer = f"move {key.topic_id.hex()}-{key.partition}"
+        if timer not in self._timers:
+            self._timers.after(timer, delay_ns, lambda: self._wake(move))
+
+    def _wake(self, move: _Move) -> None:
+        """Queues the move for a turn."""
+        if move.is_active:
+            move.is_changed = True
+        elif self._is_live(move) and not move.is_waiting and move.copy.partition.future is not None:
+            move.is_waiting = True
+            self._queue.append(move)
+            self._start_turns()
+
+    def _start_turns(self) -> None:
+        while self._queue and self._turns < self._settings.threads():
+            move = self._queue.popleft()
+            move.is_waiting = False
+            move.is_active = True
+            self._turns += 1
+            self._task_group.create_task(self._turn(move), name=f"move-{move.copy.partition.name}")
+
+    async def _turn(self, move: _Move) -> None:
+        move.is_changed = False
+        try:
+            await self._advance(move)
+        except (LogDirError, LogClosed, UnexpectedOffset) as error:
+            self._turn_failed(move, error)
+        except BatchError as error:
+            self._give_up(move, f"the current log is damaged: {error}")
+        finally:
+            move.is_active = False
+            self._turns -= 1
+            self._start_turns()
+            if not self._turns:
+                self._note_idle()
+        if move.is_changed and self._is_live(move):
+            self._wake_later(move, _FOLLOW_DELAY_NS)
+
+    def _note_idle(self) -> None:
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            waiter.set_result(None)
+
+    async def _advance(self, move: _Move) -> None:
+        """Copies until the copy has caught up, then asks for the assignment or swaps, whichever is due."""
+        copy, partition = move.copy, move.copy.partition
+        while self._is_live(move) and copy.is_usable and not partition.is_restructuring:
+            await copy.align()
+            if not self._has_room_left(move):
+                self._give_up(move, "the target directory has no room left")
+                return
+            if await self._copy_chunk(move):
+                continue
+            if not self._is_live(move):
+                return
+            if self._known.copy_caught_up(partition.key):
+                self._log("move_caught_up", move, offset=partition.log.log_end_offset)
+                self._reconcile(partition.key)
+                await copy.flush()
+            elif self._known.may_swap(partition.key):
+                await self._swap(move)
+                return
+            else:
+                return
+
+    async def _copy_chunk(self, move: _Move) -> bool:
+        before = self._size(move)
+        copied = await move.copy.copy_chunk(self._chunk_bytes(), self._pace)
+        self.counts.bytes_copied += max(self._size(move) - before, 0)
+        return copied
+
+    @staticmethod
+    def _size(move: _Move) -> int:
+        future = move.copy.partition.future
+        return 0 if future is None else future.log.size_bytes
+
+    async def _pace(self, size: int) -> None:
+        """Waits until the rate allows another chunk, and takes it. Notices a change of the rate within a second."""
+        start_ns = self._env.now_ns()
+        while not self._is_stopped:
+            now_ns = self._env.now_ns()
+            delay_ns = self._limit.delay_ns(self._settings.bytes_per_s(), now_ns)
+            if delay_ns == 0:
+                break
+            await self._env.sleep_until(now_ns + min(_PACE_STEP_NS if delay_ns is None else delay_ns, _PACE_STEP_NS))
+        self._limit.take(size)
+        self.counts.throttled_ns += self._env.now_ns() - start_ns
+
+    def _chunk_bytes(self) -> int:
+        """Returns the size of a chunk: a tenth of a second's worth at a low rate, so that the flow is even."""
+        return max(min(self._settings.bytes_per_s() // 10, CHUNK_BYTES_MAX), CHUNK_BYTES_MIN)
+
+    def _has_room_left(self, move: _Move) -> bool:
+        space = self._space(move.copy.target.directory_id)
+        return space is None or space.usable_bytes >= self._settings.free_bytes_min + CHUNK_BYTES_MAX
+
+    def _give_up(self, move: _Move, reason: str) -> None:
+        if self._is_live(move):
+            self._log("move_failed", move, reason=reason)
+            self.counts.failed += 1
+            self._end_and_delete(move)
+            self._reconcile(move.copy.partition.key)
+
+    def _turn_failed(self, move: _Move, error: Exception) -> None:
+        """Goes on later with a move that met an error. If a directory is offline, its failure has ended the move already."""
+        if not self._is_live(move):
+            return
+        partition = move.copy.partition
+        if partition.future is not None and partition.future.log.failure is not None:
+            self._make_again(move)
+            return
+        self._log("move_delayed", move, reason=str(error))
+        self._wake_later(move, _RETRY_NS)
+
+    def _make_again(self, move: _Move) -> None:
+        """Throws away a copy whose state is unknown, and copies from the start (rule 4)."""
+        copy = move.copy
+        placed = self._end(move)
+        assert placed is not None
+        self._delete(placed.log, copy.partition, copy.target)
+        self._reconcile(copy.partition.key)
+        self.begin(copy.partition, copy.source, copy.target)
+
+    # --- creating and swapping -----------------------------------------------------------------------------------
+
+    async def _create(self, move: _Move) -> None:
+        """Creates the future log. A job of the target's work lane."""
+        if not self._is_live(move):
+            return
+        copy = move.copy
+        try:
+            log = await copy.create()
+        except LogExists:
+            raise AssertionError("the folder's name is unique") from None
+        except LogDirError:
+            if self._hosted.online_directory(copy.target.directory_id) is not None:
+                # The process lacks file descriptors or memory. The rest of the folder is empty; a later start removes it.
+                move.copy = ReplicaCopy(self._env, copy.partition, copy.source, copy.target, self._env.uuid())
+                self._create_later(move)
+            return
+        if not self._is_live(move):
+            await self._deletion.delete(log, copy.partition.config.file_delete_delay_ms, copy.target)
+            return
+        copy.partition.future = PlacedLog(copy.target.directory_id, log)
+        self._wake(move)
+
+    def _create_later(self, move: _Move) -> None:
+        key = move.copy.partition.key
+        self._timers.after(
+            f"create future {key.topic_id.hex()}-{key.partition}",
+            _RETRY_NS,
+            lambda: move.copy.target.work.submit(lambda: self._create(move)),
+        )
+
+    async def _swap(self, move: _Move) -> None:
+        """Makes the copy the current log. Gives up for now if that would hold appends back for too long."""
+        copy, partition = move.copy, move.copy.partition
+        await copy.flush()
+        if not (self._is_live(move) and copy.is_usable) or partition.is_restructuring:
+            return
+        old = partition.log
+        began_ns = self._env.now_ns()
+        partition.begin_swap()
+        try:
+            is_complete = await copy.complete(
+                log_changed=lambda: self._wait_for_change(move),
+                placed_in_target=self._hosted.in_directory(copy.target.directory_id),
+            )
+            if not is_complete or not self._is_live(move):
+                self._wake_later(move, _RETRY_NS)
+                return
+            folder = await copy.exchange()
+            if self._is_live(move):
+                self._swapped(move, old, folder, self._env.now_ns() - began_ns)
+        finally:
+            partition.end_swap()
+        if partition.gone is ErrorCode.NONE:
+            self._follow(partition)
+            self._reconcile(partition.key)
+
+    async def _wait_for_change(self, move: _Move) -> None:
+        move.changed.clear()
+        await move.changed.wait()
+
+    def _swapped(self, move: _Move, old: Log, folder: str, pause_ns: int) -> None:
+        copy, partition = move.copy, move.copy.partition
+        self._end(move)
+        copy.source.replicas.remove(partition.key)
+        self.counts.finished += 1
+        self._log("move_finished", move, pause_ms=round(pause_ns / NS_PER_MS, 3))
+
+        async def remove_old() -> None:
+            await old.close()
+            self._deletion.remove_later(copy.source, folder, partition.config.file_delete_delay_ms)
+
+        copy.source.upkeep.submit(remove_old)

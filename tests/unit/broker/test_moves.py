@@ -1,0 +1,277 @@
+"""Replicas move between the directories of a simulated broker while clients write (KIP-113, KIP-858).
+
+Each test drives the metadata by hand, so it decides when the controller acknowledges an assignment.
+"""
+
+import asyncio
+import errno
+
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
+from common.protocol.errors import ErrorCode
+from common.records.metadata_records import FeatureLevelRecord
+from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+
+KEY = TopicIdPartition(TOPIC, 0)
+
+
+def alter(cluster: Cluster, destination: str, *, topic: str = "t", index: int = 0) -> ErrorCode:
+    return cluster[1].replicas.alter_log_dir(topic, index, destination)
+
+
+def folders(cluster: Cluster, letter: str) -> list[str]:
+    """Returns the partition folders in a directory of broker 1, without the 32 hex digits of their names."""
+    names = {name.split("/")[0] for name in cluster.world.disk(path(1, letter)).files() if "/" in name}
+    return sorted(f"{name.split('.')[0]}{name[name.rindex('-') :]}" if "." in name else name for name in names)
+
+
+def assigned(cluster: Cluster) -> DirectoryId | None:
+    """Returns the directory that broker 1 reports for the replica; None if it agrees with the metadata."""
+    return cluster[1].replicas.wished_assignments().get(KEY)
+
+
+def assign_directories(cluster: Cluster) -> None:
+    """Raises the metadata.version to one in which the controller records directories."""
+    cluster.controller.commit(FeatureLevelRecord(name="metadata.version", feature_level=21))
+
+
+async def with_records(cluster: Cluster, *values: str, letters: str = "ab") -> None:
+    """Starts broker 1 with a partition in directory a that holds these records."""
+    assign_directories(cluster)
+    await cluster.start(1, letters)
+    cluster.controller.create_topic([1])
+    await cluster.started()
+    cluster.controller.change(directories=[directory(1, "a")])
+    assert cluster[1].partition().directory_id == directory(1, "a")
+    for value in values:
+        assert (await cluster.produce(1, value)).error_code == ErrorCode.NONE
+
+
+async def caught_up(cluster: Cluster) -> None:
+    """Waits until the broker reports directory b."""
+    await cluster.until(lambda: assigned(cluster) == directory(1, "b"))
+
+
+async def finished(cluster: Cluster) -> None:
+    """Waits until the replica is served from directory b."""
+    await cluster.until(lambda: cluster[1].partition().directory_id == directory(1, "b"))
+
+
+def test_a_replica_moves_and_keeps_serving() -> None:
+    """The swap waits for the metadata to name the target. What was produced before, meanwhile and afterwards can be read."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one", "two")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        assert (await cluster.produce(1, "three")).error_code == ErrorCode.NONE
+        await cluster.world.sleep(5)
+        assert cluster[1].partition().directory_id == directory(1, "a"), "nobody has acknowledged the assignment"
+        assert folders(cluster, "b") == ["t-0-future"]
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert (await cluster.produce(1, "four")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["one", "two", "three", "four"]
+        assert folders(cluster, "b") == ["t-0"]
+        assert assigned(cluster) is None
+        assert cluster[1].replicas.moves.counts.finished == 1
+        await cluster.until(lambda: folders(cluster, "a") == ["t-0-delete"])
+        await cluster.until(lambda: folders(cluster, "a") == [], within_seconds=100)
+
+    run(scenario)
+
+
+def test_an_assignment_of_an_earlier_incarnation_does_not_acknowledge() -> None:
+    """The metadata names the target before the copy has caught up, as after a crash between acknowledgement and swap. The
+    broker first takes the assignment back."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        cluster.controller.change(directories=[directory(1, "b")])
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        assert assigned(cluster) == directory(1, "a")
+        await cluster.world.sleep(5)
+        assert cluster[1].partition().directory_id == directory(1, "a")
+        cluster.controller.change(directories=[directory(1, "a")])
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert await cluster.read_all(1) == ["one", "two"]
+
+    run(scenario)
+
+
+def test_cancelling_takes_the_assignment_back() -> None:
+    """`any` and the path of the current directory both cancel."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        for destination in ("any", path(1, "a")):
+            assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+            await caught_up(cluster)
+            cluster.controller.change(directories=[directory(1, "b")])
+            # In this turn of the event loop the swap has not begun.
+            assert alter(cluster, destination) is ErrorCode.NONE
+            assert assigned(cluster) == directory(1, "a")
+            cluster.controller.change(directories=[directory(1, "a")])
+            await cluster.until(lambda: set(folders(cluster, "b")) <= {"t-0-delete"})
+            assert cluster[1].partition().directory_id == directory(1, "a")
+        assert await cluster.read_all(1) == ["one"]
+
+    run(scenario)
+
+
+def test_a_move_can_be_sent_to_another_directory() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one", letters="abc")
+        assert alter(cluster, path(1, "c")) is ErrorCode.NONE
+        await cluster.until(lambda: assigned(cluster) == directory(1, "c"))
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE, "repeating it changes nothing"
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert await cluster.read_all(1) == ["one"]
+        await cluster.until(lambda: set(folders(cluster, "c")) <= {"t-0-delete"})
+
+    run(scenario)
+
+
+def test_a_preference_decides_where_the_log_is_created() -> None:
+    """The preference belongs to the topic id: a topic that is created again under the same name is placed by count."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        await cluster.start(2, "a")
+        assert alter(cluster, path(1, "b")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.controller.create_topic([2])
+        assert alter(cluster, path(1, "b")) is ErrorCode.REPLICA_NOT_AVAILABLE
+        cluster.controller.change(replicas=[2, 1], directories=[directory(2, "a"), DirectoryId(Uuid(bytes(16)))])
+        await cluster.until(cluster[1].follows)
+        assert cluster[1].partition().directory_id == directory(1, "b")
+        cluster.controller.remove_topic()
+        again = TopicId(Uuid(b"U" * 16))
+        cluster.controller.create_topic([1], topic_id=again)
+        await cluster.until(lambda: cluster[1].leads(topic_id=again))
+        assert cluster[1].partition(topic_id=again).directory_id == directory(1, "a")
+
+    run(scenario)
+
+
+def test_deleting_the_topic_ends_the_move() -> None:
+    """Both copies go, in whatever state the move is, and a new topic of the same name can be created in either directory."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        partition = cluster[1].partition()
+        await cluster.until(lambda: partition.is_swapping)
+        cluster.controller.remove_topic()
+        again = TopicId(Uuid(b"U" * 16))
+        cluster.controller.create_topic([1], [1], topic_id=again)
+        for index in (0, 1):
+            await cluster.until(lambda index=index: cluster[1].leads(index, again))
+            assert (await cluster.produce(1, "new", index=index)).error_code == ErrorCode.NONE
+        for letter in "ab":
+            await cluster.until(lambda letter=letter: len(folders(cluster, letter)) == 1, within_seconds=100)
+        assert await cluster.read_all(1, topic_id=again) == ["new"]
+
+    run(scenario)
+
+
+def test_the_target_disk_dies() -> None:
+    """The partition goes on in its old directory, and the assignment is taken back."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.world.disk(path(1, "b")).fail_with(errno.EIO)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await cluster.until(lambda: assigned(cluster) == directory(1, "a"))
+        cluster.controller.change(directories=[directory(1, "a")])
+        await cluster.until(lambda: not cluster[1].partition().is_restructuring)
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["one", "two"]
+        assert alter(cluster, path(1, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
+
+
+def test_produces_wait_while_the_logs_are_swapped() -> None:
+    """Requests sent in the middle of the swap are answered without an error, in their order."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "0")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        partition = cluster[1].partition()
+        cluster.controller.change(directories=[directory(1, "b")])
+        await cluster.until(lambda: partition.is_swapping)
+        sent = [asyncio.ensure_future(cluster.produce(1, str(number))) for number in range(1, 4)]
+        answers = [await each for each in sent]
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 3
+        assert partition.directory_id == directory(1, "b")
+        assert sorted(await cluster.read_all(1)) == ["0", "1", "2", "3"]
+
+    run(scenario)
+
+
+def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
+    """The copy has a record that the new leader does not have. After the truncation the logs agree again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        for broker_id, letters in ((1, "ab"), (2, "a")):
+            await cluster.start(broker_id, letters)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.controller.change(directories=[directory(1, "a"), directory(2, "a")])
+        assert (await cluster.produce(1, "both")).error_code == ErrorCode.NONE
+        cluster.world.network.cut("broker-1", "broker-2")
+        lost = asyncio.ensure_future(cluster.produce(1, "only here", timeout_ms=1000))
+        await cluster.until(lambda: cluster[1].partition().log.written_offset == 2)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        future = cluster[1].partition().future
+        assert future is not None and future.log.log_end_offset == 2
+        cluster.controller.change(leader=2, isr=[2])
+        await lost
+        cluster.world.network.mend("broker-1", "broker-2")
+        await cluster.until(lambda: cluster[1].partition().log.log_end_offset == 1)
+        assert (await cluster.produce(2, "new", acks=1)).error_code == ErrorCode.NONE
+        await cluster.until(lambda: future.log.log_end_offset == 2 and cluster[1].partition().log.log_end_offset == 2)
+        cluster.controller.change(directories=[directory(1, "b"), directory(2, "a")])
+        await finished(cluster)
+        assert cluster.log_bytes(1, "b") == cluster.log_bytes(2, "a")
+
+    run(scenario)
+
+
+def test_moves_wait_for_a_free_mover() -> None:
+    """With one mover, the second move copies nothing before the first has caught up."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], [1], [1], [1])
+        for index in range(4):
+            await cluster.started(index)
+            assert (await cluster.produce(1, "x" * 1000, index=index)).error_code == ErrorCode.NONE
+        moving = [index for index in range(4) if cluster[1].partition(index).directory_id == directory(1, "a")]
+        assert len(moving) == 2
+        began = cluster.world.now_ns()
+        for index in moving:
+            assert alter(cluster, path(1, "b"), index=index) is ErrorCode.NONE
+        moves = cluster[1].replicas.moves
+        await cluster.until(lambda: moves.counts.bytes_copied > 2000, within_seconds=60)
+        # 1,000 bytes per second: the second copy had to wait until the first one was paid for.
+        assert cluster.world.now_ns() - began > 900_000_000
+        assert moves.counts.throttled_ns > 900_000_000
+
+    run(
+        scenario,
+        num_replica_alter_log_dirs_threads="1",
+        replica_alter_log_dirs_io_max_bytes_per_second="1000",
+    )
