@@ -7,7 +7,7 @@ fault waits for an event, the plan only names the event; the time of the fault d
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
@@ -64,6 +64,7 @@ class Plan:
             f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
             + (", and a partition that loses all its disks" if self.refuses else "")
             + (", and a topic that finds no room" if self.revives else "")
+            + (", and replicas that move" if self.workload.move_pause is not None else "")
             + (", and a feature that nobody knows" if self.outgrows else "")
         )
 
@@ -77,7 +78,7 @@ def draw_plan(seed: int) -> Plan:
         seed=seed,
         brokers=brokers,
         disks=disks,
-        workload=_draw_workload(rng),
+        workload=replace(_draw_workload(rng), move_pause=_draw_move_pause(seed) if disks > 1 else None),
         overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
@@ -98,6 +99,10 @@ def _draw_overrides(rng: random.Random) -> dict[str, str]:
         "replica.high.watermark.checkpoint.interval.ms": rng.choice([1_000, 5_000]),
     }
     return {key: str(value) for key, value in drawn.items()}
+
+
+def _draw_move_pause(seed: int) -> float | None:
+    return random.Random(f"{seed}/moves").choice([None, 0.2, 1.0])
 
 
 def _draw_workload(rng: random.Random) -> WorkloadSettings:

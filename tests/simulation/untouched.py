@@ -10,7 +10,7 @@
    fenced.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from common.ids import BrokerEpoch, BrokerId, TopicId, TopicIdPartition
@@ -133,8 +133,22 @@ class UntouchedReplicas:
         disks = disks_of(fault, self._cluster)
         for topic_id, index, part in self._partitions():
             for member in part.replicas:
-                if member == fault.node and self._disk_of(part, member) in (None, *disks):
+                if member != fault.node:
+                    continue
+                name = f"{self._state.topics[topic_id].name}-{index}"
+                if self._disk_of(part, member) in (None, *disks) or self._moves_on(member, name, disks):
                     yield topic_id, index, member
+
+    def _moves_on(self, member: BrokerId, name: str, disks: Collection[str]) -> bool:
+        """Whether the replica is moving and one of these disks has some form of its log. Until a move is over, the metadata
+        may name either disk, and a start may need both."""
+        folders = {
+            f"d{number}": [each for each in self._cluster.disk(member, number).folders() if "/" not in each]
+            for number in range(1, self._cluster.disks + 1)
+        }
+        if not any(each.startswith(f"{name}.") and each.endswith("-future") for found in folders.values() for each in found):
+            return False
+        return any(each == name or each.startswith(f"{name}.") for disk in disks for each in folders.get(disk, ()))
 
     def _disk_of(self, part: PartitionRegistration, member: BrokerId) -> str | None:
         """Returns the disk of a replica, or None if the metadata does not name a known directory."""

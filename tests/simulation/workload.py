@@ -1,4 +1,5 @@
-"""Clients of a simulated cluster: producers, consumers, and one that creates, deletes and re-creates topics.
+"""Clients of a simulated cluster: producers, consumers, one that creates, deletes and re-creates topics, and one that moves
+replicas.
 
 Shell of the tests. They speak Kafka's protocol over the simulated network and know only what the responses contain. As in
 real clients, leaders come from Metadata responses, and an older leader epoch never replaces a newer one. Each client is a
@@ -7,6 +8,7 @@ not acknowledged may be in the log, so it is not sent again.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,6 +17,11 @@ from typing import Any
 from common.ids import TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,6 +46,9 @@ REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
 LATEST = -1
 ALL = -1
+# The share of requests that cancel a move instead of starting one.
+CANCEL_SHARE = 0.2
+ANY_DIRECTORY = "any"
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
 # busy with the previous change.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
@@ -59,6 +69,8 @@ class WorkloadSettings:
     produce_pause: float = 0.05
     poll_pause: float = 0.05
     topic_pause: float = 5.0
+    # The pause between two requests to move a replica to another directory; None if none are sent.
+    move_pause: float | None = None
     # The share of batches that are sent with acks=1 instead of acks=all.
     acks_one_share: float = 0.25
     records_max: int = 4
@@ -292,6 +304,15 @@ class WorkloadClient:
             self._note_result(operation, response.responses[0].error_code)
         return operation
 
+    # --- moves ---------------------------------------------------------------------------------------------------
+
+    async def move(self, topic: str, index: int, broker_id: int, destination: str) -> None:
+        """Sends one AlterReplicaLogDirs. Any response is right: the topic or the directory may be gone."""
+        replica = AlterReplicaLogDirTopic(name=topic, partitions=[index])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=destination, topics=[replica])])
+        with contextlib.suppress(ChannelError):
+            await self._send(broker_id, request)
+
     # --- requests ------------------------------------------------------------------------------------------------
 
     def _any_broker(self) -> int:
@@ -389,6 +410,8 @@ class Workload:
             self._spawn(self._consume_on, self._new_client(f"client-consumer-{number}"))
         if self.passing_topics:
             self._spawn(self._change_topics, admin)
+        if settings.move_pause is not None:
+            self._spawn(self._move_on, self._new_client("client-mover"))
 
     async def stop(self) -> None:
         """Waits for the running operations to end. No new ones begin."""
@@ -456,6 +479,17 @@ class Workload:
         poll = await client.poll(topic, index, positions.get(TopicIdPartition(topic_id, index), 0), topic_id=topic_id)
         if poll is not None and poll.records:
             positions[TopicIdPartition(topic_id, index)] = poll.records[-1][0] + 1
+
+    async def _move_on(self, client: WorkloadClient) -> None:
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        assert self._settings.move_pause is not None
+        while not self._is_over:
+            await client.pause(self._settings.move_pause)
+            broker_id = rng.choice(self._cluster.broker_ids)
+            destination = self._cluster.disk(broker_id, rng.randint(1, self._cluster.disks)).path
+            if rng.random() < CANCEL_SHARE:
+                destination = ANY_DIRECTORY
+            await client.move(rng.choice(self.topics), rng.randrange(self._settings.partitions), broker_id, destination)
 
     async def _change_topics(self, client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")

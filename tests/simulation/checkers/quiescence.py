@@ -57,6 +57,8 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
                 f"{partition.name} is in {uuid_text(partition.directory_id)[:6]} on broker {broker_id}, assigned to "
                 f"{uuid_text(part.directory(broker_id))[:6]}",
             )
+    if unfinished := len(broker.replicas.moves):
+        yield "I15", f"broker {broker_id} has {unfinished} moves that do not end"
     for miscount in miscounts(broker.replicas):
         yield "I20", miscount
 

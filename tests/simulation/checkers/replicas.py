@@ -251,7 +251,8 @@ class ReplicaChecker:
             if part is None or broker_id not in part.replicas or part.created_at > registered_at:
                 continue
             assigned = part.directory(broker_id)
-            if assigned not in (directory_id, LOST):
+            # A replica about to change its directory has a full copy in the directory that it reports.
+            if assigned not in (directory_id, LOST, broker.replicas._known.movement.reported(key)):
                 raise InvariantViolated(
                     "I11",
                     f"broker {broker_id} is unfenced, and {image.name(key)} is in {uuid_text(directory_id)[:6]} there, "
