@@ -14,6 +14,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs, incremental_alter_configs
 from common.protocol.messages.alter_partition import AlterPartitionResponse
+from common.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -24,6 +25,11 @@ from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationResponse
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_cluster import DescribeClusterResponse
@@ -34,6 +40,12 @@ from common.protocol.messages.describe_configs import (
 )
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from common.protocol.messages.describe_quorum import DescribeQuorumResponse
+from common.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from common.protocol.messages.envelope import EnvelopeResponse
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from common.protocol.messages.fetch_snapshot import FetchSnapshotResponse
@@ -43,6 +55,7 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from common.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -158,6 +171,31 @@ def _delete_topics(request: DeleteTopicsRequest, code: ErrorCode, message: str |
     return DeleteTopicsResponse(responses=by_name + by_name_or_id)
 
 
+def _create_partitions(request: CreatePartitionsRequest, code: ErrorCode, message: str | None) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message) for topic in request.topics
+        ]
+    )
+
+
+def _elect_leaders(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
+    # Version 0 has no top-level code, so every partition carries the error as well.
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=partition, error_code=code, error_message=message)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
 def _describe_configs(request: DescribeConfigsRequest, code: ErrorCode, message: str | None) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
         results=[
@@ -248,6 +286,10 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
         # Versions 0 to 2 of DescribeLogDirs have no top-level code. They report an error as an empty list, as in Kafka.
         ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
+        ApiKey.CREATE_PARTITIONS: _create_partitions,
+        ApiKey.ELECT_LEADERS: _elect_leaders,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _top_level_with_text(AlterPartitionReassignmentsResponse),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: _top_level_with_text(ListPartitionReassignmentsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),
         ApiKey.ALTER_PARTITION: _top_level(AlterPartitionResponse),
         ApiKey.ENVELOPE: _top_level(EnvelopeResponse),

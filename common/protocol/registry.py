@@ -12,17 +12,23 @@ from types import MappingProxyType
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from common.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -31,6 +37,10 @@ from common.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from common.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -73,6 +83,10 @@ _ALL = (
     _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
     _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    _api(CreatePartitionsRequest, CreatePartitionsResponse),
+    _api(ElectLeadersRequest, ElectLeadersResponse),
+    _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+    _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     _api(DescribeQuorumRequest, DescribeQuorumResponse),
     _api(AlterPartitionRequest, AlterPartitionResponse),
     _api(EnvelopeRequest, EnvelopeResponse),

@@ -7,7 +7,8 @@ from tests.property.protocol_strategies import declared_messages, declared_versi
 
 # The messages between brokers and controllers. kafka-python is a client library and has no codec for them.
 BETWEEN_NODES = (
-    "AlterPartition",
+    "AlterPartitionRequest",
+    "AlterPartitionResponse",
     "AssignReplicasToDirs",
     "BrokerHeartbeat",
     "BrokerRegistration",

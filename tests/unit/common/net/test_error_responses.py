@@ -15,9 +15,11 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from common.protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -64,6 +66,10 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
     ApiKey.DELETE_TOPICS: (
         DeleteTopicsRequest(topic_names=["t"]),
         lambda response: [(entry.name, entry) for entry in response.responses],
+    ),
+    ApiKey.CREATE_PARTITIONS: (
+        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t")]),
+        lambda response: [(entry.name, entry) for entry in response.results],
     ),
     ApiKey.DESCRIBE_CONFIGS: (
         DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
@@ -116,12 +122,29 @@ def test_the_text_goes_where_there_is_room_for_it() -> None:
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DESCRIBE_CONFIGS,
     ):
         request, entries_of = PER_ENTRY[api_key]
         ((_, entry),) = entries_of(error_response(request, api_key, CODE, "because"))
         assert entry.error_message == "because"
-    for api_key in (ApiKey.DESCRIBE_CLUSTER, ApiKey.UNREGISTER_BROKER, ApiKey.DESCRIBE_QUORUM):
+    for api_key in (
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ):
         assert error_response(APIS[api_key].request(), api_key, CODE, "because").error_message == "because"
+
+
+def test_a_failed_election_is_reported_where_every_version_looks() -> None:
+    # Version 0 of ElectLeaders has no top-level code, so its clients find the error in the partitions.
+    request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[3])])
+    response = error_response(request, ApiKey.ELECT_LEADERS, CODE, "because")
+    (topic,) = response.replica_election_results
+    assert (response.error_code, topic.topic) == (CODE, "t")
+    assert topic.partition_result == [PartitionResult(partition_id=3, error_code=CODE, error_message="because")]
 
 
 def test_produce_without_acknowledgement_has_no_response() -> None:
