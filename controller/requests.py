@@ -46,9 +46,13 @@ from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
+from controller.core.alter_partition_reassignments import alter_partition_reassignments
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.create_partitions import create_partitions
+from controller.core.elect_leaders import elect_leaders
 from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.list_partition_reassignments import list_partition_reassignments
 from controller.core.registration import handle_broker_registration
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Operation
@@ -62,6 +66,10 @@ FORWARDABLE = (
     ApiKey.DELETE_TOPICS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.DESCRIBE_QUORUM,
 )
@@ -73,6 +81,10 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
         ApiKey.DELETE_TOPICS: delete_topics,
         ApiKey.ALTER_CONFIGS: handle_alter_configs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
+        ApiKey.CREATE_PARTITIONS: create_partitions,
+        ApiKey.ELECT_LEADERS: elect_leaders,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
         ApiKey.ALTER_PARTITION: handle_alter_partition,
         ApiKey.BROKER_REGISTRATION: handle_broker_registration,
         ApiKey.BROKER_HEARTBEAT: handle_broker_heartbeat,
@@ -129,6 +141,10 @@ class ControllerRequests:
             ApiKey.DELETE_TOPICS: self.handle_delete_topics,
             ApiKey.ALTER_CONFIGS: self.handle_operation,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_operation,
+            ApiKey.CREATE_PARTITIONS: self.handle_timed_operation,
+            ApiKey.ELECT_LEADERS: self.handle_timed_operation,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
             ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
             ApiKey.ALTER_PARTITION: self.handle_operation,
             ApiKey.ENVELOPE: self.handle_envelope,

@@ -1,9 +1,9 @@
 """Indexes partitions by the brokers and directories of their replicas, by ISR member, and by leader (core).
 
 The controller uses these indexes when a broker or a directory comes or goes. Counterpart of `brokersToIsrs` and
-`directoriesToPartitions` in Kafka's ReplicationControlManager. The returned lists are in insertion order, and an entry that
-changes moves to the end of its index. So the order depends only on the records: all nodes that replayed the same records
-return the same lists.
+`directoriesToPartitions` in Kafka's ReplicationControlManager. The partitions being reassigned are indexed as well, like
+Kafka's `reassigningTopics`. The returned lists are in insertion order, and an entry that changes moves to the end of its
+index. So the order depends only on the records: all nodes that replayed the same records return the same lists.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ _Partitions = dict[TopicIdPartition, None]
 class PartitionIndex:
     """The indexes of one MetadataState. The state reports every partition that it adds, changes or removes."""
 
-    __slots__ = ("_in_directory", "_led_by", "_with_isr_member")
+    __slots__ = ("_in_directory", "_led_by", "_reassigning", "_with_isr_member")
 
     def __init__(self) -> None:
-        # Invariant of all three indexes: no inner dict is empty, so a key is present only if it has a partition.
+        # Invariant of the first three indexes: no inner dict is empty, so a key is present only if it has a partition.
 
         # The partitions of each broker and directory. Invariant: a partition is listed under (replicas[i], directories[i])
         # for each of its replicas, even if the directory id is a reserved one.
@@ -30,6 +30,8 @@ class PartitionIndex:
         self._with_isr_member: dict[BrokerId, _Partitions] = {}
         # The partitions by leader. Invariant: a partition is listed under its leader, or under NO_LEADER if it has none.
         self._led_by: dict[BrokerId, _Partitions] = {}
+        # The partitions with a reassignment in progress.
+        self._reassigning: _Partitions = {}
 
     # --- reading ------------------------------------------------------------------------------------------------
     def in_directory(self, broker_id: BrokerId, directory_id: DirectoryId) -> list[TopicIdPartition]:
@@ -48,12 +50,17 @@ class PartitionIndex:
     def leads_any(self, broker_id: BrokerId) -> bool:
         return broker_id in self._led_by
 
+    def reassigning(self) -> list[TopicIdPartition]:
+        return list(self._reassigning)
+
     # --- updating -----------------------------------------------------------------------------------------------
     def add(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         """Adds a new partition."""
         self._add_replicas(key, partition)
         _add(self._with_isr_member, partition.isr, key)
         self._led_by.setdefault(partition.leader, {})[key] = None
+        if partition.is_reassigning:
+            self._reassigning[key] = None
 
     def change(self, key: TopicIdPartition, before: PartitionRegistration, partition: PartitionRegistration) -> None:
         """Updates the indexes of a partition whose registration was `before`."""
@@ -68,12 +75,17 @@ class PartitionIndex:
         if partition.leader != before.leader:
             _drop(self._led_by, (before.leader,), key)
             self._led_by.setdefault(partition.leader, {})[key] = None
+        if partition.is_reassigning:
+            self._reassigning[key] = None
+        elif before.is_reassigning:
+            del self._reassigning[key]
 
     def remove(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         """Removes a partition of a removed topic."""
         self._drop_replicas(key, partition)
         _drop(self._with_isr_member, partition.isr, key)
         _drop(self._led_by, (partition.leader,), key)
+        self._reassigning.pop(key, None)
 
     def _add_replicas(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         index = self._in_directory

@@ -129,6 +129,11 @@ class PartitionRegistration(NamedTuple):
     def has_leader(self) -> bool:
         return self.leader != NO_LEADER
 
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether a reassignment has begun and is not completed yet (KIP-455)."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
     def directory(self, broker_id: BrokerId) -> DirectoryId:
         """Returns the directory of the broker's replica. Raises KeyError if the broker has no replica."""
         for replica, directory_id in zip(self.replicas, self.directories, strict=True):

@@ -170,6 +170,10 @@ class MetadataState:
         """Whether the broker leads any partition."""
         return self._index.leads_any(broker_id)
 
+    def reassigning_partitions(self) -> list[TopicIdPartition]:
+        """Returns the partitions with a reassignment in progress."""
+        return self._index.reassigning()
+
     def is_replica_online(self, broker_id: BrokerId, directory_id: DirectoryId) -> bool:
         """Whether the broker is registered (even if fenced) and the directory counts as online (KIP-858)."""
         broker = self.brokers.get(broker_id)

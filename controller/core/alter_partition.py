@@ -5,6 +5,9 @@ ISR must be able to lead: its broker is registered, unfenced, not shutting down 
 (KIP-903; -1 skips this check). Unlike in Kafka, the member's directory must also be online. A leader or partition epoch
 *higher* than ours does not mean that the leader is wrong. It means that this controller is behind, so the error is
 NOT_CONTROLLER.
+
+Easy to get wrong: an ISR change may complete a reassignment that removes the leader. It is then recorded *and* answered with
+NEW_LEADER_ELECTED, because the sender no longer leads and has to wait for the metadata.
 """
 
 from collections.abc import Sequence
@@ -21,11 +24,11 @@ from common.protocol.messages.alter_partition import (
     ResponseTopicData,
 )
 from common.records.metadata_frame import ApiMessageAndVersion
-from common.records.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord
+from common.records.metadata_records import NO_LEADER_CHANGE, KnownRecord, PartitionChangeRecord
 from controller.core.broker_epochs import registration_of
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges, PartitionTarget
-from controller.core.result import ControllerResult
+from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
 # In a request: the leader does not know, or did not send, the broker epoch of the replica.
@@ -39,6 +42,7 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
     leader = registration_of(state, request.broker_id, request.broker_epoch).broker_id
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
+    events: list[ControllerEvent] = []
     answered: set[TopicIdPartition] = set()
     response = AlterPartitionResponse()
     for topic in request.topics:
@@ -58,9 +62,12 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
             if change is not None:
                 records.append(change)
             results.append(_result(wish.partition_index, partition, change))
+            if change is not None and _completes_reassignment(change.record):
+                fields = {"partition": f"{state.topics[topic_id].name}-{wish.partition_index}"}
+                events.append(ControllerEvent("reassignment_completed", fields))
         response.topics.append(ResponseTopicData(topic_id=topic_id, partitions=results))
     # Not atomic: the changes of different partitions are independent of each other.
-    return ControllerResult(records, response, is_atomic=False)
+    return ControllerResult(records, response, is_atomic=False, events=events)
 
 
 def _validated(
@@ -123,12 +130,18 @@ def _result(index: int, partition: PartitionRegistration, change: ApiMessageAndV
     if change is None or not isinstance(change.record, PartitionChangeRecord):
         return result
     record = change.record
+    if record.leader not in (NO_LEADER_CHANGE, partition.leader):
+        return ResponsePartitionData(partition_index=index, error_code=ErrorCode.NEW_LEADER_ELECTED)
     result.partition_epoch += 1
     if record.isr is not None:
         result.isr = list(record.isr)
     if record.leader_recovery_state >= 0:
         result.leader_recovery_state = record.leader_recovery_state
     if record.leader != NO_LEADER_CHANGE:
-        result.leader_id = record.leader
         result.leader_epoch += 1
     return result
+
+
+def _completes_reassignment(record: KnownRecord) -> bool:
+    # A change of the ISR begins no reassignment. If it clears one of the lists, it completes one.
+    return isinstance(record, PartitionChangeRecord) and [] in (record.adding_replicas, record.removing_replicas)

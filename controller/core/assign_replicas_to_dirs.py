@@ -12,7 +12,6 @@ Counterpart of handleAssignReplicasToDirs in Kafka's ReplicationControlManager.
 
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata import metadata_version
-from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.assign_replicas_to_dirs import (
@@ -27,6 +26,7 @@ from controller.core.broker_epochs import registration_of
 from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges, PartitionTarget, moves_leader
+from controller.core.reassignment import assignment_of
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
@@ -93,19 +93,10 @@ def _assignment(
         isr = tuple(member for member in isr if member != broker_id)
     target = PartitionTarget(
         isr=isr,
-        directories=_directories_with(partition, broker_id, directory_id),
+        assignment=assignment_of(partition).with_directory(broker_id, directory_id),
         preference=ElectionPreference(not_revived=broker_id),
     )
     return changes.change(key, target)
-
-
-def _directories_with(
-    partition: PartitionRegistration, broker_id: BrokerId, directory_id: DirectoryId
-) -> tuple[DirectoryId, ...]:
-    return tuple(
-        directory_id if replica == broker_id else known
-        for replica, known in zip(partition.replicas, partition.directories, strict=True)
-    )
 
 
 def _offline_event(broker_id: BrokerId, directory_id: DirectoryId, records: list[ApiMessageAndVersion]) -> ControllerEvent:

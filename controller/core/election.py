@@ -40,10 +40,12 @@ class Ballot(NamedTuple):
 
 class ElectionPreference(NamedTuple):
     """What an operation prefers in its elections. `prefers_first` moves the leadership to the first replica if it can lead
-    cleanly. A LOST replica on the broker `not_revived` is not elected."""
+    cleanly. A LOST replica on the broker `not_revived` is not elected. `is_unclean_allowed` overrides the configuration of
+    the topic."""
 
     prefers_first: bool = False
     not_revived: BrokerId | None = None
+    is_unclean_allowed: bool | None = None
 
 
 NO_PREFERENCE = ElectionPreference()

@@ -1,8 +1,10 @@
 """Builds the PartitionChangeRecord that takes a partition to its target state (core).
 
-Counterpart of Kafka's PartitionChangeBuilder. The caller gives the target ISR, directories and recovery state. Every change
-also holds an election, so it heals a leaderless partition that could have a leader. An operation may change each partition
-only once, and its `Eligibility` must already include the operation's effect on the broker.
+Counterpart of Kafka's PartitionChangeBuilder. The caller gives the target ISR, replicas and recovery state. Every change
+first completes a reassignment whose target replicas are all in the target ISR, and then holds an election. So it heals a
+leaderless partition that could have a leader, and replaces a leader that the completed reassignment has removed. An
+operation may change each partition only once, and its `Eligibility` must already include the operation's effect on the
+broker.
 
 Easy to get wrong: the ISR never becomes empty. The last member stays in it even when it cannot lead, with leader -1, because
 it alone is known to have every acknowledged record.
@@ -12,15 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicId, TopicIdPartition
+from common.ids import NO_LEADER, BrokerId, TopicId, TopicIdPartition
 from common.metadata import metadata_version
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration, Topic
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import NO_LEADER_CHANGE, NO_RECOVERY_STATE_CHANGE, PartitionChangeRecord
-from controller.core.election import NO_PREFERENCE, Ballot, ElectionPreference, elect_leader
+from controller.core.election import NO_PREFERENCE, Ballot, Election, ElectionPreference, elect_leader
 from controller.core.eligibility import Eligibility
+from controller.core.reassignment import Assignment, assignment_of, completed
 from controller.core.settings import ControllerSettings
 from controller.core.topic_settings import is_unclean_election_enabled
 
@@ -30,7 +33,7 @@ class PartitionTarget(NamedTuple):
 
     # The target ISR. An empty sequence leaves the ISR unchanged, like None, because the ISR never becomes empty.
     isr: Sequence[BrokerId] | None = None
-    directories: Sequence[DirectoryId] | None = None
+    assignment: Assignment | None = None
     leader_recovery_state: int | None = None
     preference: ElectionPreference = NO_PREFERENCE
 
@@ -85,47 +88,78 @@ def partition_change(
     """Returns the record that takes the partition from `before` to `target`, with a new election; None if nothing
     changes."""
     isr = tuple(target.isr) if target.isr else before.isr
-    directories = before.directories if target.directories is None else tuple(target.directories)
+    assignment = assignment_of(before) if target.assignment is None else target.assignment
     recovery = before.leader_recovery_state if target.leader_recovery_state is None else target.leader_recovery_state
-    ballot = Ballot(before.replicas, directories, isr, before.leader)
-    election = elect_leader(ballot, rules.eligibility, target.preference, is_unclean_allowed=rules.is_unclean_allowed)
+    completion = completed(assignment, isr)
+    if completion is not None and _can_lead(*completion, rules.eligibility):
+        assignment, isr = completion
+    election = _elect(Ballot(assignment.replicas, assignment.directories, isr, before.leader), target.preference, rules)
     if election.is_unclean:
         isr = (election.leader,)
         recovery = LeaderRecoveryState.RECOVERING
     if election.revives_lost:
         # Replace LOST in the same record that names the leader, so that the replica never leads while it is LOST.
-        directories = tuple(
-            UNASSIGNED if replica == election.leader else directory
-            for replica, directory in zip(before.replicas, directories, strict=True)
-        )
-    changes_isr = isr != before.isr
-    changes_directories = directories != before.directories
-    changes_recovery = recovery != before.leader_recovery_state
+        assignment = assignment.with_directory(election.leader, UNASSIGNED)
     names_leader = (
         election.leader != before.leader
         # An unclean leader starts a divergent log. Naming it bumps the leader epoch, by which every replica can tell the new
         # log from the old one.
         or election.is_unclean
-        or _needs_new_epoch(before, isr, rules.metadata_version)
+        or _needs_new_epoch(before, assignment.replicas, isr, rules.metadata_version)
     )
-    if not (changes_isr or changes_directories or changes_recovery or names_leader):
-        return None
     record = PartitionChangeRecord(
         partition_id=key.partition,
         topic_id=key.topic_id,
-        isr=list(isr) if changes_isr else None,
+        isr=list(isr) if isr != before.isr else None,
         leader=election.leader if names_leader else NO_LEADER_CHANGE,
-        directories=list(directories) if changes_directories else None,
-        leader_recovery_state=int(recovery) if changes_recovery else NO_RECOVERY_STATE_CHANGE,
+        leader_recovery_state=int(recovery) if recovery != before.leader_recovery_state else NO_RECOVERY_STATE_CHANGE,
     )
+    _set_assignment(record, before, assignment, rules.metadata_version)
+    if record == PartitionChangeRecord(partition_id=key.partition, topic_id=key.topic_id):
+        return None
     return ApiMessageAndVersion(record, metadata_version.partition_change_record_version(rules.metadata_version))
 
 
-def _needs_new_epoch(before: PartitionRegistration, isr: tuple[BrokerId, ...], level: int) -> bool:
-    # Naming the leader again bumps the leader epoch. Before 3.6-IV0, every ISR shrink had to bump it.
-    if level >= metadata_version.NO_EPOCH_BUMP_ON_ISR_SHRINK_LEVEL or before.leader == NO_LEADER:
+def _can_lead(assignment: Assignment, isr: Sequence[BrokerId], eligibility: Eligibility) -> bool:
+    return any(eligibility.is_eligible(member, assignment.directory(member)) for member in isr)
+
+
+def _elect(ballot: Ballot, preference: ElectionPreference, rules: ElectionRules) -> Election:
+    is_unclean_allowed = rules.is_unclean_allowed
+    if preference.is_unclean_allowed is not None:
+        is_unclean_allowed = preference.is_unclean_allowed
+    return elect_leader(ballot, rules.eligibility, preference, is_unclean_allowed=is_unclean_allowed)
+
+
+def _set_assignment(
+    record: PartitionChangeRecord, before: PartitionRegistration, assignment: Assignment, level: int
+) -> None:
+    changes_replicas = assignment.replicas != before.replicas
+    if changes_replicas:
+        record.replicas = list(assignment.replicas)
+    # New replicas come with their directories, even if the list looks like the one before: two lists of UNASSIGNED are equal
+    # whatever brokers they belong to.
+    if metadata_version.is_directory_assignment_supported(level) and (
+        changes_replicas or assignment.directories != before.directories
+    ):
+        record.directories = list(assignment.directories)
+    if assignment.adding != before.adding_replicas:
+        record.adding_replicas = list(assignment.adding)
+    if assignment.removing != before.removing_replicas:
+        record.removing_replicas = list(assignment.removing)
+
+
+def _needs_new_epoch(
+    before: PartitionRegistration, replicas: Sequence[BrokerId], isr: Sequence[BrokerId], level: int
+) -> bool:
+    # Naming the leader again bumps the leader epoch. A removed replica must not go on replicating in the present epoch.
+    # Before 3.6-IV0, every ISR shrink had to bump it, too.
+    if before.leader == NO_LEADER:
         return False
-    return any(member not in isr for member in before.isr)
+    if any(replica not in replicas for replica in before.replicas):
+        return True
+    is_shrink = any(member not in isr for member in before.isr)
+    return is_shrink and level < metadata_version.NO_EPOCH_BUMP_ON_ISR_SHRINK_LEVEL
 
 
 def moves_leader(change: ApiMessageAndVersion) -> bool:

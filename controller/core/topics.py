@@ -5,8 +5,7 @@ Counterpart of createTopics and deleteTopics in Kafka's ReplicationControlManage
 1. The records of one request are atomic, but the topics are judged separately: an invalid topic gets its own error, the
    others are created.
 2. A topic's ConfigRecords come before its TopicRecord, so a broker that sees the partitions has their configuration.
-3. Only replicas on active brokers enter the first ISR (KAFKA-13083).
-4. The counts in a request are checked before anything of that size is built.
+3. The counts in a request are checked before anything of that size is built.
 """
 
 from collections import Counter
@@ -24,8 +23,6 @@ from common.configuration.topic import (
 )
 from common.configuration.value_text import value_text
 from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId
-from common.metadata import metadata_version
-from common.metadata.registrations import LeaderRecoveryState
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, collision_key, validate_topic_name
 from common.protocol.errors import ApiError, ErrorCode
@@ -47,17 +44,16 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     ConfigRecord,
     ConfigResourceType,
-    PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from controller.core.eligibility import Eligibility
-from controller.core.placement import default_directory, place_replicas, placement_brokers
+from controller.core.manual_assignment import validate_manual_assignment
+from controller.core.new_partitions import new_partition_record
+from controller.core.placement import place_replicas, placement_brokers
+from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
-# The most records that one request may write, as in Kafka.
-RECORDS_PER_REQUEST_MAX = 10_000
 # The value of num_partitions or replication_factor that asks for the server's default.
 SERVER_DEFAULT = -1
 
@@ -140,7 +136,7 @@ def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
     room -= len(overrides) + 1
     replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(turn, wish, room)
     if len(replicas) > room:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
+        raise too_many_records()
     topic_id = TopicId(turn.new_uuid())
     records = [
         ApiMessageAndVersion(
@@ -149,13 +145,12 @@ def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
         for key, value in sorted(overrides.items())
     ]
     records.append(ApiMessageAndVersion(TopicRecord(name=wish.name, topic_id=topic_id), 0))
-    eligibility = Eligibility(state)
-    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if wish.assignments else ErrorCode.INVALID_REPLICATION_FACTOR
     for index, brokers in enumerate(replicas):
-        isr = [broker_id for broker_id in brokers if eligibility.is_active(broker_id)]
-        if not isr:
+        record = new_partition_record(state, topic_id, index, brokers)
+        if record is None:
+            code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if wish.assignments else ErrorCode.INVALID_REPLICATION_FACTOR
             raise ApiError(code, f"every broker of partition {index} is fenced or shutting down")
-        records.append(_partition_record(state, topic_id, index, brokers, isr))
+        records.append(record)
     return _NewTopic(wish.name, topic_id, replicas, records, overrides)
 
 
@@ -181,18 +176,7 @@ def _assigned_replicas(state: MetadataState, wish: CreatableTopic) -> list[tuple
     if sorted(by_index) != list(range(len(by_index))):
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
     size = len(by_index[0].broker_ids)
-    for index in range(len(by_index)):
-        brokers = by_index[index].broker_ids
-        if not brokers:
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} has no replica")
-        if len(brokers) != size:
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas")
-        if len(set(brokers)) != len(brokers):
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} names a broker twice")
-        unknown = [broker for broker in brokers if BrokerId(broker) not in state.brokers]
-        if unknown:
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {unknown[0]} is not registered")
-    return [tuple(map(BrokerId, by_index[index].broker_ids)) for index in range(len(by_index))]
+    return [validate_manual_assignment(state, by_index[index].broker_ids, size) for index in range(len(by_index))]
 
 
 def _placed_replicas(turn: Turn, wish: CreatableTopic, room: int) -> list[tuple[BrokerId, ...]]:
@@ -208,26 +192,8 @@ def _placed_replicas(turn: Turn, wish: CreatableTopic, room: int) -> list[tuple[
     # Refuse before the costly placement. A refused topic takes no room, so one request may contain any number of topics that
     # are too large.
     if partitions > room:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may write {RECORDS_PER_REQUEST_MAX} records at most")
+        raise too_many_records()
     return place_replicas(placement_brokers(turn.state), partitions=partitions, replication_factor=factor, rng=turn.rng)
-
-
-def _partition_record(
-    state: MetadataState, topic_id: TopicId, index: int, brokers: Sequence[BrokerId], isr: Sequence[BrokerId]
-) -> ApiMessageAndVersion:
-    record = PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=list(brokers),
-        isr=list(isr),
-        leader=isr[0],
-        leader_recovery_state=LeaderRecoveryState.RECOVERED,
-        leader_epoch=0,
-        partition_epoch=0,
-    )
-    if metadata_version.is_directory_assignment_supported(state.metadata_version):
-        record.directories = [default_directory(state, broker_id) for broker_id in brokers]
-    return ApiMessageAndVersion(record, metadata_version.partition_record_version(state.metadata_version))
 
 
 def _created(turn: Turn, topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:

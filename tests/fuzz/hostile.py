@@ -27,6 +27,10 @@ BROKER_APIS: Final = (
     ApiKey.API_VERSIONS,
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.DESCRIBE_LOG_DIRS,
@@ -38,6 +42,10 @@ CONTROLLER_APIS: Final = (
     ApiKey.API_VERSIONS,
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.ALTER_PARTITION,
     ApiKey.ENVELOPE,
@@ -47,7 +55,16 @@ CONTROLLER_APIS: Final = (
     ApiKey.BROKER_HEARTBEAT,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 )
-_FORWARDED: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_QUORUM, ApiKey.METADATA)
+_FORWARDED: Final = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.METADATA,
+)
 _CHANGED: Final = 0.2
 # Ids of brokers that do not exist. As a leader, -1 means "no leader" and -2 means "leader unchanged".
 _STRANGERS: Final = (77, 78, -1, -2)
@@ -118,6 +135,9 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
         "resource_type": [2, 4, 8],
         "resource_name": [*topics, *map(str, names.broker_ids), ""],
         "endpoint_type": [1, 2],
+        "election_type": [0, 1, 2],
+        "count": [1, 2, 4, 6, -1, 20_000],
+        "replicas": [*names.broker_ids, *names.broker_ids, -1, 77],
         "want_fence": [False],
         "want_shut_down": [False],
         "offline_log_dirs": directories,
@@ -143,7 +163,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     named["Feature.name"] = [*features, *features, "kraft.version", "other"]
     named["min_supported_version"], named["max_supported_version"] = [0, 0, 1], [22, 22, 1]
     named["topic_id"] = topic_ids
-    named |= dict.fromkeys(("index", "partition", "partition_index", "partitions"), partitions)
+    named |= dict.fromkeys(("index", "partition", "partition_index", "partition_indexes", "partitions"), partitions)
     named |= dict.fromkeys(("broker_id", "replica_id", "new_isr", "broker_ids"), brokers)
     named |= dict.fromkeys(("fetch_offset", "log_start_offset", "position"), offsets)
     epoch_fields = (

@@ -1,8 +1,9 @@
 """The controller's core under any sequence of requests: invariants after every record, and replay gives the same state.
 
-Brokers register, return, lose directories, assign replicas, change ISRs, go silent and leave, and topics are created and
-deleted, in any order that Hypothesis finds, valid or not. `ControllerContext` checks I4, I6, I7, I9, I10 and I12 after every
-record. This module adds what must hold between operations, and that replaying the log gives the same state.
+Brokers register, return, lose directories, assign replicas, change ISRs, go silent and leave, and topics are created,
+extended, reassigned and deleted, in any order that Hypothesis finds, valid or not. `ControllerContext` checks I4, I6, I7,
+I9, I10 and I12 after every record. This module adds what must hold between operations, and that replaying the log gives the
+same state.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from common.ids import NO_LEADER, BrokerId, Offset, TopicId, TopicIdPartition
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.elect_leaders import ElectionType
 from controller.core.eligibility import Eligibility
 from tests.property.profiles import examples
 from tests.unit.controller.core.context import ControllerContext, directory
@@ -142,8 +144,12 @@ class ControllerMachine(RuleBasedStateMachine):
         isr = isr if partition.leader in isr else partition.replicas
         result = self.controller.alter(known.id, index, isr, partition_epoch=partition.partition_epoch - is_stale)
         after = self.controller.partition(known.id, index)
-        if result.error_code == ErrorCode.NONE:
-            assert result.isr == list(after.isr) == list(isr)
+        if result.error_code == ErrorCode.NEW_LEADER_ELECTED:
+            # Only a completed reassignment removes a leader that asks for a smaller or larger ISR.
+            assert partition.is_reassigning
+            assert partition.leader not in after.replicas
+        elif result.error_code == ErrorCode.NONE:
+            assert result.isr == list(after.isr) == [member for member in isr if member in after.replicas]
             assert (result.leader_id, result.leader_epoch) == (after.leader, after.leader_epoch)
             assert result.partition_epoch == after.partition_epoch
         else:
@@ -157,6 +163,39 @@ class ControllerMachine(RuleBasedStateMachine):
         if created:
             made = self.controller.state.topics[TopicId(response.topics[0].topic_id)]
             assert all(partition.leader != NO_LEADER for partition in made.partitions.values())
+
+    @rule(topic=TOPICS, index=st.integers(0, 2), wanted=st.none() | st.lists(BROKERS, unique=True, min_size=1, max_size=4))
+    def reassign(self, topic: str, index: int, wanted: Sequence[int] | None) -> None:
+        result = self.controller.reassign(topic, {index: wanted})[index]
+        known = self.controller.state.topic_named(topic)
+        if result.error_code != ErrorCode.NONE or known is None:
+            assert self.controller.records == []
+            return
+        after = self.controller.partition(known.id, index)
+        staying = [replica for replica in after.replicas if replica not in after.removing_replicas]
+        if wanted is None:
+            assert not after.is_reassigning
+        else:
+            assert staying == list(wanted)
+
+    @rule(topic=TOPICS, count=st.integers(1, 4))
+    def extend(self, topic: str, count: int) -> None:
+        result = self.controller.create_partitions(topic, count)
+        assert (result.error_code == ErrorCode.NONE) == bool(self.controller.records)
+
+    @rule(topic=TOPICS, election_type=st.sampled_from(ElectionType))
+    def elect(self, topic: str, election_type: ElectionType) -> None:
+        known = self.controller.state.topic_named(topic)
+        if known is None:
+            return
+        for (_, index), result in self.controller.elect(
+            {topic: list(known.partitions)}, election_type=election_type
+        ).items():
+            partition = self.controller.partition(known.id, index)
+            if result.error_code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
+                assert partition.leader == NO_LEADER
+            if result.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+                assert partition.leader != NO_LEADER
 
     @rule(topic=TOPICS)
     def delete(self, topic: str) -> None:
@@ -180,6 +219,16 @@ class ControllerMachine(RuleBasedStateMachine):
         self.controller.prefer()
 
     # --- always -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_reassignment_is_left_undone(self) -> None:
+        """No reassignment is in progress whose target is in the ISR and can lead, unless its leader was elected uncleanly:
+        such a leader completes it by its next ISR change."""
+        for topic_id, index in self.controller.state.reassigning_partitions():
+            partition = self.controller.partition(topic_id, index)
+            target = [replica for replica in partition.replicas if replica not in partition.removing_replicas]
+            if partition.leader != NO_LEADER and not partition.leader_recovery_state:
+                assert not set(target) <= set(partition.isr)
 
     @invariant()
     def the_log_says_it_all(self) -> None:

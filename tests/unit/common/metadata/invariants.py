@@ -10,6 +10,7 @@ def check_indexes(state: MetadataState) -> None:
     of_broker: dict[BrokerId, set[TopicIdPartition]] = {}
     in_isr: dict[BrokerId, set[TopicIdPartition]] = {}
     led_by: dict[BrokerId, set[TopicIdPartition]] = {}
+    reassigning: set[TopicIdPartition] = set()
     count = 0
     for topic_id, topic in state.topics.items():
         assert topic.id == topic_id
@@ -26,6 +27,8 @@ def check_indexes(state: MetadataState) -> None:
             for broker_id in partition.isr:
                 in_isr.setdefault(broker_id, set()).add(key)
             led_by.setdefault(partition.leader, set()).add(key)
+            if partition.adding_replicas or partition.removing_replicas:
+                reassigning.add(key)
     assert count == state.partition_count
     assert len(state.topic_ids) == len(state.topics)
     held = state._index
@@ -45,6 +48,7 @@ def check_indexes(state: MetadataState) -> None:
     for broker_id, keys in led_by.items():
         assert_same(state.partitions_led_by(broker_id), keys)
         assert state.leads_any(broker_id)
+    assert_same(state.reassigning_partitions(), reassigning)
 
 
 def assert_same(listed: list[TopicIdPartition], expected: set[TopicIdPartition]) -> None:

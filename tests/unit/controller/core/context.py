@@ -28,6 +28,12 @@ from common.protocol.messages.alter_partition import (
 from common.protocol.messages.alter_partition import RequestPartitionData as AlterPartitionData
 from common.protocol.messages.alter_partition import RequestTopicData as AlterTopicData
 from common.protocol.messages.alter_partition import ResponsePartitionData as AlterPartitionResult
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+)
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -42,6 +48,12 @@ from common.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 from common.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -50,6 +62,12 @@ from common.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest, PartitionResult, TopicPartitions
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    OngoingTopicReassignment,
+)
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
@@ -57,12 +75,16 @@ from common.records.metadata_records import FeatureLevelRecord, KnownRecord, Par
 from common.time_units import NS_PER_S
 from controller.core.alter_configs import handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
+from controller.core.alter_partition_reassignments import alter_partition_reassignments
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.create_partitions import create_partitions
+from controller.core.elect_leaders import elect_leaders
 from controller.core.eligibility import Eligibility
 from controller.core.fencing import fence_stale_broker
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.leaderless import elect_leaderless
+from controller.core.list_partition_reassignments import list_partition_reassignments
 from controller.core.preferred import elect_preferred_leaders
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
@@ -344,6 +366,63 @@ class ControllerContext:
         )
         return self.apply(handle_alter_partition(self.turn(), request))
 
+    def reassign(
+        self, name: str, targets: Mapping[int, Sequence[int] | None], *, allow_replication_factor_change: bool = True
+    ) -> dict[int, ReassignablePartitionResponse]:
+        """Reassigns partitions of the topic; None cancels. Returns the results by partition."""
+        partitions = [
+            ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
+            for index, replicas in targets.items()
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=name, partitions=partitions)],
+            allow_replication_factor_change=allow_replication_factor_change,
+        )
+        response = self.apply(alter_partition_reassignments(self.turn(), request))
+        return {result.partition_index: result for result in response.responses[0].partitions}
+
+    def reassignments(self, topics: Mapping[str, Sequence[int]] | None = None) -> list[OngoingTopicReassignment]:
+        """Lists the reassignments of these partitions, or all."""
+        wanted = None
+        if topics is not None:
+            wanted = [
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=list(indexes))
+                for name, indexes in topics.items()
+            ]
+        request = ListPartitionReassignmentsRequest(topics=wanted)
+        return self.apply(list_partition_reassignments(self.turn(), request)).topics
+
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> CreatePartitionsTopicResult:
+        made = None
+        if assignments is not None:
+            made = [CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assignments]
+        topic = CreatePartitionsTopic(name=name, count=count, assignments=made)
+        request = CreatePartitionsRequest(topics=[topic], validate_only=validate_only)
+        (result,) = self.apply(create_partitions(self.turn(), request)).results
+        return result
+
+    def elect(
+        self, partitions: Mapping[str, Sequence[int]] | None = None, *, election_type: int = ElectionType.PREFERRED
+    ) -> dict[tuple[str, int], PartitionResult]:
+        """Elects leaders for these partitions, or for all. Returns the results by topic and partition."""
+        named = None
+        if partitions is not None:
+            named = [TopicPartitions(topic=name, partitions=list(indexes)) for name, indexes in partitions.items()]
+        request = ElectLeadersRequest(topic_partitions=named, election_type=election_type)
+        response = self.apply(elect_leaders(self.turn(), request))
+        return {
+            (topic.topic, result.partition_id): result
+            for topic in response.replica_election_results
+            for result in topic.partition_result
+        }
+
     def unregister(self, broker_id: int) -> UnregisterBrokerResponse:
         request = UnregisterBrokerRequest(broker_id=broker_id)
         return self.apply(handle_unregister_broker(self.turn(), request))
@@ -393,6 +472,10 @@ class ControllerContext:
                 self._check_partition(partition)
 
     def _check_partition(self, partition: PartitionRegistration) -> None:
+        for changing in (partition.adding_replicas, partition.removing_replicas):
+            assert list(changing) == sorted(set(changing) & set(partition.replicas))
+        assert set(partition.replicas) - set(partition.adding_replicas)
+        assert set(partition.replicas) - set(partition.removing_replicas)
         assert len(partition.directories) == len(partition.replicas)
         assert partition.isr
         assert set(partition.isr) <= set(partition.replicas)

@@ -10,6 +10,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import PartitionChangeRecord
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import ElectionRules, PartitionTarget, moves_leader, partition_change
+from controller.core.reassignment import assignment_of
 from tests.unit.controller.core.context import directory
 from tests.unit.controller.core.test_election import broker
 
@@ -53,7 +54,7 @@ def change(
         state.brokers[registration.broker_id] = registration
     target = PartitionTarget(
         isr=None if isr is None else [BrokerId(each) for each in isr],
-        directories=directories,
+        assignment=None if directories is None else assignment_of(current)._replace(directories=tuple(directories)),
         leader_recovery_state=leader_recovery_state,
     )
     rules = ElectionRules(eligibility=Eligibility(state), is_unclean_allowed=unclean, metadata_version=level)
